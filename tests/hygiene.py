@@ -27,22 +27,22 @@ def tracked() -> list[Path]:
 
 def problems(files: list[Path]) -> list[str]:
     """Return one line per problem found."""
-    found = []
+    messages = []
     for file in files:
         name = str(file.relative_to(ROOT))
         if file.stat().st_size > LARGE and not name.startswith(LARGE_ALLOWED):
-            found.append(f"{name}: larger than {LARGE} bytes")
+            messages.append(f"{name}: larger than {LARGE} bytes")
         if file.suffix not in TEXT or name.startswith(LARGE_ALLOWED):
             continue
         text = file.read_text(encoding="utf-8")
         if text and not text.endswith("\n"):
-            found.append(f"{name}: no newline at the end")
+            messages.append(f"{name}: no newline at the end")
         for number, line in enumerate(text.splitlines(), 1):
             if line != line.rstrip() and file.suffix != ".md":
-                found.append(f"{name}:{number}: trailing whitespace")
+                messages.append(f"{name}:{number}: trailing whitespace")
             if ADDRESSES.search(line):
-                found.append(f"{name}:{number}: names a registry or a path of one machine")
-    return found
+                messages.append(f"{name}:{number}: names a registry or a path of one machine")
+    return messages
 
 
 if __name__ == "__main__":

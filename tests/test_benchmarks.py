@@ -71,9 +71,9 @@ ELSEWHERE = {
 
 def commands() -> set[str]:
     """Return the names of all scripts; the other files of the folder are their modules."""
-    found = {file.stem for file in FOLDER.glob("*.py") if COMMAND in file.read_text("utf-8")}
-    assert len(found) > 10
-    return found
+    names = {file.stem for file in FOLDER.glob("*.py") if COMMAND in file.read_text("utf-8")}
+    assert len(names) > 10
+    return names
 
 
 def test_every_script_has_a_quick_run():

@@ -95,12 +95,12 @@ def check_types(name, config):
 def check_every_node(config):
     """Bind every node of a composed configuration to what it names; ``???`` is no value."""
     assert "???" not in flatten(config).values()
-    found = list(_targets(config))
-    for target, node in found:
+    nodes = list(_targets(config))
+    for target, node in nodes:
         arguments = {key: value for key, value in node.items() if key not in HYDRAS_OWN}
         signature = inspect.signature(locate(target))
         (signature.bind_partial if node.get("_partial_") else signature.bind)(**arguments)
-    return found
+    return nodes
 
 
 def options_of(script):
@@ -163,19 +163,23 @@ def test_every_option_of_every_group_composes_and_its_types_are_checked(name, ro
 def test_a_missing_required_setting_is_refused_wherever_it_is_missing(name):
     """What a YAML forgets is found when settings are composed, not when a run is under way."""
     [(config, _)] = _compose(name)
-    found = 0
+    count = 0
     for path, target in [((), COMMANDS[name]), *_places(config)]:
-        for argument, one in inspect.signature(target).parameters.items():
+        for argument, parameter in inspect.signature(target).parameters.items():
             wrong = copy.deepcopy(config)
             node = functools.reduce(operator.getitem, path, wrong)
-            if one.default is not one.empty or argument not in node or node.get("_partial_"):
+            if (
+                parameter.default is not parameter.empty
+                or argument not in node
+                or node.get("_partial_")
+            ):
                 continue
             del node[argument]
             dotted = re.escape(".".join([*map(str, path), argument]).replace(".[", "["))
             with pytest.raises(UserError, match=rf"^{dotted} is missing"):
                 bind(wrong, COMMANDS[name])
-            found += 1
-    assert found > 10
+            count += 1
+    assert count > 10
 
 
 def _places(config, path=()):
@@ -371,13 +375,13 @@ def test_a_multirun_composes_all_jobs_before_any_runs():
 
 
 def test_a_benchmarks_name_means_one_thing():
-    found = {}
+    nodes = {}
     for file in sorted((CONF / "benchmark").glob("*.yaml")):
         content = yaml.safe_load(file.read_text())
         for place in ("world", "folders"):
             for name, node in content.get(place, {}).items():
-                assert found.setdefault(name, node) == node, f"{file.name}: {name}"
-    assert len(found) > 20
+                assert nodes.setdefault(name, node) == node, f"{file.name}: {name}"
+    assert len(nodes) > 20
 
 
 @pytest.mark.parametrize(

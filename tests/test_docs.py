@@ -61,7 +61,7 @@ def test_no_page_loads_anything_from_elsewhere(site):
             r"<(?:script|img|iframe)[^>]*src=\"([^\"]+)|<link[^>]*stylesheet[^>]*href=\"([^\"]+)",
             page.read_text(),
         )
-        assert not [one for pair in loaded for one in pair if "//" in one]
+        assert not [address for pair in loaded for address in pair if "//" in address]
     for sheet in site.rglob("*.css"):
         assert not re.search(r"(?:@import|url\()\s*['\"]?(?:https?:)?//", sheet.read_text())
 
@@ -97,12 +97,12 @@ def test_what_a_target_costs_is_said_alike_everywhere():
     assert set(costs) == {
         "demo", "tables", "stress", "social", "xmai", "compositional", "cfmm", "editors", "repair",
     }  # fmt: skip
-    found: set[str] = set()
+    named: set[str] = set()
     for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
         for name, cost in re.findall(rf"make ([a-z]+)[^(\n]*\(({COST})\)", page.read_text()):
             assert cost.replace(" on two cores", "") == costs[name], (page.name, name)
-            found.add(name)
-    assert found == set(costs)
+            named.add(name)
+    assert named == set(costs)
 
 
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()

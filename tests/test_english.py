@@ -106,12 +106,12 @@ def prose() -> Iterator[Path]:
 
 
 def test_no_page_docstring_comment_or_error_has_a_banned_phrase():
-    found = [
+    banned = [
         f"{file.relative_to(ROOT)}: {said}"
         for file in prose()
         for said in find_banned(file.read_text())
     ]
-    assert not found, "\n".join(found)
+    assert not banned, "\n".join(banned)
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def read_entries(docstring: str) -> list[str] | None:
 def read_section(lines: Sequence[str], head: int) -> list[str]:
     """Return the entries below the line with a section's name, one string each."""
     outer = len(lines[head]) - len(lines[head].lstrip())
-    found: list[str] = []
+    entries: list[str] = []
     inner = 0
     for line in filter(str.strip, islice(lines, head + 1, None)):
         indent = len(line) - len(line.lstrip())
@@ -167,10 +167,10 @@ def read_section(lines: Sequence[str], head: int) -> list[str]:
             break
         inner = inner or indent
         if indent == inner:
-            found.append(line.strip())
+            entries.append(line.strip())
         else:
-            found[-1] += " " + line.strip()
-    return found
+            entries[-1] += " " + line.strip()
+    return entries
 
 
 def check_entries(entries: Iterable[str], taken: Iterable[str]) -> list[str]:
@@ -196,14 +196,14 @@ def check_entries(entries: Iterable[str], taken: Iterable[str]) -> list[str]:
 def find_documented(modules: Iterable[ModuleType]) -> Iterator[Callable[..., object]]:
     """Yield the functions, classes and methods that modules define."""
     for module in modules:
-        for one in vars(module).values():
-            if getattr(one, "__module__", "") != module.__name__:
+        for member in vars(module).values():
+            if getattr(member, "__module__", "") != module.__name__:
                 continue
-            if inspect.isfunction(one):
-                yield one
-            elif inspect.isclass(one):
-                yield one
-                for method in vars(one).values():
+            if inspect.isfunction(member):
+                yield member
+            elif inspect.isclass(member):
+                yield member
+                for method in vars(member).values():
                     plain = getattr(method, "__func__", method)
                     if inspect.isfunction(plain):
                         yield plain
@@ -211,14 +211,14 @@ def find_documented(modules: Iterable[ModuleType]) -> Iterator[Callable[..., obj
 
 def check_arguments(documented: Iterable[Callable[..., object]]) -> tuple[int, list[str]]:
     """Return how many docstrings have an ``Args:`` section, and what is wrong with which."""
-    count, found = 0, []
-    for one in documented:
-        entries = read_entries(one.__doc__ or "")
+    count, problems = 0, []
+    for member in documented:
+        entries = read_entries(member.__doc__ or "")
         if entries is not None:
             count += 1
-            wrong = check_entries(entries, inspect.signature(one).parameters)
-            found += [f"{one.__module__}.{one.__qualname__}: {what}" for what in wrong]
-    return count, found
+            wrong = check_entries(entries, inspect.signature(member).parameters)
+            problems += [f"{member.__module__}.{member.__qualname__}: {what}" for what in wrong]
+    return count, problems
 
 
 def test_every_argument_has_one_whole_entry():
@@ -227,8 +227,8 @@ def test_every_argument_has_one_whole_entry():
         for file in sorted((ROOT / "cfaug").rglob("*.py"))
         if file.stem not in ("__init__", "__main__") and file.parent.name != "example_recipe"
     ]
-    count, found = check_arguments(find_documented(modules))
-    assert not found, "\n".join(found)
+    count, problems = check_arguments(find_documented(modules))
+    assert not problems, "\n".join(problems)
     assert count > 800
 
 
@@ -244,13 +244,13 @@ def find_fragments(source: str) -> Iterator[str]:
 
 
 def test_every_entry_begins_with_its_noun():
-    found = [
+    fragments = [
         f"{file.relative_to(ROOT)}:{entry}"
         for folder in ("cfaug", "benchmarks", "tools")
         for file in sorted((ROOT / folder).rglob("*.py"))
         for entry in find_fragments(file.read_text())
     ]
-    assert not found, "\n".join(found)
+    assert not fragments, "\n".join(fragments)
 
 
 @pytest.mark.parametrize(
@@ -330,7 +330,9 @@ def test_a_class_may_leave_its_bases_arguments_to_them():
     ],
 )
 def test_what_is_wrong_with_entries_is_said(entries, says):
-    assert any(says in one for one in check_entries(entries, inspect.signature(A).parameters))
+    assert any(
+        says in problem for problem in check_entries(entries, inspect.signature(A).parameters)
+    )
 
 
 def test_functions_may_name_all_that_they_take_and_nothing_else():
@@ -343,5 +345,5 @@ def test_functions_may_name_all_that_they_take_and_nothing_else():
             z: it.
         """
 
-    _, found = check_arguments([f])
-    assert [one.split(": ", 1)[1] for one in found] == ["z is not an argument"]
+    _, problems = check_arguments([f])
+    assert [problem.split(": ", 1)[1] for problem in problems] == ["z is not an argument"]

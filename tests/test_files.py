@@ -164,12 +164,12 @@ def test_a_replaced_folder_holds_the_new_files_only(tmp_path):
 )
 def test_each_mechanism_has_one_module(pattern, modules):
     root = Path(files.__file__).parents[1]
-    found = {
+    actual = {
         file.relative_to(root).as_posix()
         for file in root.rglob("*.py")
         if re.search(pattern, file.read_text())
     }
-    assert found == modules
+    assert actual == modules
 
 
 def test_what_is_whole_is_read_in_order_and_what_is_damaged_is_deleted(tmp_path: Path) -> None:
@@ -178,9 +178,11 @@ def test_what_is_whole_is_read_in_order_and_what_is_damaged_is_deleted(tmp_path:
     assert [len(file.stem) for file in files] == [len("c-01234567")] * 3
     write_kept(folder, "d", ".npy", b"not asked for")
     assert write_kept(folder, "c", ".json", b'["0"]') == files[0]
-    found: list[str] = []
-    assert read_kept(folder, "*.json", lambda file: found.extend(json.loads(file.read_text()))) == 0
-    assert found == ["1", "2", "0"]
+    numbers: list[str] = []
+    assert (
+        read_kept(folder, "*.json", lambda file: numbers.extend(json.loads(file.read_text()))) == 0
+    )
+    assert numbers == ["1", "2", "0"]
     files[1].write_bytes(b'["7"]')
     assert read_kept(folder, "*.json", lambda file: None) == 1
     assert not files[1].exists()
@@ -219,12 +221,12 @@ def test_what_is_kept_is_there_for_the_next_process_and_in_memory(tmp_path):
         records = KeptRecords(folder)
         records.add(FOUND)
         again = records if folder is None else KeptRecords(folder)
-        for one in (records, again):
-            assert len(one) == 2
-            assert "a" in one
-            assert "c" not in one
-            assert one["a"] == FOUND["a"]
-            assert one["b"] == {"text": None, "nll": []}
+        for kept in (records, again):
+            assert len(kept) == 2
+            assert "a" in kept
+            assert "c" not in kept
+            assert kept["a"] == FOUND["a"]
+            assert kept["b"] == {"text": None, "nll": []}
     records.add({})
     assert len(list((tmp_path / "kept").iterdir())) == 1
 
@@ -234,7 +236,7 @@ def test_a_damaged_file_is_deleted_and_counted_and_the_others_are_read(tmp_path)
     for key in FOUND:
         records.add({key: FOUND[key]})
     files = sorted(tmp_path.iterdir())
-    assert [json.loads(one.read_text())["key"] in FOUND for one in files] == [True, True]
+    assert [json.loads(file.read_text())["key"] in FOUND for file in files] == [True, True]
     files[0].write_bytes(files[0].read_bytes()[:-3])
     again = KeptRecords(tmp_path)
     assert again.damaged == 1

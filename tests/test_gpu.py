@@ -128,14 +128,14 @@ def test_another_machine_other_data_and_other_code_are_not_done(steps, tmp_path)
 
 def test_the_code_of_the_steps_has_a_hash(tmp_path, monkeypatch):
     monkeypatch.setattr(gpu, "ROOT", tmp_path)
-    found = [gpu.hash_code()]
+    hashes = [gpu.hash_code()]
     for file, text in (("cfaug/x.py", "1"), ("conf/x.yaml", "1"), ("conf/x.yaml", "2")):
         (tmp_path / file).parent.mkdir(exist_ok=True)
         (tmp_path / file).write_text(text)
-        found.append(gpu.hash_code())
-    assert len(set(found)) == 4
+        hashes.append(gpu.hash_code())
+    assert len(set(hashes)) == 4
     (tmp_path / "README.md").write_text("1")
-    assert gpu.hash_code() == found[-1]
+    assert gpu.hash_code() == hashes[-1]
 
 
 def test_steps_for_which_there_is_no_time_are_named(steps, capsys):

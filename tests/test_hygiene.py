@@ -74,7 +74,9 @@ def list_parameters(tree: ast.AST) -> Iterator[tuple[str, list[str]]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             given = node.args
-            named = [one.arg for one in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
+            named = [
+                argument.arg for argument in (*given.posonlyargs, *given.args, *given.kwonlyargs)
+            ]
             yield node.name, named[named[:1] in (["self"], ["cls"]) :]
 
 
@@ -86,13 +88,13 @@ def test_parameters_are_counted():
 @pytest.mark.slow
 def test_no_public_signature_is_longer_than_eight(trees):
     """A private function takes what it needs: no record is made to carry arguments over one hop."""
-    found = [
+    too_long = [
         f"{file}: {name} takes {len(names)}: {', '.join(names)}"
         for file, tree in of_package(trees).items()
         for name, names in list_parameters(tree)
         if len(names) > MOST and not name.startswith("_")
     ]
-    assert not found, "\n".join(found)
+    assert not too_long, "\n".join(too_long)
 
 
 APART = {"errors.py", "__main__.py", "evaluator_scores.py"}
@@ -107,7 +109,7 @@ def test_nothing_is_printed_past_what_makes_text_safe(trees):
         for node in ast.walk(tree)
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "print"
     ]
-    assert [one for one in printing if one.name not in APART and "zoo" not in one.parts] == []
+    assert [file for file in printing if file.name not in APART and "zoo" not in file.parts] == []
 
 
 ENCODINGS = {"read_text": 0, "write_text": 1}
@@ -119,7 +121,7 @@ TALKING = {"run", "Popen", "check_output"}
 
 def find_unspecified(tree):
     """Return the lines of calls that read or write text without saying in which encoding."""
-    found = []
+    lines = []
     for call in ast.walk(tree):
         if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
             continue
@@ -128,8 +130,8 @@ def find_unspecified(tree):
             continue
         talks = call.func.attr in TALKING and named & {"text", "universal_newlines"}
         if talks or ENCODINGS.get(call.func.attr) == len(call.args):
-            found.append(call.lineno)
-    return found
+            lines.append(call.lineno)
+    return lines
 
 
 @pytest.mark.parametrize(
@@ -147,8 +149,10 @@ def test_what_is_found(code, lines):
 @pytest.mark.slow
 def test_every_text_file_is_read_and_written_as_utf_8(trees):
     """What ruff's PLW1514 misses where it knows no type."""
-    found = {str(file): lines for file, tree in trees.items() if (lines := find_unspecified(tree))}
-    assert not found
+    unspecified = {
+        str(file): lines for file, tree in trees.items() if (lines := find_unspecified(tree))
+    }
+    assert not unspecified
 
 
 PLACES = {
@@ -162,15 +166,15 @@ DOTTED = re.compile(r"\bcfaug(?:\.[a-z_]\w*)+\.[A-Z]\w*[a-z]\w*")
 
 def names_of(tree: ast.Module) -> set[str]:
     """Return what a module defines or imports."""
-    found = set()
+    names = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef | ast.FunctionDef):
-            found.add(node.name)
+            names.add(node.name)
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            found.add(node.id)
+            names.add(node.id)
         elif isinstance(node, ast.ImportFrom):
-            found |= {one.asname or one.name for one in node.names}
-    return found
+            names |= {alias.asname or alias.name for alias in node.names}
+    return names
 
 
 def is_there(name: str, trees: dict[Path, ast.Module]) -> bool:
@@ -206,14 +210,14 @@ def test_no_module_imports_itself_by_way_of_others(trees, package):
     modules = {module_name(file): tree for file, tree in of_package(trees, package).items()}
     graph = {}
     for name, tree in modules.items():
-        found = set()
+        imports = set()
         for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom) and node.module:
-                whole = {f"{node.module}.{one.name}" for one in node.names}
-                found |= {one if one in modules else node.module for one in whole}
+                whole = {f"{node.module}.{alias.name}" for alias in node.names}
+                imports |= {module if module in modules else node.module for module in whole}
             elif isinstance(node, ast.Import):
-                found |= {one.name for one in node.names}
-        graph[name] = (found & set(modules)) - {name}
+                imports |= {alias.name for alias in node.names}
+        graph[name] = (imports & set(modules)) - {name}
     assert sum(map(len, graph.values())) > 3
     try:
         TopologicalSorter(graph).prepare()
@@ -222,21 +226,21 @@ def test_no_module_imports_itself_by_way_of_others(trees, package):
 
 
 def names_required(requirements: list[str]) -> set[str]:
-    return {canonicalize_name(Requirement(one).name) for one in requirements}
+    return {canonicalize_name(Requirement(requirement).name) for requirement in requirements}
 
 
 @pytest.fixture(scope="module")
 def imported() -> set[str]:
     """The distributions that the package and its scripts import, stubs such as _typeshed aside."""
     # trackio, an extra with a web server of its own, has a stand-in in the tests.
-    found = {**packages_distributions(), "trackio": ["trackio"]}
+    distributions = {**packages_distributions(), "trackio": ["trackio"]}
     example = ROOT / "cfaug/run/example_recipe"  # whose test its new owner runs
-    files = [one for one in (ROOT / "cfaug").rglob("*.py") if one.parent != example]
+    files = [file for file in (ROOT / "cfaug").rglob("*.py") if file.parent != example]
     files += ROOT.glob("*.py")
     modules = {name for file in files for name in IMPORT.findall(file.read_text())}
     modules -= {*sys.stdlib_module_names, "cfaug", "_typeshed"}
-    assert modules <= set(found), "every one is installed where tests run"
-    return {canonicalize_name(name) for module in modules for name in found[module]}
+    assert modules <= set(distributions), "every one is installed where tests run"
+    return {canonicalize_name(name) for module in modules for name in distributions[module]}
 
 
 @pytest.fixture(scope="module")
@@ -250,14 +254,19 @@ def test_every_required_package_is_imported(imported, declared):
 
 def test_every_imported_package_is_declared(imported, declared):
     extras = declared["optional-dependencies"]
-    optional = [one for extra in extras.keys() - {"dev", "docs"} for one in extras[extra]]
+    optional = [
+        requirement for extra in extras.keys() - {"dev", "docs"} for requirement in extras[extra]
+    ]
     assert imported <= names_required([*declared["dependencies"], *optional])
 
 
 def test_no_release_of_lightning_with_malware_is_allowed_or_pinned(declared):
     """2.6.2 and 2.6.3 stole credentials when imported (GHSA-w37p-236h-pfx3)."""
     malware = ["2.6.2", "2.6.3"]
-    required = {one.name: one.specifier for one in map(Requirement, declared["dependencies"])}
+    required = {
+        requirement.name: requirement.specifier
+        for requirement in map(Requirement, declared["dependencies"])
+    }
     assert list(required["lightning"].filter(["2.6.1", *malware, "2.6.6"])) == ["2.6.1", "2.6.6"]
     lines = (ROOT / "requirements.txt").read_text().splitlines()
     pins = dict(line.split("==") for line in lines if "lightning==" in line)

@@ -52,16 +52,16 @@ def test_declared_columns_may_be_written():
     ],
 )
 def test_other_columns_are_refused(columns, says):
-    told = {name: own for name, own in {**FITTING, **columns}.items() if own is not None}
+    items = {name: values for name, values in {**FITTING, **columns}.items() if values is not None}
     with pytest.raises(UserError, match=says):
-        SCHEMA.check(told, "b: the items")
+        SCHEMA.check(items, "b: the items")
 
 
 def test_tags_may_be_anything_and_an_extension_replaces():
     tagged = ItemSchema("thing", SCHEMA.columns, "tags of the source")
     tagged.check({**FITTING, "category": ["a", "b"]}, "b")
     longer = SCHEMA.extend("other", ItemColumn("score", "how badly", always=True))
-    assert [one.name for one in longer.columns][-1] == "score"
+    assert [column.name for column in longer.columns][-1] == "score"
     assert longer.find_lacking(["item"]) == ["score"]
     assert SCHEMA.find_lacking(["item"]) == []
 
@@ -82,16 +82,16 @@ def shipped_benchmarks():
 def test_the_page_of_columns_is_that_of_the_schemas(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "tools"))
     page = import_module("item_columns")
-    told = "docs/items.md is out of date: run python tools/item_columns.py"
-    assert page.PAGE.read_text(encoding="utf-8") == page.render(), told
+    message = "docs/items.md is out of date: run python tools/item_columns.py"
+    assert page.PAGE.read_text(encoding="utf-8") == page.render(), message
     listed = [schema for _, schema in page.schemas()]
-    own = [kind.item_schema for kind in shipped_benchmarks() if hasattr(kind, "item_schema")]
-    assert len(own) > 10
-    assert all(schema in listed for schema in own)
+    schemas = [kind.item_schema for kind in shipped_benchmarks() if hasattr(kind, "item_schema")]
+    assert len(schemas) > 10
+    assert all(schema in listed for schema in schemas)
     sys.modules.pop("item_columns")
 
 
 def test_every_benchmark_of_one_source_has_a_schema():
-    kinds = [one for one in shipped_benchmarks() if issubclass(one, SourceBenchmark)]
+    kinds = [kind for kind in shipped_benchmarks() if issubclass(kind, SourceBenchmark)]
     assert len(kinds) > 10
     assert all(isinstance(kind.item_schema, ItemSchema) for kind in kinds)

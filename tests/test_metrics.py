@@ -61,30 +61,30 @@ def fresh():
 def slowly(data):
     """What the pure functions say of all rows."""
     images, texts, ids = data["recall"]
-    first = [ids.tolist().index(one) for one in range(9)]
-    found = ranking.standings(texts, images[first], ids)
-    ways = {"both": list(found), **{way: [way] for way in found}}
+    first = [ids.tolist().index(number) for number in range(9)]
+    standings = ranking.standings(texts, images[first], ids)
+    ways = {"both": list(standings), **{way: [way] for way in standings}}
     scores, truth = data["choice"][0], np.eye(3, dtype=int)[data["choice"][1]]
     chosen, right, photo, edited = data["questions"]
     hits = [
-        sum(one[answer] <= one).item() == 1
-        for one, answer in zip(chosen, right.tolist(), strict=True)
+        sum(costs[answer] <= costs).item() == 1
+        for costs, answer in zip(chosen, right.tolist(), strict=True)
     ]
-    own = [
+    by_photo = [
         [hit for hit, where, is_edited in zip(hits, photo, edited, strict=True)
-         if where == one and is_edited] for one in range(ROWS // 3)
+         if where == number and is_edited] for number in range(ROWS // 3)
     ]  # fmt: skip
-    asked = choices.accuracies(np.array(hits[: ROWS // 3]), list(map(np.array, own)))
+    asked = choices.accuracies(np.array(hits[: ROWS // 3]), list(map(np.array, by_photo)))
     rankings = []
     for query in (0, 1):
         mine = torch.arange(query, ROWS, 2)
         order = skew_metrics.rank_images(data["skew"][0][mine], [str(n) for n in mine.tolist()])
         rankings.append(data["skew"][1][mine].numpy()[order])
-    tops = [np.bincount(one[:3], minlength=3) for one in rankings]
+    tops = [np.bincount(ranked[:3], minlength=3) for ranked in rankings]
     gaps = ranking.gaps(dict(zip(ranking.SCORES["r"], data["gap"], strict=True)))
     return {
         "recall": [
-            np.mean([found[way].hits(2, ties).mean() for way in ways[direction]])
+            np.mean([standings[way].hits(2, ties).mean() for way in ways[direction]])
             for direction in ("both", "image_to_text", "text_to_image")
             for ties in ("min", "mean", "max")
         ],
@@ -100,7 +100,7 @@ def slowly(data):
         "skew": [
             np.mean([skew_metrics.max_skew(top, [4, 4, 4]) for top in tops]),
             np.mean([skew_metrics.max_skew(top, [1, 2, 3]) for top in tops]),
-            np.mean([skew_metrics.ndkl(one, np.bincount(one), 5) for one in rankings]),
+            np.mean([skew_metrics.ndkl(ranked, np.bincount(ranked), 5) for ranked in rankings]),
         ],
         "questions": [{k: v for k, v in vars(asked).items() if k != "images"}],
     }
@@ -110,10 +110,10 @@ def plain(value):
     return {k: v.item() for k, v in value.items()} if isinstance(value, dict) else value.item()
 
 
-def assert_same(found, wanted):
+def assert_same(actual, wanted):
     for name, values in wanted.items():
-        for one, value in zip(found[name], values, strict=True):
-            assert one == pytest.approx(value, rel=1e-12, nan_ok=True), name
+        for computed, value in zip(actual[name], values, strict=True):
+            assert computed == pytest.approx(value, rel=1e-12, nan_ok=True), name
 
 
 @settings(max_examples=10)
@@ -124,8 +124,8 @@ def test_batches_of_any_size_give_the_number_of_the_pure_function(seed, size):
         for start in range(0, ROWS, size):
             for metric in every[name]:
                 metric.update(*(part[start : start + size] for part in given_rows))
-    found = {name: [plain(one.compute()) for one in some] for name, some in every.items()}
-    assert_same(found, slowly(data))
+    computed = {name: [plain(metric.compute()) for metric in some] for name, some in every.items()}
+    assert_same(computed, slowly(data))
 
 
 def compute_in(rank, folder):
@@ -138,8 +138,8 @@ def compute_in(rank, folder):
         for metric in every[name]:
             if len(given_rows[0][mine]):
                 metric.update(*(part[mine] for part in given_rows))
-    found = {name: [plain(one.compute()) for one in some] for name, some in every.items()}
-    (folder / f"{rank}.json").write_text(json.dumps(found))
+    computed = {name: [plain(metric.compute()) for metric in some] for name, some in every.items()}
+    (folder / f"{rank}.json").write_text(json.dumps(computed))
     dist.destroy_process_group()
 
 
@@ -164,8 +164,8 @@ def test_a_collection_keeps_one_copy_for_all_cutoffs_and_rules_for_ties():
     })  # fmt: skip
     rules.update(distinct, torch.arange(3))
     rules.update(torch.zeros(3, 3), torch.arange(3))
-    found = {name: value.item() for name, value in rules.compute().items()}
-    assert found == {"miss": 0.5, "hit": 1.0, "min": 1.0, "max": 0.5}
+    values = {name: value.item() for name, value in rules.compute().items()}
+    assert values == {"miss": 0.5, "hit": 1.0, "min": 1.0, "max": 0.5}
 
 
 def test_a_lightning_module_logs_them_as_any_other_metric():
@@ -190,9 +190,9 @@ def test_a_lightning_module_logs_them_as_any_other_metric():
     )
     batches = torch.utils.data.DataLoader(torch.arange(ROWS), batch_size=7)
     [logged] = trainer.validate(Frozen(), batches, verbose=False)
-    found = slowly(rows(3))
-    assert logged["val/recall@2"] == pytest.approx(found["recall"][1])
-    assert logged["val/choice"] == pytest.approx(found["choice"][0])
+    expected = slowly(rows(3))
+    assert logged["val/recall@2"] == pytest.approx(expected["recall"][1])
+    assert logged["val/choice"] == pytest.approx(expected["choice"][0])
 
 
 def test_pairs_without_a_number_have_images_of_their_own():

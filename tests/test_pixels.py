@@ -181,9 +181,9 @@ def test_the_limit_is_the_callers() -> None:
 
 
 def test_what_is_no_image_is_named_without_an_address_in_memory() -> None:
-    with pytest.raises(UserError, match=r"^a\.jpg is not an image that can be read .*PNG") as told:
+    with pytest.raises(UserError, match=r"^a\.jpg is not an image that can be read .*PNG") as error:
         decode_image(b"no image", "a.jpg")
-    assert "0x" not in str(told.value)
+    assert "0x" not in str(error.value)
 
 
 def test_only_images_the_shards_know_are_opened() -> None:

@@ -45,14 +45,14 @@ LONG = {
 
 def readme_commands(pages: list[Path] = PAGES) -> list[tuple[str, bool]]:
     """Return (command, marked offline) for every line of a bash block that starts with python."""
-    found = []
+    commands = []
     text = "\n".join(page.read_text() for page in pages)
     for block in re.findall(r"```bash\n(.*?)```", text, re.DOTALL):
         for line in block.replace("\\\n", " ").splitlines():
             command, _, comment = line.partition("  # ")
             if command.startswith("python "):
-                found.append((command.strip(), comment.strip().startswith("offline")))
-    return found
+                commands.append((command.strip(), comment.strip().startswith("offline")))
+    return commands
 
 
 ALL = readme_commands()
@@ -102,7 +102,10 @@ def shortened(command: str) -> list[str]:
     words = [LONG.get(word, word) for word in shlex.split(command)[1:]]
     keys = {word.partition("=")[0] for word in words}
     small = [some for start, some in SMALL.items() if any(w.startswith(start) for w in words)]
-    return [*words, *(one for some in small for one in some if one.partition("=")[0] not in keys)]
+    return [
+        *words,
+        *(word for some in small for word in some if word.partition("=")[0] not in keys),
+    ]
 
 
 @pytest.mark.slow

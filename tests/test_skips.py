@@ -58,15 +58,17 @@ def test_only_allowed_skips_pass(tmp_path, allowed, failed):
 
 
 def test_no_example_is_timed():
-    for own in (settings(), settings(max_examples=5)):
-        assert own.deadline is None
-        assert HealthCheck.too_slow in own.suppress_health_check
+    for profile in (settings(), settings(max_examples=5)):
+        assert profile.deadline is None
+        assert HealthCheck.too_slow in profile.suppress_health_check
 
 
 def test_no_test_sets_a_time_of_its_own(request):
-    found = []
+    timed = []
     for item in request.session.items:
-        own = getattr(getattr(item, "function", None), "_hypothesis_internal_use_settings", None)
-        if own is not None and own.deadline is not None:
-            found.append(item.nodeid)
-    assert not found
+        declared = getattr(
+            getattr(item, "function", None), "_hypothesis_internal_use_settings", None
+        )
+        if declared is not None and declared.deadline is not None:
+            timed.append(item.nodeid)
+    assert not timed

@@ -52,8 +52,8 @@ def test_items_that_do_not_fit_are_refused(items, said):
 
 def test_rankings_have_rows_of_their_own_and_names_as_items_have():
     items = {"item": ["a"], "cluster": ["a"]}
-    found = Evaluation([ONE], items, {"item": ["x", "y"], "cluster": ["a", "a"]})
-    assert len(found.rankings["item"]) == 2
+    evaluation = Evaluation([ONE], items, {"item": ["x", "y"], "cluster": ["a", "a"]})
+    assert len(evaluation.rankings["item"]) == 2
     assert not Evaluation([ONE], items).rankings
     with pytest.raises(UserError, match="the rankings lack the column 'cluster'"):
         Evaluation([ONE], items, {"item": ["x"]})
@@ -67,9 +67,9 @@ def test_an_evaluation_has_an_outcome():
 def test_an_example_may_be_an_image_alone_but_not_nothing():
     photo = Photo(b"x")
     assert isinstance(photo, SourceImage)
-    found = Example("k", "g", (), photo)
+    untexted = Example("k", "g", (), photo)
     with pytest.raises(UserError, match=r"'k' has no text.*annotator"):
-        _ = found.text
+        _ = untexted.text
     with pytest.raises(UserError, match="neither a text nor an image"):
         Example("k", "g", ())
 
@@ -92,20 +92,20 @@ def test_every_text_of_a_proposal_has_its_entry_of_edits():
 
 
 def test_several_proposals_of_an_example_are_numbered():
-    one = example("a cat", "photo7", "photos")
-    alone = Edited((Proposal(one, ("a cat",), (None,)),))
+    photo = example("a cat", "photo7", "photos")
+    alone = Edited((Proposal(photo, ("a cat",), (None,)),))
     assert [p.key for p in alone.proposals] == ["photo7"]
     several = Edited(
         (
-            Proposal(one, ("a cat",), (None,)),
-            Proposal(one, ("a dog",), (None,), key="mine"),
-            Proposal(one, ("a cow",), (None,)),
+            Proposal(photo, ("a cat",), (None,)),
+            Proposal(photo, ("a dog",), (None,), key="mine"),
+            Proposal(photo, ("a cow",), (None,)),
         )
     )
     assert [p.key for p in several.proposals] == ["photo7-0", "mine", "photo7-2"]
     assert {p.group for p in several.proposals} == {"photos"}
     with pytest.raises(UserError, match="duplicated keys: a, a"):
-        Edited(tuple(Proposal(one, (text,), (None,), key="a") for text in ("a cat", "a dog")))
+        Edited(tuple(Proposal(photo, (text,), (None,), key="a") for text in ("a cat", "a dog")))
 
 
 def test_the_stage_that_left_nothing_is_named():
@@ -132,20 +132,24 @@ DETECTIONS = st.lists(
 
 @settings(max_examples=examples(60), deadline=None)
 @given(DETECTIONS)
-def test_detections_survive_json(found):
-    text = json.dumps(detections_to_json(found), allow_nan=False)
-    assert detections_from_json(json.loads(text), "it") == tuple(found)
+def test_detections_survive_json(detections):
+    text = json.dumps(detections_to_json(detections), allow_nan=False)
+    assert detections_from_json(json.loads(text), "it") == tuple(detections)
 
 
 @settings(max_examples=examples(60), deadline=None)
 @given(DETECTIONS)
-def test_the_most_certain_come_first_and_the_rest_keep_their_order(found):
-    ordered = most_certain_first(found)
-    scored = [one for one in ordered if one.score is not None]
+def test_the_most_certain_come_first_and_the_rest_keep_their_order(detections):
+    ordered = most_certain_first(detections)
+    scored = [detection for detection in ordered if detection.score is not None]
     assert all(a.score >= b.score for a, b in pairwise(scored))
-    assert list(ordered[len(scored) :]) == [one for one in found if one.score is None]
-    for score in {one.score for one in scored}:
-        assert [o for o in ordered if o.score == score] == [o for o in found if o.score == score]
+    assert list(ordered[len(scored) :]) == [
+        detection for detection in detections if detection.score is None
+    ]
+    for score in {detection.score for detection in scored}:
+        assert [o for o in ordered if o.score == score] == [
+            o for o in detections if o.score == score
+        ]
 
 
 @settings(max_examples=examples(60), deadline=None)
@@ -162,11 +166,11 @@ def test_a_clipped_box_has_the_pixels_that_lie_in_both(box, width, height):
         for y in range(height)
         if left <= x < right and top <= y < bottom
     ]
-    found = clip_box(tuple(map(float, box)), width, height)
+    clipped = clip_box(tuple(map(float, box)), width, height)
     if not inside:
-        assert found is None
+        assert clipped is None
         return
-    assert found == (
+    assert clipped == (
         min(x for x, _ in inside), min(y for _, y in inside),
         max(x for x, _ in inside) + 1, max(y for _, y in inside) + 1,
     )  # fmt: skip
@@ -176,8 +180,8 @@ def test_what_may_be_missing_is_none_and_names_are_texts_too():
     given = [
         {"label": " fire  hydrant", "box": [0, 1, 2, 3], "attributes": ["red", {"name": "old"}]}
     ]
-    [one] = detections_from_json(given, "it")
-    assert one == Detection(
+    [detection] = detections_from_json(given, "it")
+    assert detection == Detection(
         "fire hydrant", None, (0.0, 1.0, 2.0, 3.0), (Attribute("red"), Attribute("old"))
     )
     assert detections_from_json([{"label": "dog"}], "it") == (Detection("dog"),)
@@ -185,7 +189,7 @@ def test_what_may_be_missing_is_none_and_names_are_texts_too():
 
 
 @pytest.mark.parametrize(
-    ("found", "said"),
+    ("detections", "said"),
     [
         ({"label": "dog"}, "should be a list of objects"),
         ("dog", "should be a list of objects"),
@@ -206,9 +210,9 @@ def test_what_may_be_missing_is_none_and_names_are_texts_too():
         ([{"label": "dog", "bbox": [0, 0, 5, 3]}], "'bbox' is unknown: choose from label"),
     ],
 )
-def test_what_is_no_detection_is_refused_by_name(found, said):
+def test_what_is_no_detection_is_refused_by_name(detections, said):
     with pytest.raises(UserError) as caught:
-        detections_of(Example("photo-7", "g", ("a dog",), extra={"detections": found}))
+        detections_of(Example("photo-7", "g", ("a dog",), extra={"detections": detections}))
     assert "example 'photo-7'" in str(caught.value)
     assert said in str(caught.value)
 

@@ -87,7 +87,7 @@ ORACLES = [
     (
         tuple[PartialShare, PartialShare],
         lambda value: (
-            several(lambda one: is_number(one) and 0 <= one < 1)(value) and len(value) == 2
+            several(lambda share: is_number(share) and 0 <= share < 1)(value) and len(value) == 2
         ),
     ),
     (
@@ -99,7 +99,7 @@ ORACLES = [
         lambda value: (
             isinstance(value, dict)
             and all(isinstance(key, str) for key in value)
-            and all(one is None or is_number(one) for one in value.values())
+            and all(number is None or is_number(number) for number in value.values())
         ),
     ),
 ]
@@ -200,7 +200,13 @@ def test_a_value_stays_what_it_was():
     assert settings.names == ("a", "b")
     assert pickle.loads(pickle.dumps(settings)) == settings == replace(settings)
     assert repr(_Base()) == "_Base(steps=3, share=0)"
-    assert [one.name for one in fields(settings)] == ["steps", "share", "kind", "names", "made"]
+    assert [declared.name for declared in fields(settings)] == [
+        "steps",
+        "share",
+        "kind",
+        "names",
+        "made",
+    ]
 
 
 @pytest.mark.parametrize("value", [10**5000, NESTED, "x" * 10_000, ["x" * 300] * 50], ids=range(4))

@@ -74,7 +74,7 @@ def test_a_difference_applied_to_one_caption_gives_the_other(before, after):
 
 @given(TEXTS, TEXTS)
 def test_exchanged_captions_exchange_the_sides(before, after):
-    back = [Change(one.after, one.before) for one in caption_changes(after, before)]
+    back = [Change(change.after, change.before) for change in caption_changes(after, before)]
     assert caption_changes(before, after) == back
     assert replaced_run(before, after) == replaced_run(after, before)[::-1]
     assert altered_subjects(before, after) == altered_subjects(after, before)[::-1]
@@ -82,11 +82,11 @@ def test_exchanged_captions_exchange_the_sides(before, after):
 
 @given(CAPTIONS, CAPTIONS)
 def test_changes_are_those_of_a_slow_search(before, after):
-    found = [
-        (words(before[slice(*one.before)]), words(after[slice(*one.after)]))
-        for one in caption_changes(before, after)
+    changes = [
+        (words(before[slice(*change.before)]), words(after[slice(*change.after)]))
+        for change in caption_changes(before, after)
     ]
-    assert found == slow_changes(before, after)
+    assert changes == slow_changes(before, after)
 
 
 @given(WORDS, WORDS, WORDS, WORDS)
@@ -126,8 +126,8 @@ def test_the_run_is_what_lies_between_the_common_words(head, old, new, tail):
     ],
 )  # fmt: skip
 def test_what_a_person_would_say_was_changed(before, after, changes, run, subjects):
-    found = caption_changes(before, after)
-    assert [(before[slice(*c.before)], after[slice(*c.after)]) for c in found] == changes
+    spans = caption_changes(before, after)
+    assert [(before[slice(*c.before)], after[slice(*c.after)]) for c in spans] == changes
     assert replaced_run(before, after) == run
     assert altered_subjects(before, after) == subjects
 
@@ -158,11 +158,11 @@ def test_a_span_is_one_run_of_its_own_caption(old, new):
     went, came = longest_change(before, after)
     runs = caption_changes(before, after)
     for text, side, run in ((before, 0, went), (after, 1, came)):
-        spans = [(one.before, one.after)[side] for one in runs]
+        spans = [(change.before, change.after)[side] for change in runs]
         words = run.split()
         turned = " ".join([*words[1:], *words[:1]])
-        found = [text[slice(*span)].replace(".", " .") for span in [*spans, (0, 0)]]
-        assert any(one in there for one in (run, turned) for there in found)
+        texts = [text[slice(*span)].replace(".", " .") for span in [*spans, (0, 0)]]
+        assert any(wording in there for wording in (run, turned) for there in texts)
 
 
 def test_a_file_has_a_name_a_line_its_first_synonym_lower_case(tmp_path):

@@ -26,8 +26,8 @@ def oo_rows() -> list[dict[str, str]]:
     """Return three photos of each occupation and gender."""
     asked = product(SINGLE, GENDERS, range(EACH))
     return [
-        _row(OO_COLUMNS, f"OO_{n}", one, Object=one[1], Occupation_perceived_gender=gender)
-        for n, (one, gender, _) in enumerate(asked, 1)
+        _row(OO_COLUMNS, f"OO_{n}", words, Object=words[1], Occupation_perceived_gender=gender)
+        for n, (words, gender, _) in enumerate(asked, 1)
     ]
 
 
@@ -36,16 +36,16 @@ def op_rows() -> list[dict[str, str]]:
     asked = product(TWO, product(GENDERS, GENDERS), range(EACH))
     return [
         _row(
-            OP_COLUMNS, f"OP_{n}", one, Participant=one[1], Occupation_perceived_gender=genders[0],
-            Participant_perceived_gender=genders[1],
+            OP_COLUMNS, f"OP_{n}", words, Participant=words[1],
+            Occupation_perceived_gender=genders[0], Participant_perceived_gender=genders[1],
         )
-        for n, (one, genders, _) in enumerate(asked, 1)
+        for n, (words, genders, _) in enumerate(asked, 1)
     ]  # fmt: skip
 
 
-def _row(columns: Sequence[str], idx: str, one: tuple[str, str], **values: str) -> dict[str, str]:
+def _row(columns: Sequence[str], idx: str, words: tuple[str, str], **values: str) -> dict[str, str]:
     about = {
-        "IDX": idx, "Sector": "education", "Specialisation": "general", "Occupation": one[0],
+        "IDX": idx, "Sector": "education", "Specialisation": "general", "Occupation": words[0],
         "URL type (Type NA if can't find)": f"https://example.org/{idx}.jpeg?w=600",
         "LICENSE OK?": "Yes", "Licence": "Yes", "Annotator": "A",
     }  # fmt: skip

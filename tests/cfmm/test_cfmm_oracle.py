@@ -78,8 +78,8 @@ def cells(document, *labels: str) -> dict:
 
 
 def test_items_say_whether_a_condition_changes_the_answer():
-    own = QuestionItems("x", items_of("x", know))
-    for row, changed in zip(rows_of(), own.changed, strict=True):
+    items = QuestionItems("x", items_of("x", know))
+    for row, changed in zip(rows_of(), items.changed, strict=True):
         if row.question.kind == BASIC:
             assert np.isnan(changed)
         else:
@@ -89,10 +89,12 @@ def test_items_say_whether_a_condition_changes_the_answer():
 def test_items_without_a_known_answer_say_nothing_of_its_change():
     items = items_of("x", know, 1)
     answers = [None, *items.columns["answer"][1:]]
-    own = QuestionItems("x", Items("own_vqa", "", "", {**items.columns, "answer": answers}))
-    known = [own.texts("kind")[row] for row in np.flatnonzero(~np.isnan(own.changed))]
+    unknown = QuestionItems("x", Items("own_vqa", "", "", {**items.columns, "answer": answers}))
+    known = [unknown.texts("kind")[row] for row in np.flatnonzero(~np.isnan(unknown.changed))]
     assert known == [COUNTERFACTUAL] * 4
-    assert {own.keys[row] for row in np.flatnonzero(~np.isnan(own.changed))} == {own.keys[5]}
+    assert {unknown.keys[row] for row in np.flatnonzero(~np.isnan(unknown.changed))} == {
+        unknown.keys[5]
+    }
 
 
 def test_who_ignores_conditions_is_told_from_who_knows(runs):
@@ -122,21 +124,21 @@ def test_who_ignores_conditions_is_told_from_who_knows(runs):
 
 
 def test_intervals_are_of_pairs_of_pictures(runs):
-    found = cells(table().build(runs), "ignores", "0-shot")["acc_c"]
+    cell = cells(table().build(runs), "ignores", "0-shot")["acc_c"]
     rows = [row for row in rows_of() if row.question.kind == COUNTERFACTUAL]
     values = [float(ignore(row) == row.question.answer) for row in rows]
     clusters = [row.image.group for row in rows]
     assert len(set(clusters)) == PAIRS
     drawn = cluster_bootstrap(values, clusters, generator(0, "cfmm_oracle", "own_vqa"))
-    assert found.small == f"[{100 * drawn.low:.1f}, {100 * drawn.high:.1f}]"
+    assert cell.small == f"[{100 * drawn.low:.1f}, {100 * drawn.high:.1f}]"
 
 
 def test_checkpoints_of_a_model_are_one_row_with_a_spread(tmp_path):
     for seed, reader in enumerate((ignore, know)):
         write_items(tmp_path / "weights" / "two" / f"seed={seed}", items_of("two", reader))
     models = {"Two": "weights/two"}
-    found = cells(table(models=models).build(Runs(tmp_path)), "Two", "0-shot")["answer stays"]
-    assert (found.numbers["value"], found.sub) == (1, "0.00")
+    cell = cells(table(models=models).build(Runs(tmp_path)), "Two", "0-shot")["answer stays"]
+    assert (cell.numbers["value"], cell.sub) == (1, "0.00")
     write_items(tmp_path / "weights" / "two" / "seed=2", items_of("two", know, PAIRS - 2))
     with pytest.raises(UserError, match="answered other questions"):
         table(models=models).build(Runs(tmp_path))
@@ -146,8 +148,8 @@ def test_the_picture_has_a_bar_by_category_and_condition(runs):
     document = table(models={"Ignores": "weights/ignores"}).build(runs)
     [bars] = document.bars
     assert list(bars.groups) == ["Count", "Color", "Size", "Shape", "Direction", "Common"]
-    for own in bars.groups.values():
-        values = {name: value for name, value, *_ in own}
+    for group in bars.groups.values():
+        values = {name: value for name, value, *_ in group}
         assert (values["basic"], values["answer stays"]) == (1, 1)
     assert bars.groups["Color"][1] == ("answer changes", 0, 0, 0)
     assert "ignores the condition" in to_markdown(document)
@@ -161,8 +163,8 @@ def test_pictures_stand_beside_what_was_answered(runs, tmp_path):
     assert len(document.pictures) == 6
     color = images[2]  # the second pair's first picture
     basic, *others = color.questions
-    changed = next(one for one in others if one.extra[CHANGES])
-    [picture] = [one for one in document.pictures if one.caption.startswith(basic.text)]
+    changed = next(question for question in others if question.extra[CHANGES])
+    [picture] = [picture for picture in document.pictures if picture.caption.startswith(basic.text)]
     assert f"{basic.text} {basic.right}. Ignores: {basic.right}." in picture.caption
     assert f"{changed.text} {changed.right}. Ignores: {basic.right}." in picture.caption
     shown = decode_image(base64.b64decode(picture.png), "the picture")

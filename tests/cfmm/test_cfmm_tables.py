@@ -51,7 +51,7 @@ def ours(document: Document) -> list[Part]:
 
 
 def marks(part: Part) -> list[str]:
-    return ["".join("b" * c.bold + "u" * c.underlined or "." for c in own) for _, own in part.rows]
+    return ["".join("b" * c.bold + "u" * c.underlined or "." for c in row) for _, row in part.rows]
 
 
 def test_table_2_has_the_papers_layout_and_marks(runs):
@@ -66,7 +66,7 @@ def test_table_2_has_the_papers_layout_and_marks(runs):
     assert [cell.text for cell in rows["Qwen-VL", "0-shot"][:3]] == ["86.78", "50.65", "42.24"]
     assert rows["InfMLLM", "1-shot ICL"][0].bold  # 92.53
     assert rows["InfMLLM", "0-shot"][0].underlined  # 91.09
-    assert sum(cell.signs == "‡" for own in rows.values() for cell in own) == 14
+    assert sum(cell.signs == "‡" for row in rows.values() for cell in row) == 14
     assert rows["Monkey", "0-shot"][12].signs == "‡"
     assert theirs.rules == (3, 6, 9, 12, 15, 18)
 
@@ -82,8 +82,8 @@ def test_table_2_shows_the_means_of_the_items_by_category(runs):
     items, at = question_items("llava"), 0
     for category, many in IMAGES.items():
         names, values = items.texts("category"), items.items.metric("right")
-        own = np.array([v for v, n in zip(values, names, strict=True) if n == category])
-        b, c = own[:: ASKED + 1], own.reshape(many, ASKED + 1)[:, 1:]
+        right = np.array([v for v, n in zip(values, names, strict=True) if n == category])
+        b, c = right[:: ASKED + 1], right.reshape(many, ASKED + 1)[:, 1:]
         expected = [b.mean(), c.mean(), (b[:, None] * c).mean()]
         cells = rows["LLaVA", "0-shot"][at : at + 3]
         assert [cell.numbers["value"] for cell in cells] == pytest.approx(expected)
@@ -121,11 +121,11 @@ def test_table_3_sums_categories_and_tests_what_the_paper_does_not(runs):
     assert [labels for labels, _ in drops.rows] == [
         ("LLaVA", "0-shot"), ("LLaVA", "1-shot ICL"), ("Qwen", "0-shot"),
     ]  # fmt: skip
-    own = dict(zip(drops.columns, drops.rows[0][1], strict=True))
+    row = dict(zip(drops.columns, drops.rows[0][1], strict=True))
     measured = items.images.measure()
-    assert own["drop"].numbers["value"] == pytest.approx(measured.drop)
-    assert own["phi"].text == f"{measured.phi:+.3f}"
-    assert own["strict"].text == f"{100 * measured.strict:.2f}"
+    assert row["drop"].numbers["value"] == pytest.approx(measured.drop)
+    assert row["phi"].text == f"{measured.phi:+.3f}"
+    assert row["strict"].text == f"{100 * measured.strict:.2f}"
     assert [labels for labels, _ in pairs.rows] == [
         ("LLaVA, 1-shot ICL", "LLaVA, 0-shot"), ("LLaVA, 0-shot", "Qwen, 0-shot"),
     ]  # fmt: skip
@@ -138,7 +138,7 @@ def test_table_3_sums_categories_and_tests_what_the_paper_does_not(runs):
 def test_drops_are_corrected_over_the_rows(runs):
     drops = ours(table("cfmm_3", models=NAMED).build(runs))[1]
     p, holm = (
-        [float(own[drops.columns.index(name)].text.replace("–", "nan")) for _, own in drops.rows]
+        [float(row[drops.columns.index(name)].text.replace("–", "nan")) for _, row in drops.rows]
         for name in ("p", "Holm")
     )
     smallest = int(np.argmin(p))
@@ -171,28 +171,30 @@ AVERAGE_DROP = 105.75
 
 
 def off_grid() -> set[tuple[str, str, str]]:
-    return {(one["model"], one["prompt"], one["column"]) for one in published("cfmm_2")["off_grid"]}
+    return {
+        (cell["model"], cell["prompt"], cell["column"]) for cell in published("cfmm_2")["off_grid"]
+    }
 
 
 def answers(images: int, b: float, c: float, plus: float) -> tuple[np.ndarray, np.ndarray]:
     """Return right and wrong answers, four counterfactual ones an image, that give these cells."""
     basic = np.arange(images) < round(b * images / 100)
-    own = np.zeros((images, 4), dtype=bool)
-    right, wrong = own[basic].reshape(-1), own[~basic].reshape(-1)
+    counterfactual = np.zeros((images, 4), dtype=bool)
+    right, wrong = counterfactual[basic].reshape(-1), counterfactual[~basic].reshape(-1)
     both = round(plus * 4 * images / 100)
     right[:both] = True
     wrong[: round(c * 4 * images / 100) - both] = True
-    own[basic], own[~basic] = right.reshape(-1, 4), wrong.reshape(-1, 4)
-    return basic, own
+    counterfactual[basic], counterfactual[~basic] = right.reshape(-1, 4), wrong.reshape(-1, 4)
+    return basic, counterfactual
 
 
 def test_the_definitions_give_every_cell_of_table_2_but_fourteen():
     images, missed = published("cfmm_2")["images"], set()
-    for (model, prompt), own in cells().items():
-        for category, printed in own.items():
-            found = accuracies(*answers(images[category], *printed))
+    for (model, prompt), by_category in cells().items():
+        for category, printed in by_category.items():
+            measured = accuracies(*answers(images[category], *printed))
             for name, value in zip(METRICS, printed, strict=True):
-                if abs(100 * getattr(found, name) - value) > 0.0101:
+                if abs(100 * getattr(measured, name) - value) > 0.0101:
                     missed.add((model, prompt, f"{category} {name}"))
     assert missed == off_grid()
     assert len(missed) == 14
@@ -201,21 +203,21 @@ def test_the_definitions_give_every_cell_of_table_2_but_fourteen():
 
 def test_totals_are_sums_of_the_categories_in_all_rows_but_one():
     wrong = []
-    for setting, own in cells().items():
+    for setting, by_category in cells().items():
         for place, printed in enumerate(totals()[setting]):
-            summed = total({name: values[place] / 100 for name, values in own.items()})
+            summed = total({name: values[place] / 100 for name, values in by_category.items()})
             if abs(summed - printed) > 0.0101:
                 wrong.append((setting, place, round(summed, 2), printed))
     assert wrong == [(WRONG_TOTAL, 2, 240.85, 240.83)]
 
 
 def test_average_drops_and_the_slight_negative_correlation():
-    zero = [one for one in totals() if one[1] == "0-shot"]
+    zero = [setting for setting in totals() if setting[1] == "0-shot"]
     assert len(zero) == 7
     assert fmean(map(drop, zero)) == pytest.approx(105.60, abs=0.005)
     assert fmean(map(drop, totals())) == pytest.approx(116.14, abs=0.005)
     assert all(abs(fmean(map(drop, some)) - AVERAGE_DROP) > 0.1 for some in (zero, totals()))
-    phi = [mean_phi(one) for one in zero]
+    phi = [mean_phi(setting) for setting in zero]
     assert -0.135 < min(phi) < max(phi) < -0.05
     rows = dict(derived_part().rows)
     assert rows["Qwen-VL", "0-shot"][2].text == "-0.112"
@@ -230,7 +232,7 @@ def test_six_categories_have_1198_images_and_the_text_rounds_them():
 
 
 def test_the_text_is_held_against_the_tables():
-    rows = {labels[0]: [cell.text for cell in own] for labels, own in text_part().rows}
+    rows = {labels[0]: [cell.text for cell in row] for labels, row in text_part().rows}
     assert rows["LLaVA, 0-shot: acc_c of counting questions"] == ["50.63", "50.65"]
     assert rows["InfMLLM, 0-shot: acc_b of colour questions"] == ["93.21", "93.21"]
     gain = rows["Qwen-VL: total by which 1-shot ICL is better, more than"]
@@ -270,7 +272,7 @@ def questions(tmp_path) -> Path:
     (tmp_path / "one.png").write_bytes(picture("ball", "red"))
     records = [record(0, "count"), record(1, "count", "llm"), record(2, "odd"), record(3, "odd")]
     file = tmp_path / "questions.jsonl"
-    file.write_text("".join(json.dumps(one) + "\n" for one in records))
+    file.write_text("".join(json.dumps(entry) + "\n" for entry in records))
     return file
 
 
@@ -299,7 +301,7 @@ def test_the_composition_of_a_file_beside_the_papers(questions, tmp_path):
 
 def test_kinds_say_where_the_right_option_stands_and_who_wrote(questions, tmp_path):
     kinds = figure(questions={"mine": str(questions)}).build(Runs(tmp_path)).parts[3]
-    rows = {labels[1]: [cell.text for cell in own] for labels, own in kinds.rows}
+    rows = {labels[1]: [cell.text for cell in row] for labels, row in kinds.rows}
     assert rows["basic"] == ["4", "5.00", "2", "100.0", "0.0", "–", "–"]
     assert rows["counterfactual"] == ["6", "11.00", "2", "66.7", "33.3", "66.7", "66.7"]
 
@@ -308,6 +310,6 @@ def test_the_plots_show_shares(questions, tmp_path):
     document = figure(questions={"mine": str(questions)}).build(Runs(tmp_path))
     (bars,), (curve,) = document.bars, document.curves
     assert bars.groups["Count"][1][1] == 0.5
-    assert sum(own[0][1] for own in bars.groups.values()) == pytest.approx(1)
+    assert sum(group[0][1] for group in bars.groups.values()) == pytest.approx(1)
     assert curve.series["basic"] == {5.0: {0: 1.0}}
     assert "words of a question" in to_markdown(document)

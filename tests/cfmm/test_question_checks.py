@@ -150,22 +150,24 @@ def test_problems_are_counted_with_their_first_examples_and_the_fatal_first() ->
         )
         for i in range(5)
     ]
-    *found, position = validate(images)
+    *problems, position = validate(images)
     assert (position.what, position.fatal) == (UNBALANCED, False)
-    assert [(one.what, one.count, one.of, one.fatal) for one in found] == [
+    assert [(problem.what, problem.count, problem.of, problem.fatal) for problem in problems] == [
         (EQUAL_OPTIONS, 5, 15, True),
         (LEAK, 5, 15, False),
     ]
-    assert len(found[1].examples) == 3
-    assert found[1].examples[0].startswith("i0/c1: '4' stands in 'If 4 of 0 came'")
-    assert str(found[0]).startswith("equal options: 5 of 15 (i0/c2: ")
+    assert len(problems[1].examples) == 3
+    assert problems[1].examples[0].startswith("i0/c1: '4' stands in 'If 4 of 0 came'")
+    assert str(problems[0]).startswith("equal options: 5 of 15 (i0/c2: ")
 
 
 def test_a_question_asked_twice_about_one_image_is_duplicated() -> None:
-    one, two = (AskedQuestion(name, "basic", "How  many?", ("1", "2"), 0) for name in ("a", "b"))
-    (found,) = validate([asked("i", one, two)])
-    assert (found.what, found.examples) == (DUPLICATED, ("i/b: as i/a",))
-    assert validate([asked("i", one), asked("j", one)]) == []
+    first, second = (
+        AskedQuestion(name, "basic", "How  many?", ("1", "2"), 0) for name in ("a", "b")
+    )
+    (problem,) = validate([asked("i", first, second)])
+    assert (problem.what, problem.examples) == (DUPLICATED, ("i/b: as i/a",))
+    assert validate([asked("i", first), asked("j", first)]) == []
     unlike = [AskedQuestion(str(i), "basic", text, ("1", "2"), i % 2)
               for i, text in enumerate(("Is 2 > 1?", "Is 2 < 1?"))]  # fmt: skip
     assert validate([asked("i", *unlike)]) == []
@@ -176,7 +178,7 @@ def positions(answers: Sequence[int], options: Sequence[str], kind: str = "basic
         asked(f"i{i}", AskedQuestion("q", kind, f"If so, who is {i}?", tuple(options), answer))
         for i, answer in enumerate(answers)
     ]
-    return [f"{one.count}/{one.of}" for one in validate(images) if one.what == UNBALANCED]
+    return [f"{p.count}/{p.of}" for p in validate(images) if p.what == UNBALANCED]
 
 
 def test_a_position_that_gives_the_answer_away_is_found() -> None:
@@ -194,7 +196,7 @@ def test_positions_are_tested_by_kind() -> None:
         asked(f"b{i}", AskedQuestion("q", "counterfactual", f"If {i}, who?", ("x", "y"), 1))
         for i in range(20)
     ]
-    assert [one.count for one in validate([*first, *other])] == [20, 20]
+    assert [problem.count for problem in validate([*first, *other])] == [20, 20]
 
 
 IMAGES = st.lists(
@@ -205,28 +207,28 @@ IMAGES = st.lists(
 
 @given(images=IMAGES)
 def test_accuracies_are_those_of_a_slow_count(images):
-    found = accuracies(np.array([b for b, _ in images]), [np.array(c) for _, c in images])
-    pairs = [(b, c) for b, own in images for c in own]
-    assert found.acc_b == pytest.approx(sum(b for b, _ in images) / len(images))
-    strict = sum(1 for b, own in images if b and all(own))
-    assert found.strict == pytest.approx(strict / len(images))
+    measured = accuracies(np.array([b for b, _ in images]), [np.array(c) for _, c in images])
+    pairs = [(b, c) for b, answers in images for c in answers]
+    assert measured.acc_b == pytest.approx(sum(b for b, _ in images) / len(images))
+    strict = sum(1 for b, answers in images if b and all(answers))
+    assert measured.strict == pytest.approx(strict / len(images))
     if not pairs:
-        assert math.isnan(found.acc_c)
-        assert math.isnan(found.acc_plus)
+        assert math.isnan(measured.acc_c)
+        assert math.isnan(measured.acc_plus)
         return
-    assert found.acc_c == pytest.approx(sum(c for _, c in pairs) / len(pairs))
-    assert found.acc_plus == pytest.approx(sum(b and c for b, c in pairs) / len(pairs))
-    assert found.drop == pytest.approx(found.acc_b - found.acc_c)
+    assert measured.acc_c == pytest.approx(sum(c for _, c in pairs) / len(pairs))
+    assert measured.acc_plus == pytest.approx(sum(b and c for b, c in pairs) / len(pairs))
+    assert measured.drop == pytest.approx(measured.acc_b - measured.acc_c)
     of_right = [c for b, c in pairs if b]
     if of_right:
-        assert found.consistency == pytest.approx(sum(of_right) / len(of_right))
+        assert measured.consistency == pytest.approx(sum(of_right) / len(of_right))
     else:
-        assert math.isnan(found.consistency)
+        assert math.isnan(measured.consistency)
     first, second = (np.array(column, dtype=float) for column in zip(*pairs, strict=True))
     if first.std() and second.std():
-        assert found.phi == pytest.approx(np.corrcoef(first, second)[0, 1])
+        assert measured.phi == pytest.approx(np.corrcoef(first, second)[0, 1])
     else:
-        assert math.isnan(found.phi)
+        assert math.isnan(measured.phi)
 
 
 def test_the_printed_correlations_follow_from_the_printed_fractions():
@@ -237,7 +239,7 @@ def test_the_printed_correlations_follow_from_the_printed_fractions():
 @given(bits=st.lists(st.lists(st.booleans(), min_size=4, max_size=4), min_size=1, max_size=8))
 def test_groups_are_counted_as_naturalbench_does(bits):
     right = np.array(bits).reshape(-1, 2, 2)
-    found = group_accuracies(right)
+    measured = group_accuracies(right)
     groups = len(right)
     questions = images = whole = 0
     for group in right.tolist():
@@ -245,9 +247,9 @@ def test_groups_are_counted_as_naturalbench_does(bits):
         questions += (q0i0 and q0i1) + (q1i0 and q1i1)
         images += (q0i0 and q1i0) + (q0i1 and q1i1)
         whole += q0i0 and q0i1 and q1i0 and q1i1
-    assert found["q_acc"] == pytest.approx(questions / (2 * groups))
-    assert found["i_acc"] == pytest.approx(images / (2 * groups))
-    assert found["g_acc"] == pytest.approx(whole / groups)
+    assert measured["q_acc"] == pytest.approx(questions / (2 * groups))
+    assert measured["i_acc"] == pytest.approx(images / (2 * groups))
+    assert measured["g_acc"] == pytest.approx(whole / groups)
 
 
 def test_other_shapes_are_refused():
@@ -265,33 +267,37 @@ def test_groups_are_whole_as_plain_loops_say(answers):
     right, groups = [value for value, _ in answers], [name for _, name in answers]
     expected = [math.nan] * len(answers)
     for name in ("a", "b"):
-        own = [value for value, group in answers if group == name]
-        if own and not any(math.isnan(value) for value in own):
-            expected[groups.index(name)] = float(all(value == 1 for value in own))
+        members = [value for value, group in answers if group == name]
+        if members and not any(math.isnan(value) for value in members):
+            expected[groups.index(name)] = float(all(value == 1 for value in members))
     np.testing.assert_equal(whole_groups(np.array(right, dtype=float), groups), expected)
 
 
 def test_the_interval_of_phi_is_that_of_resampled_clusters():
     rng = np.random.default_rng(5)
     basic = rng.random(60) < 0.7
-    own = [rng.random(rng.integers(1, 5)) < (0.3 if b else 0.7) for b in basic]
+    counterfactuals = [rng.random(rng.integers(1, 5)) < (0.3 if b else 0.7) for b in basic]
     clusters = rng.integers(0, 25, size=60)
-    low, high = phi_interval(basic, own, clusters, np.random.default_rng(0), resamples=4000)
+    low, high = phi_interval(
+        basic, counterfactuals, clusters, np.random.default_rng(0), resamples=4000
+    )
     names, slow = np.unique(clusters), []
     for _ in range(1500):
         rows = np.concatenate(
             [np.flatnonzero(clusters == c) for c in rng.choice(names, len(names))]
         )
-        slow.append(accuracies(basic[rows], [own[row] for row in rows]).phi)
+        slow.append(accuracies(basic[rows], [counterfactuals[row] for row in rows]).phi)
     expected = np.nanquantile(slow, [0.025, 0.975])
     assert [low, high] == pytest.approx(expected, abs=0.04)
-    assert low < accuracies(basic, own).phi < high < 0
+    assert low < accuracies(basic, counterfactuals).phi < high < 0
 
 
 def test_phi_has_no_interval_with_one_cluster_or_equal_answers():
-    basic, own = np.array([1, 1, 0]), [np.array([1, 0])] * 3
+    basic, counterfactuals = np.array([1, 1, 0]), [np.array([1, 0])] * 3
     for some, clusters in ((basic, ["a"] * 3), (np.ones(3), ["a", "b", "c"])):
-        assert np.isnan(phi_interval(some, own, clusters, np.random.default_rng(0))).all()
+        assert np.isnan(
+            phi_interval(some, counterfactuals, clusters, np.random.default_rng(0))
+        ).all()
 
 
 LEFT_OUT = ("count-0/b", "color-1/c2")
@@ -299,23 +305,23 @@ LEFT_OUT = ("count-0/b", "color-1/c2")
 
 def slow_answers(items) -> dict[str, tuple[float, list[float]]]:
     """Return {image: basic answer, counterfactual answers}, read row by row from ``right``."""
-    found: dict[str, tuple[list[float], list[float]]] = {}
+    by_image: dict[str, tuple[list[float], list[float]]] = {}
     columns = items.items.columns
     for name, kind, right in zip(columns["item"], columns["kind"], columns["right"], strict=True):
-        own = found.setdefault(name.split("/")[0], ([], []))
+        answers = by_image.setdefault(name.split("/")[0], ([], []))
         if not math.isnan(right):
-            own[kind != "basic"].append(right)
-    return {key: (b[0], c) for key, (b, c) in found.items() if b and c}
+            answers[kind != "basic"].append(right)
+    return {key: (b[0], c) for key, (b, c) in by_image.items() if b and c}
 
 
 def test_images_are_those_with_both_kinds_of_answers():
     items = question_items(left_out=LEFT_OUT)
     expected = slow_answers(items)
     assert len(items.images) == len(expected) == sum(ASKED_IMAGES.values()) - 1
-    for b, c, (basic, own) in zip(
+    for b, c, (basic, counterfactuals) in zip(
         items.images.basic, items.images.counterfactual, expected.values(), strict=True
     ):
-        assert (float(b), c.astype(float).tolist()) == (basic, own)
+        assert (float(b), c.astype(float).tolist()) == (basic, counterfactuals)
     measured = items.images.measure()
     strict = [b * min(c) for b, c in expected.values()]
     assert measured.strict == pytest.approx(np.mean(strict))
@@ -324,15 +330,17 @@ def test_images_are_those_with_both_kinds_of_answers():
 
 def test_means_of_a_category_are_over_what_counts():
     items = question_items(left_out=LEFT_OUT)
-    own = [c for key, (_, c) in slow_answers(items).items() if key.startswith("color")]
-    assert items.means("acc_c")["color"] == pytest.approx(np.mean(np.concatenate(own)))
+    answers = [c for key, (_, c) in slow_answers(items).items() if key.startswith("color")]
+    assert items.means("acc_c")["color"] == pytest.approx(np.mean(np.concatenate(answers)))
     assert len(items.by_category("acc_c")["color"]) == ASKED * ASKED_IMAGES["color"] - 1
     assert items.total("acc_b") == pytest.approx(100 * sum(items.means("acc_b").values()))
 
 
 def test_questions_without_counterfactual_ones_are_refused_for_that():
     items = question_items().items
-    columns = {name: own for name, own in items.columns.items() if not name.startswith("acc_")}
+    columns = {
+        name: values for name, values in items.columns.items() if not name.startswith("acc_")
+    }
     with pytest.raises(UserError, match="asks no basic and counterfactual questions"):
         QuestionItems("llava", replace(items, columns=columns))
     del columns["kind"]
@@ -347,13 +355,13 @@ def test_a_category_without_a_name_has_one_in_tables():
 def test_the_drop_is_that_of_images_and_significant_where_it_is_large():
     large = question_items("large", (1.0, 0.3))
     none = question_items("none", (0.7, 0.7), seed=3)
-    found, level = compare_kinds([[large], [none]])
+    steep, level = compare_kinds([[large], [none]])
     pairs = slow_answers(large).values()
-    assert found.test.mean.mean == pytest.approx(np.mean([b - np.mean(c) for b, c in pairs]))
-    assert found.test.mean.mean == pytest.approx(large.images.measure().drop)
-    assert found.p_holm == pytest.approx(2 * found.p)
-    assert found.p_holm <= 0.001 < 0.05 < level.p_holm
-    assert found.phi is None  # every basic answer is right
+    assert steep.test.mean.mean == pytest.approx(np.mean([b - np.mean(c) for b, c in pairs]))
+    assert steep.test.mean.mean == pytest.approx(large.images.measure().drop)
+    assert steep.p_holm == pytest.approx(2 * steep.p)
+    assert steep.p_holm <= 0.001 < 0.05 < level.p_holm
+    assert steep.phi is None  # every basic answer is right
     assert level.phi_low < level.phi.mean < level.phi_high
     assert level.phi.mean == pytest.approx(none.images.measure().phi)
 
@@ -366,35 +374,35 @@ def test_a_model_without_counterfactual_answers_has_no_drop():
 
 def test_checkpoints_are_averaged_question_by_question():
     first, second = question_items(seed=1), question_items(seed=2)
-    (found,) = compare_kinds([[first, second]])
-    drops = [one.images.measure().drop for one in (first, second)]
-    assert found.test.mean.mean == pytest.approx(np.mean(drops))
-    assert found.phi.n == 2
+    (drop,) = compare_kinds([[first, second]])
+    drops = [items.images.measure().drop for items in (first, second)]
+    assert drop.test.mean.mean == pytest.approx(np.mean(drops))
+    assert drop.phi.n == 2
 
 
 def test_models_are_compared_on_images_that_both_answered_whole():
     good = question_items("good", (0.95, 0.9), left_out=LEFT_OUT)
     poor = question_items("poorer", (0.4, 0.5), left_out=["other-0/c1"])
-    (found,), refused = compare_models([(("good", [good]), ("poor", [poor]))])
+    (comparison,), refused = compare_models([(("good", [good]), ("poor", [poor]))])
     assert not refused
     left = {"count-0", "color-1", "other-0"}
-    answers = [slow_answers(one) for one in (good, poor)]
+    answers = [slow_answers(items) for items in (good, poor)]
     keys = [key for key in answers[0] if key not in left and key in answers[1]]
     differences = [answers[0][key][0] - answers[1][key][0] for key in keys]
-    test = found.tests["acc_b"]
+    test = comparison.tests["acc_b"]
     assert test.gain == pytest.approx(np.mean(differences))
     assert test.p_two_sided == mcnemar(differences.count(1.0), differences.count(-1.0))
-    p = sorted(one.p_two_sided for one in found.tests.values())
-    assert min(found.p_holm.values()) == pytest.approx(min(1.0, 3 * p[0]))
-    assert found.left_out == 5 * len(left)
+    p = sorted(test.p_two_sided for test in comparison.tests.values())
+    assert min(comparison.p_holm.values()) == pytest.approx(min(1.0, 3 * p[0]))
+    assert comparison.left_out == 5 * len(left)
 
 
 def test_models_asked_about_other_questions_are_not_compared():
-    one, other = question_items("one"), question_items("other")
-    other.items.columns["question"][3] = "and now?"
+    plain, altered = question_items("one"), question_items("other")
+    altered.items.columns["question"][3] = "and now?"
     moved = question_items("moved", images={"shape": 2})
-    pairs = [(("one", [one]), ("other", [other])), (("one", [one]), ("moved", [moved]))]
-    found, refused = compare_models(pairs)
-    assert found == []
+    pairs = [(("one", [plain]), ("other", [altered])), (("one", [plain]), ("moved", [moved]))]
+    comparisons, refused = compare_models(pairs)
+    assert comparisons == []
     assert "one against other: the question count-0/c3 differs" in refused[0]
     assert "one against moved: no question was answered by both" in refused[1]

@@ -27,13 +27,13 @@ HOSTILE = "</script><img src=x onerror=alert(1)>"
 
 def answers(model: str = "llava", seed: int = 0, images=IMAGES, **settings) -> ShownAnswers:
     benchmark = opened(images, **settings)
-    found = benchmark.run(Drawn(seed, longest=200))
-    return ShownAnswers(model, Items(str(benchmark.name), f"w{seed}", "d", found.items))
+    evaluation = benchmark.run(Drawn(seed, longest=200))
+    return ShownAnswers(model, Items(str(benchmark.name), f"w{seed}", "d", evaluation.items))
 
 
 def read_image(digest: str) -> bytes:
-    (found,) = {one.image.content for one in IMAGES if one.image.digest == digest}
-    return found
+    (content,) = {asked.image.content for asked in IMAGES if asked.image.digest == digest}
+    return content
 
 
 def write(folder: Path, *asked: ShownAnswers, limit: int | None = None) -> Path:
@@ -46,31 +46,31 @@ def test_every_answer_stands_beside_its_question(tmp_path):
     page = data_of(write(tmp_path, *asked))
     assert page["models"] == ["llava", "qwen"]
     assert page["asked"] == ["With the image", "Without the image", "Options alone"]
-    assert [one["k"] for one in page["images"]] == [one.key for one in IMAGES]
+    assert [shown["k"] for shown in page["images"]] == [expected.key for expected in IMAGES]
     assert len(page["pictures"]) == len(IMAGES)
     rows = {name: row for row, name in enumerate(asked[0].items.columns["item"])}
-    for shown, one in zip(page["images"], IMAGES, strict=True):
-        assert shown["c"] == one.category
-        for told, question in zip(shown["q"], one.questions, strict=True):
-            assert "".join(told["t"]) == question.text
+    for shown, expected in zip(page["images"], IMAGES, strict=True):
+        assert shown["c"] == expected.category
+        for on_page, question in zip(shown["q"], expected.questions, strict=True):
+            assert "".join(on_page["t"]) == question.text
             if question.kind == "basic":
-                assert len(told["t"]) == 1
+                assert len(on_page["t"]) == 1
             else:  # the condition is marked
-                assert told["t"][1] == question.text.partition(",")[0]
-            assert (told["o"], told["a"]) == (list(question.options), question.answer)
-            row = rows[told["i"]]
-            for model, answer in zip(asked, told["m"], strict=True):
+                assert on_page["t"][1] == question.text.partition(",")[0]
+            assert (on_page["o"], on_page["a"]) == (list(question.options), question.answer)
+            row = rows[on_page["i"]]
+            for model, answer in zip(asked, on_page["m"], strict=True):
                 columns = model.items.columns
                 for place, prefix in enumerate(("", "blind_", "prior_")):
-                    assert told["o"][answer["c"][place]] == columns[f"{prefix}chosen"][row]
+                    assert on_page["o"][answer["c"][place]] == columns[f"{prefix}chosen"][row]
                     assert answer["r"][place] == columns[f"{prefix}right"][row]
                 assert answer.get("f", 0) == columns["flips"][row]
                 assert "l" not in answer
 
 
 def test_tables_have_the_means_of_the_items_with_intervals(tmp_path):
-    one = answers()
-    seen, blind, prior = data_of(write(tmp_path, one))["tables"][0]
+    llava = answers()
+    seen, blind, prior = data_of(write(tmp_path, llava))["tables"][0]
     assert [t["t"] for t in (seen, blind, prior)] == [
         "With the image", "Without the image", "Options alone"
     ]  # fmt: skip
@@ -79,18 +79,18 @@ def test_tables_have_the_means_of_the_items_with_intervals(tmp_path):
     for table, prefix in ((seen, ""), (blind, "blind_"), (prior, "prior_")):
         for row in table["r"]:
             assert len(row) == len(table["h"])
-            own = [r for r, c in enumerate(one.texts("category")) if row[0] in (c, "all")]
+            rows = [r for r, c in enumerate(llava.texts("category")) if row[0] in (c, "all")]
             for name, cell in zip(metrics, row[2:], strict=False):
                 if name == "strict" and prefix:
                     continue
-                value = 100 * np.nanmean(one.items.metric(prefix + name)[own])
+                value = 100 * np.nanmean(llava.items.metric(prefix + name)[rows])
                 mean, low, high = map(float, re.findall(r"[\d.]+", cell))
                 assert mean == pytest.approx(value, abs=0.06)
                 assert low <= mean <= high
-    phi = one.pairs.images.measure().phi
+    phi = llava.pairs.images.measure().phi
     assert float(seen["r"][-1][-1].split()[0]) == pytest.approx(phi, abs=0.006)
-    assert verdict(one).startswith("llava answers ")
-    assert f"phi {phi:.2f} [" in verdict(one)
+    assert verdict(llava).startswith("llava answers ")
+    assert f"phi {phi:.2f} [" in verdict(llava)
 
 
 def test_what_was_left_out_or_written_is_said(tmp_path):
@@ -99,8 +99,8 @@ def test_what_was_left_out_or_written_is_said(tmp_path):
         basic, replace(others[0], text="why " * 60), replace(others[1], answer=None), *others[2:]
     ]  # fmt: skip
     images = [image(0, questions=odd), *IMAGES[1:]]
-    one = answers(images=images)
-    [first, *_] = data_of(write(tmp_path, one))["images"]
+    llava = answers(images=images)
+    [first, *_] = data_of(write(tmp_path, llava))["images"]
     assert [q["m"][0].get("l") for q in first["q"]] == [None, "context", "no_answer", None, None]
     assert first["q"][1]["m"][0]["r"] == [None, None, None]
     assert first["q"][2]["a"] is None
@@ -121,18 +121,18 @@ def test_questions_of_other_sets_have_a_page_too(tmp_path):
         image(n, questions=[AskedQuestion("q0", "question", "Is it?", ("yes", "no"), n % 2)])
         for n in range(4)
     ]
-    one = answers(images=[*plain, image(5, image=None, questions=plain[0].questions)])
-    page = data_of(write(tmp_path, one))
+    llava = answers(images=[*plain, image(5, image=None, questions=plain[0].questions)])
+    page = data_of(write(tmp_path, llava))
     assert page["tables"][0][0]["h"] == ["category", "questions", "right"]
     assert page["images"][-1]["p"] is None
-    assert re.match(r"llava answers [\d.]+ % of 5 questions right; ", verdict(one))
+    assert re.match(r"llava answers [\d.]+ % of 5 questions right; ", verdict(llava))
 
 
 def test_of_many_images_a_sample_is_shown_that_models_do_not_change(tmp_path):
-    first = [one["k"] for one in data_of(write(tmp_path, answers(), limit=3))["images"]]
+    first = [shown["k"] for shown in data_of(write(tmp_path, answers(), limit=3))["images"]]
     both = data_of(write(tmp_path, answers(), answers("qwen", 1), limit=3))["images"]
     assert len(first) == 3
-    assert first == [one["k"] for one in both]
+    assert first == [shown["k"] for shown in both]
     assert first == sorted(first)
     assert "3 images shown, drawn at random" in (tmp_path / "asked_vqa.html").read_text()
 
@@ -140,8 +140,8 @@ def test_of_many_images_a_sample_is_shown_that_models_do_not_change(tmp_path):
 def test_nothing_in_a_question_is_live(tmp_path):
     texts = [replace(q, text=f"If {HOSTILE}, what?", options=("a", HOSTILE), answer=1)
              for q in IMAGES[0].questions]  # fmt: skip
-    one = answers(HOSTILE, images=[image(0, questions=texts, category=HOSTILE)])
-    text = write(tmp_path, one).read_text()
+    hostile = answers(HOSTILE, images=[image(0, questions=texts, category=HOSTILE)])
+    text = write(tmp_path, hostile).read_text()
     assert text.count("</script>") == 2
     assert "<img src=x" not in text
     assert "default-src 'none'" in text
@@ -150,19 +150,19 @@ def test_nothing_in_a_question_is_live(tmp_path):
 
 
 def test_answers_that_cannot_stand_on_one_page_are_refused(tmp_path):
-    one = answers()
+    llava = answers()
     for others, said in (
-        ((), "no model"), ((one, one), "duplicated names: llava, llava"),
-        ((one, answers("other", images=IMAGES[1:])), "answered different questions"),
+        ((), "no model"), ((llava, llava), "duplicated names: llava, llava"),
+        ((llava, answers("other", images=IMAGES[1:])), "answered different questions"),
     ):  # fmt: skip
         with pytest.raises(UserError, match=said):
             write(tmp_path, *others)
-    broken = {**one.items.columns, "options": ["[1]"] * len(one)}
+    broken = {**llava.items.columns, "options": ["[1]"] * len(llava)}
     with pytest.raises(UserError, match=r"options of i0/basic should be a list.*remove items/"):
-        write(tmp_path, ShownAnswers("m", replace(one.items, columns=broken)))
+        write(tmp_path, ShownAnswers("m", replace(llava.items, columns=broken)))
     del broken["chosen"]
     with pytest.raises(UserError, match="lack chosen"):
-        ShownAnswers("m", replace(one.items, columns=broken))
+        ShownAnswers("m", replace(llava.items, columns=broken))
 
 
 def test_the_benchmark_writes_its_page_and_one_of_all_models(tmp_path):
@@ -171,8 +171,8 @@ def test_the_benchmark_writes_its_page_and_one_of_all_models(tmp_path):
     assert benchmark.page_files == ("asked_vqa.html",)
     for seed, name in enumerate(("llava", "qwen")):
         folder = tmp_path / name / "seed=0"
-        found = benchmark.run(Drawn(seed))
-        write_items(folder, Items("asked_vqa", f"w{seed}", "d", found.items))
+        evaluation = benchmark.run(Drawn(seed))
+        write_items(folder, Items("asked_vqa", f"w{seed}", "d", evaluation.items))
         page = benchmark.write_page(folder, name)
         assert page == folder / "asked_vqa.html"
         assert data_of(page)["models"] == [name]
@@ -197,23 +197,23 @@ def reader(watched: Browser, tmp_path: Path) -> PageReader:
 
 @pytest.mark.slow
 def test_a_reader_chooses_categories_answers_and_words(reader):
-    one, other = answers(), answers("qwen", 1)
+    llava, qwen = answers(), answers("qwen", 1)
     assert reader.status == "1–8 of 8"
     reader.chooses("category", "count")
     assert reader.status == "1–4 of 4"
     reader.resets()
-    right, blind = (one.items.metric(name) == 1 for name in ("right", "blind_right"))
-    first = one.texts("chosen")
+    right, blind = (llava.items.metric(name) == 1 for name in ("right", "blind_right"))
+    first = llava.texts("chosen")
     expected = {
         "wrong": ~right, "right": right, "blind": right & blind, "blinded": ~right & blind,
-        "flips": one.items.metric("flips") == 1,
-        "differ": np.array([a != b for a, b in zip(first, other.texts("chosen"), strict=True)]),
-        "fall": (one.items.metric("acc_c") == 0) & np.repeat(right[::5], 5),
-        "out": np.zeros(len(one), bool),
+        "flips": llava.items.metric("flips") == 1,
+        "differ": np.array([a != b for a, b in zip(first, qwen.texts("chosen"), strict=True)]),
+        "fall": (llava.items.metric("acc_c") == 0) & np.repeat(right[::5], 5),
+        "out": np.zeros(len(llava), bool),
     }  # fmt: skip
     for choice, rows in expected.items():
         reader.chooses("answer", choice)
-        keys = {key for key, fits in zip(one.keys, rows, strict=True) if fits}
+        keys = {key for key, fits in zip(llava.keys, rows, strict=True) if fits}
         shown = reader.seen("#images .key")
         assert {text.partition(";")[0] for text in shown} == keys, choice
         assert len(reader.seen(".question:not(.passed)")) == rows.sum()

@@ -64,13 +64,13 @@ def example(key: str = "a") -> Example:
 
 
 def written(number: int, **changes: str) -> WrittenQuestion:
-    found = {
+    fields = {
         "text": f"If {number} dogs came, how many would there be?",
         "presupposition": f"{number} dogs came",
         "right": str(number + 2),
         "wrong": "99",
     }
-    return WrittenQuestion(**found | changes)
+    return WrittenQuestion(**fields | changes)
 
 
 GOOD = tuple(written(i) for i in (3, 4, 5, 6))
@@ -98,7 +98,7 @@ def expand(*questions: WrittenQuestion, count: int = 3) -> Edited:
 
 
 def reasons(edited: Edited) -> list[str]:
-    return [one.reason for one in edited.rejected]
+    return [rejection.reason for rejection in edited.rejected]
 
 
 def test_new_questions_follow_those_that_are_there() -> None:
@@ -106,20 +106,20 @@ def test_new_questions_follow_those_that_are_there() -> None:
     assert isinstance(writer, QuestionWriter)
     (edited,) = QuestionExpansion(writer).edit([example()])
     (proposal,) = edited.proposals
-    assert proposal.texts == (BASIC.text, FIRST.text, *(one.text for one in GOOD[:3]))
-    assert [one[QUESTION] for one in proposal.details[:2]] == [details_of(BASIC), details_of(FIRST)]
-    assert [one and (one.kind, one.after) for one in proposal.edits] == [
+    assert proposal.texts == (BASIC.text, FIRST.text, *(question.text for question in GOOD[:3]))
+    assert [d[QUESTION] for d in proposal.details[:2]] == [details_of(BASIC), details_of(FIRST)]
+    assert [edit and (edit.kind, edit.after) for edit in proposal.edits] == [
         None, *(("counterfactual", said) for said in
                 ("one dog left", "3 dogs came", "4 dogs came", "5 dogs came")),
     ]  # fmt: skip
     new = [
-        question_of(text, one[QUESTION], "here")
-        for text, one in zip(proposal.texts[2:], proposal.details[2:], strict=True)
+        question_of(text, d[QUESTION], "here")
+        for text, d in zip(proposal.texts[2:], proposal.details[2:], strict=True)
     ]
-    assert [one.id for one in new] == ["c2", "c3", "c4"]
-    assert [one.right for one in new] == ["5", "6", "7"]
-    assert all(one.extra["source"] == "llm" and one.extra["verified"] is False for one in new)
-    assert all(one[QUESTIONS] is None for one in proposal.details)
+    assert [q.id for q in new] == ["c2", "c3", "c4"]
+    assert [q.right for q in new] == ["5", "6", "7"]
+    assert all(q.extra["source"] == "llm" and q.extra["verified"] is False for q in new)
+    assert all(d[QUESTIONS] is None for d in proposal.details)
     assert edited.survivors == {"written": 4, "valid": 4, "enough": 1}
     assert reasons(edited) == [NOT_NEEDED]
 
@@ -147,8 +147,8 @@ def test_a_writer_is_told_the_questions_once() -> None:
 )
 def test_the_printed_prompts_differ_by_category(category: str, said: str) -> None:
     writer = Writer()
-    one = example()
-    of_kind = replace(one, extra={**one.extra, "category": category})
+    plain = example()
+    of_kind = replace(plain, extra={**plain.extra, "category": category})
     QuestionExpansion(writer).edit([of_kind])
     prompt = writer.asked[0].prompt
     assert said in prompt
@@ -197,7 +197,9 @@ class Judge:
         self.wrong = [f"If {number} " for number in wrong]
 
     def judge(self, image: SourceImage | None, questions: Sequence[AskedQuestion]) -> list[str]:
-        return ["seen otherwise" * one.text.startswith(tuple(self.wrong)) for one in questions]
+        return [
+            "seen otherwise" * question.text.startswith(tuple(self.wrong)) for question in questions
+        ]
 
     def describe(self) -> dict[str, str]:
         return {"question_judge": "numbers"}
@@ -207,8 +209,8 @@ def test_a_second_model_rejects_what_it_answers_otherwise() -> None:
     editor = QuestionExpansion(Writer(), judge=Judge(3))
     (edited,) = editor.edit([example()])
     (proposal,) = edited.proposals
-    assert proposal.texts[2:] == tuple(one.text for one in GOOD[1:])
-    assert [one[QUESTION]["id"] for one in proposal.details] == ["basic", "c1", "c2", "c3", "c4"]
+    assert proposal.texts[2:] == tuple(question.text for question in GOOD[1:])
+    assert [d[QUESTION]["id"] for d in proposal.details] == ["basic", "c1", "c2", "c3", "c4"]
     assert edited.survivors == {"written": 4, "valid": 4, "judged": 3, "enough": 1}
     assert reasons(edited) == ["seen otherwise"]
     assert editor.describe()["question_judge"] == "numbers"
@@ -228,7 +230,7 @@ def test_the_right_answer_stands_first_as_often_as_second() -> None:
     many = [written(i, right=str(i + 1000)) for i in range(100)]
     editor = QuestionExpansion(Writer(tuple(many)), count=100, ask_for=100)
     (proposal,) = editor.edit([example()])[0].proposals
-    answers = [one[QUESTION]["answer"] for one in proposal.details[2:]]
+    answers = [details[QUESTION]["answer"] for details in proposal.details[2:]]
     assert 30 < sum(answers) < 70
 
 
@@ -241,18 +243,18 @@ def test_settings_and_prompts_that_are_invalid_are_named(tmp_path: Path) -> None
     ):
         with pytest.raises(UserError, match=said):
             QuestionExpansion(Writer(), **settings)  # type: ignore[arg-type]
-    own = tmp_path / "own.txt"
-    own.write_text("<category> <basic> <given>")
+    file = tmp_path / "own.txt"
+    file.write_text("<category> <basic> <given>")
     with pytest.raises(UserError, match="should have <count> once"):
-        QuestionExpansion(Writer(), prompt=str(own))
-    own.write_text("<count> <given> <basic> <category>!")
+        QuestionExpansion(Writer(), prompt=str(file))
+    file.write_text("<count> <given> <basic> <category>!")
     writer = Writer()
-    QuestionExpansion(writer, prompt=str(own)).edit([example()])
+    QuestionExpansion(writer, prompt=str(file)).edit([example()])
     assert writer.asked[0].prompt.startswith("5 - If one dog left")
     assert writer.asked[0].prompt.endswith("count!")
     folder = tmp_path / "prompts"
     folder.mkdir()
-    (folder / "size.txt").write_text(own.read_text())
+    (folder / "size.txt").write_text(file.read_text())
     with pytest.raises(UserError, match=r"lacks any\.txt"):
         QuestionExpansion(Writer(), prompt=str(folder))
     with pytest.raises(UserError, match="has no questions"):
@@ -308,9 +310,9 @@ def test_an_image_is_sent_where_it_is_asked_for():
         server_of(server.url).write([request_for(3)])
     shown = [body["messages"][0]["content"] for _, _, body in server.asked]
     assert len(shown) == 3  # the same question about the same image is asked once
-    sent = {one[0]["image_url"]["url"] for one in shown[:2]}
+    sent = {parts[0]["image_url"]["url"] for parts in shown[:2]}
     address = "data:image/png;base64,"
-    assert {base64.b64decode(one.removeprefix(address)) for one in sent} == {
+    assert {base64.b64decode(url.removeprefix(address)) for url in sent} == {
         encode_image(3), encode_image(4),
     }  # fmt: skip
     assert shown[0][1]["text"].startswith("Write more.")
@@ -322,9 +324,9 @@ def test_a_broken_or_missing_image_rejects_its_questions_alone(tmp_path):
     broken = replace(request_for(), image=FileImage(tmp_path / "a.png"))
     with serving(lambda number, body: questions(1)) as server:
         writer = server_of(server.url, images=True)
-        for one, reason in ((broken, "photo_broken"), (request_for(), "no image")):
+        for request, reason in ((broken, "photo_broken"), (request_for(), "no image")):
             with pytest.raises(RejectedError) as caught:
-                writer.write([one])
+                writer.write([request])
             assert caught.value.reason == reason
         assert server_of(server.url).write([broken])[0].questions
     assert len(server.asked) == 1
@@ -371,9 +373,9 @@ def test_a_question_set_is_expanded_by_one_command(tmp_path: Path, script, capfd
         return questions(1, 2) if "dogs 2 " in said else questions(11, 12, 13, 14, 15)
 
     records = [own_record(i) for i in range(3)]
-    for number, one in enumerate(records):
-        one["basic"]["q"] = f"How many dogs {number} are there?"
-        one["counterfactuals"] = one["counterfactuals"][:1]
+    for number, record in enumerate(records):
+        record["basic"]["q"] = f"How many dogs {number} are there?"
+        record["counterfactuals"] = record["counterfactuals"][:1]
     file = write_own(tmp_path / "in", records)
     put_image(tmp_path / "in" / "0.png", 9)
     with serving(answer) as server:
@@ -389,11 +391,11 @@ def test_a_question_set_is_expanded_by_one_command(tmp_path: Path, script, capfd
     out = capfd.readouterr().out
     assert json.loads(out.splitlines()[-1])["sets"] == 2
     before, after = read_questions(file), read_questions(tmp_path / "questions")
-    assert [one.key for one in after] == ["0", "1"]
+    assert [image.key for image in after] == ["0", "1"]
     for old, new in zip(before, after, strict=False):
         assert new.questions[:2] == old.questions
-        assert [one.extra["verified"] for one in new.questions[1:]] == [True, False, False, False]
-        assert [one.right for one in new.questions[2:]] == ["61", "62", "63"]
+        assert [q.extra["verified"] for q in new.questions[1:]] == [True, False, False, False]
+        assert [q.right for q in new.questions[2:]] == ["61", "62", "63"]
         assert old.image is not None
         assert new.image is not None
         assert new.image.read() == old.image.read()
@@ -426,8 +428,8 @@ def test_a_question_set_is_expanded_by_one_command(tmp_path: Path, script, capfd
     ]  # fmt: skip
     assert script("generate")(final) == 0
     verified = [
-        [q.extra["verified"] for q in one.questions[1:]]
-        for one in read_questions(tmp_path / "final")
+        [q.extra["verified"] for q in image.questions[1:]]
+        for image in read_questions(tmp_path / "final")
     ]
     assert verified == [[True, True, False], [True, False, False]]
 
@@ -473,11 +475,14 @@ def test_questions_that_a_model_answers_otherwise_are_rejected(tmp_path):
     model = judge.model.load(Answerer)
     likeliest = []
     for text in texts:
-        ((found,),) = model.answer([decode_image(photo, "")], [[Question(text, options)]])
-        likeliest.append(0 if found.scores[0].mean_nll < found.scores[1].mean_nll else 1)
-    same = [asked_question(text, options, one) for text, one in zip(texts, likeliest, strict=True)]
+        ((answered,),) = model.answer([decode_image(photo, "")], [[Question(text, options)]])
+        likeliest.append(0 if answered.scores[0].mean_nll < answered.scores[1].mean_nll else 1)
+    same = [
+        asked_question(text, options, choice) for text, choice in zip(texts, likeliest, strict=True)
+    ]
     other = [
-        asked_question(text, options, 1 - one) for text, one in zip(texts, likeliest, strict=True)
+        asked_question(text, options, 1 - choice)
+        for text, choice in zip(texts, likeliest, strict=True)
     ]
     assert judge.judge(image_of(photo), [*same, *other]) == [""] * 3 + [OTHERWISE] * 3
     assert judge.judge(image_of(photo), []) == []

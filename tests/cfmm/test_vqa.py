@@ -27,8 +27,8 @@ from tests.models import tiny_vlm
 IMAGES = [image(n) for n in range(6)]
 
 
-def numbers(found, by=None):
-    return {one.metric: one.value for one in found.outcomes if dict(one.by) == (by or {})}
+def numbers(evaluation, by=None):
+    return {o.metric: o.value for o in evaluation.outcomes if dict(o.by) == (by or {})}
 
 
 def smallest(values):
@@ -39,15 +39,15 @@ def smallest(values):
 def naive(model, images):
     """Ask one question about one image at a time; count with plain loops."""
     right, choices = {}, {}
-    for one in images:
-        picture = None if one.image is None else decode_image(one.image.read(), "it")
-        for question in one.questions:
+    for photo in images:
+        picture = None if photo.image is None else decode_image(photo.image.read(), "it")
+        for question in photo.questions:
             asked = Question(question.text, question.options)
-            [[found]] = model.answer([picture], [[asked]])
+            [[seen]] = model.answer([picture], [[asked]])
             [[blind]] = model.answer([None], [[asked]])
-            nll = [score.nll for score in found.scores]
-            choices[f"{one.key}/{question.id}"] = {
-                "token_mean": smallest([s.nll / s.tokens for s in found.scores]),
+            nll = [score.nll for score in seen.scores]
+            choices[f"{photo.key}/{question.id}"] = {
+                "token_mean": smallest([s.nll / s.tokens for s in seen.scores]),
                 "sum": smallest(nll),
                 "char_norm": smallest([
                     n / len(o) for n, o in zip(nll, question.options, strict=True)
@@ -56,13 +56,13 @@ def naive(model, images):
                 "blind": smallest([s.nll / s.tokens for s in blind.scores]),
                 "nll": nll,
             }  # fmt: skip
-            place = choices[f"{one.key}/{question.id}"]["token_mean"]
-            right[one.key, question.id] = place == question.answer
+            place = choices[f"{photo.key}/{question.id}"]["token_mean"]
+            right[photo.key, question.id] = place == question.answer
     cells = {}
-    for category in sorted({one.category for one in images}):
-        own = [one for one in images if one.category == category]
-        b = [right[one.key, "basic"] for one in own]
-        c = [[right[one.key, f"c{n}"] for n in range(1, 5)] for one in own]
+    for category in sorted({photo.category for photo in images}):
+        photos = [photo for photo in images if photo.category == category]
+        b = [right[photo.key, "basic"] for photo in photos]
+        c = [[right[photo.key, f"c{n}"] for n in range(1, 5)] for photo in photos]
         pairs = [x and y for x, every in zip(b, c, strict=True) for y in every]
         cells[category] = {
             "acc_b": sum(b) / len(b),
@@ -93,9 +93,9 @@ def test_every_number_is_that_of_plain_loops(kind, tmp_path):
     choices, cells = naive(model, images)
     benchmark = opened(images, batch_size=7)
     assert isinstance(benchmark, Benchmark)
-    found = benchmark.run(model)
-    items = rows(found)
-    assert list(items) == [f"{one.key}/{q.id}" for one in images for q in one.questions]
+    evaluation = benchmark.run(model)
+    items = rows(evaluation)
+    assert list(items) == [f"{photo.key}/{q.id}" for photo in images for q in photo.questions]
     for name, row in items.items():
         said, options = choices[name], json.loads(row["options"])
         for reduction in ("token_mean", "sum", "char_norm", "pmi"):
@@ -107,15 +107,15 @@ def test_every_number_is_that_of_plain_loops(kind, tmp_path):
         assert row["right"] == float(row["chosen"] == row["answer"])
         assert json.loads(row["nll"]) == pytest.approx(said["nll"], abs=1e-4)
     for category, cell in cells.items():
-        given = numbers(found, {"category": category})
+        given = numbers(evaluation, {"category": category})
         assert {name: given[name] for name in cell} == pytest.approx(cell)
         assert given["drop"] == pytest.approx(cell["acc_b"] - cell["acc_c"])
-    whole = numbers(found)
+    whole = numbers(evaluation)
     for metric in ("acc_b", "acc_c", "acc_plus"):
         assert whole[f"total_{metric}"] == pytest.approx(
             100 * sum(cell[metric] for cell in cells.values())
         )
-        assert whole[metric] == pytest.approx(np.nanmean(found.items[metric]))
+        assert whole[metric] == pytest.approx(np.nanmean(evaluation.items[metric]))
         assert 0 <= whole[f"blind_{metric}"] <= 1
         assert f"prior_total_{metric}" in whole
 
@@ -128,26 +128,26 @@ def test_the_reduction_that_is_chosen_counts():
     for name, items in by_name.items():
         for row in items.values():
             assert row["chosen"] == row[f"chosen_{name}"]
-    assert len({tuple(r["chosen"] for r in one.values()) for one in by_name.values()}) == 4
+    assert len({tuple(r["chosen"] for r in items.values()) for items in by_name.values()}) == 4
     with pytest.raises(UserError, match="pmi needs"):
         VisualQuestions(reduction="pmi", blind=False)
 
 
 def test_the_blind_model_sees_no_image_and_the_prior_no_question():
     model = Drawn()
-    found = rows(opened(IMAGES).run(model))
-    other = [replace(one, image=Picture(b"x" + one.image.content)) for one in IMAGES]
-    assert {one.text for one in model.questions} == {
-        "Answer:", *(q.text for one in IMAGES for q in one.questions)
+    items = rows(opened(IMAGES).run(model))
+    other = [replace(photo, image=Picture(b"x" + photo.image.content)) for photo in IMAGES]
+    assert {question.text for question in model.questions} == {
+        "Answer:", *(q.text for photo in IMAGES for q in photo.questions)
     }  # fmt: skip
-    nowhere = [replace(one, image=None) for one in other]
+    nowhere = [replace(photo, image=None) for photo in other]
     alone = rows(opened(nowhere, blind=False, prior=False).run(Drawn()))
-    for name, row in found.items():
+    for name, row in items.items():
         assert alone[name]["chosen"] == row["blind_chosen"]
         assert alone[name]["image"] is None
         assert "blind_right" not in alone[name]
-    priors = {row["options"]: row["prior_chosen"] for row in found.values()}
-    assert all(row["prior_chosen"] == priors[row["options"]] for row in found.values())
+    priors = {row["options"]: row["prior_chosen"] for row in items.values()}
+    assert all(row["prior_chosen"] == priors[row["options"]] for row in items.values())
 
 
 def test_left_out_questions_are_counted_and_their_pairs_do_not_count():
@@ -165,8 +165,8 @@ def test_left_out_questions_are_counted_and_their_pairs_do_not_count():
         image(4, questions=[basic, *IMAGES[4].questions[1:]]),
         image(6, questions=[IMAGES[0].questions[0], *odd]),
     ]
-    found = opened(images).run(Drawn(longest=100))
-    items = rows(found)
+    evaluation = opened(images).run(Drawn(longest=100))
+    items = rows(evaluation)
     reasons = {
         name.split("/")[0] + row["left_out"] for name, row in items.items() if row["left_out"]
     }
@@ -178,13 +178,13 @@ def test_left_out_questions_are_counted_and_their_pairs_do_not_count():
             assert row["chosen"] is row["blind_chosen"] is None
     assert np.isnan([items[f"i4/c{n}"]["acc_plus"] for n in range(1, 5)]).all()
     assert math.isfinite(items["i4/c1"]["right"])
-    assert numbers(found)["questions_left_out"] == 6
-    told = opened(images).summarise(found)
-    assert {one for one in told if one.startswith("left out")} == {
+    assert numbers(evaluation)["questions_left_out"] == 6
+    lines = opened(images).summarise(evaluation)
+    assert {line for line in lines if line.startswith("left out")} == {
         f"left out: {n} of 25 questions ({reason})"
         for reason, n in (("context", 2), ("one_option", 1), ("no_answer", 2), ("equal_options", 1))
     }
-    (acc_c,) = [one for one in found.outcomes if one.metric == "acc_c" and not one.by]
+    (acc_c,) = [o for o in evaluation.outcomes if o.metric == "acc_c" and not o.by]
     assert acc_c.n == 4 + 4 + 3
     with pytest.raises(UserError, match=r"every question is left out \(no_answer\)"):
         opened([image(0, questions=[odd[1]])])
@@ -193,17 +193,20 @@ def test_left_out_questions_are_counted_and_their_pairs_do_not_count():
 def test_a_tie_is_wrong_and_counted():
     class Level(Drawn):
         def answer(self, images, questions):
-            found = super().answer(images, questions)
+            by_image = super().answer(images, questions)
             return [
-                [replace(one, scores=(one.scores[0],) * len(one.scores)) for one in own]
-                for own in found
+                [
+                    replace(answer, scores=(answer.scores[0],) * len(answer.scores))
+                    for answer in answers
+                ]
+                for answers in by_image
             ]
 
-    found = opened(IMAGES[:2], prior=False).run(Level())
-    assert numbers(found)["ties"] == 1
-    assert numbers(found)["right"] == numbers(found)["blind_right"] == 0
-    assert numbers(found)["consistency"] == numbers(found)["phi"] == 0  # undefined, and still there
-    assert set(found.items["chosen"]) == {None}
+    tied = opened(IMAGES[:2], prior=False).run(Level())
+    assert numbers(tied)["ties"] == 1
+    assert numbers(tied)["right"] == numbers(tied)["blind_right"] == 0
+    assert numbers(tied)["consistency"] == numbers(tied)["phi"] == 0  # undefined, and still there
+    assert set(tied.items["chosen"]) == {None}
 
 
 def test_groups_of_two_questions_about_two_images():
@@ -219,17 +222,17 @@ def test_groups_of_two_questions_about_two_images():
         for g in range(8)
         for i in (0, 1)
     ]  # fmt: skip
-    found = opened(images).run(Drawn())
-    right = np.array(found.items["right"]).reshape(8, 2, 2)  # groups, images, questions
-    given = numbers(found)
-    assert given["g_acc"] == np.mean([one.all() for one in right])
-    assert given["q_acc"] == np.mean([[one[:, q].all() for q in (0, 1)] for one in right])
-    assert given["i_acc"] == np.mean([[one[i].all() for i in (0, 1)] for one in right])
+    evaluation = opened(images).run(Drawn())
+    right = np.array(evaluation.items["right"]).reshape(8, 2, 2)  # groups, images, questions
+    given = numbers(evaluation)
+    assert given["g_acc"] == np.mean([group.all() for group in right])
+    assert given["q_acc"] == np.mean([[group[:, q].all() for q in (0, 1)] for group in right])
+    assert given["i_acc"] == np.mean([[group[i].all() for i in (0, 1)] for group in right])
     assert given["right"] == right.mean()
     assert "blind_g_acc" in given
     assert "acc_b" not in given
     pairs = opened(images[:-1]).run(Drawn())
-    assert {one.n for one in pairs.outcomes if one.metric == "g_acc"} == {8}
+    assert {outcome.n for outcome in pairs.outcomes if outcome.metric == "g_acc"} == {8}
 
 
 def plain_hallusion_bench(rows):
@@ -256,33 +259,37 @@ def test_the_three_accuracies_of_hallusion_bench(tmp_path):
         for category in ("VD", "VS") for n in range(9) for figure in range(3)
         for q in range(2 if figure else 1)
     ]  # fmt: skip
-    for one in records:
-        if one["filename"]:
-            tone = 10 * int(one["set_id"]) + int(one["figure_id"]) + 99 * (one["category"] == "VD")
-            put_image(tmp_path / "hallusion_bench" / one["filename"], tone)
+    for record in records:
+        if record["filename"]:
+            tone = (
+                10 * int(record["set_id"])
+                + int(record["figure_id"])
+                + 99 * (record["category"] == "VD")
+            )
+            put_image(tmp_path / "hallusion_bench" / record["filename"], tone)
     (tmp_path / "HallusionBench.json").write_text(json.dumps(records))
     images = read_questions(tmp_path)
-    found = opened(images).run(Drawn())
-    items = rows(found)
-    for one in images:
-        for question in one.questions:
+    evaluation = opened(images).run(Drawn())
+    items = rows(evaluation)
+    for asked in images:
+        for question in asked.questions:
             record = next(
                 r for r in records
                 if [r[k] for k in ("category", "set_id", "figure_id", "question_id")]
-                == [one.category, *(question.extra[k] for k in ("set_id", "figure_id",
+                == [asked.category, *(question.extra[k] for k in ("set_id", "figure_id",
                                                                 "question_id"))]
             )  # fmt: skip
-            record["correct"] = int(items[f"{one.key}/{question.id}"]["right"])
+            record["correct"] = int(items[f"{asked.key}/{question.id}"]["right"])
     expected = plain_hallusion_bench(records)
-    given = numbers(found)
+    given = numbers(evaluation)
     assert {name: given[name] for name in expected} == pytest.approx(expected)
     assert 0 < expected["q_acc"] < expected["right"]
     for metric in ("q_acc", "f_acc"):
         for prefix in ("", "blind_", "prior_"):
-            values = found.items[prefix + metric]
-            (told,) = [one for one in found.outcomes if one.metric == prefix + metric]
-            assert (told.value, told.n) == (np.nanmean(values), np.isfinite(values).sum())
-    assert [one.n for one in found.outcomes if one.metric == "f_acc"] == [9 * 3 + 9 * 2]
+            values = evaluation.items[prefix + metric]
+            (outcome,) = [o for o in evaluation.outcomes if o.metric == prefix + metric]
+            assert (outcome.value, outcome.n) == (np.nanmean(values), np.isfinite(values).sum())
+    assert [o.n for o in evaluation.outcomes if o.metric == "f_acc"] == [9 * 3 + 9 * 2]
 
 
 def test_pairs_of_mmvp_are_right_together_and_swapped_answers_are_named(tmp_path):
@@ -295,10 +302,12 @@ def test_pairs_of_mmvp_are_right_together_and_swapped_answers_are_named(tmp_path
     for row in listed:
         put_image(tmp_path / "MMVP Images" / f"{row['Index']}.jpg", int(row["Index"]))
     benchmark = opened(read_questions(tmp_path))
-    found = benchmark.run(Drawn(3))
-    right = np.array(found.items["right"]).reshape(5, 2)
-    assert numbers(found)["g_acc"] == np.mean(right.all(axis=1))
-    (said,) = [one for one in benchmark.summarise(found) if one.startswith("disputed answers")]
+    evaluation = benchmark.run(Drawn(3))
+    right = np.array(evaluation.items["right"]).reshape(5, 2)
+    assert numbers(evaluation)["g_acc"] == np.mean(right.all(axis=1))
+    (said,) = [
+        line for line in benchmark.summarise(evaluation) if line.startswith("disputed answers")
+    ]
     assert said.count("lmms-eval says") == 4
     assert "row 99: (a); lmms-eval says (b)" in said
     (problem,) = [p for p in validate(benchmark._images) if p.what == "answer disputed"]
@@ -329,8 +338,8 @@ def test_an_interrupted_evaluation_resumes_with_identical_bytes(tmp_path, monkey
                 raise StopError
             return super().answer(images, questions)
 
-    def keep(found, name):
-        return write_items(tmp_path / name, Items("q", "w", "d", found.items)).read_bytes()
+    def keep(evaluation, name):
+        return write_items(tmp_path / name, Items("q", "w", "d", evaluation.items)).read_bytes()
 
     benchmark = opened(IMAGES, batch_size=10)
     whole = Drawn()
@@ -338,10 +347,10 @@ def test_an_interrupted_evaluation_resumes_with_identical_bytes(tmp_path, monkey
     with pytest.raises(StopError):
         benchmark.run(cached(Dying(), tmp_path / "cache"))
     rest = Drawn()
-    found = benchmark.run(cached(rest, tmp_path / "cache"))
+    resumed = benchmark.run(cached(rest, tmp_path / "cache"))
     assert rest.batches == whole.batches[3:]
-    assert found.outcomes == expected.outcomes
-    assert keep(found, "resumed") == keep(expected, "whole")
+    assert resumed.outcomes == expected.outcomes
+    assert keep(resumed, "resumed") == keep(expected, "whole")
     again = Drawn()
     assert keep(benchmark.run(cached(again, tmp_path / "cache")), "again") == keep(expected, "x")
     assert again.batches == []
@@ -368,11 +377,11 @@ def test_all_questions_about_an_image_go_together_and_equal_ones_once():
     model = Drawn()
     twice = [*IMAGES, image(0, group="again")]
     twice[-1] = replace(twice[-1], key="again")
-    found = rows(opened(twice, batch_size=12, blind=False, prior=False).run(model))
+    items = rows(opened(twice, batch_size=12, blind=False, prior=False).run(model))
     assert model.batches == [[5, 5]] * 3
     for n in range(5):
         name = "basic" if n == 0 else f"c{n}"
-        assert found[f"again/{name}"]["nll"] == found[f"i0/{name}"]["nll"]
+        assert items[f"again/{name}"]["nll"] == items[f"i0/{name}"]["nll"]
 
 
 def test_written_answers_are_read_strictly_and_counted():
@@ -382,16 +391,16 @@ def test_written_answers_are_read_strictly_and_counted():
             return {"0": question.options[0], "1": "perhaps"}.get(question.text[3], "it depends")
 
     images = [image(n) for n in range(2)]
-    found = opened(images, protocol="write", max_new_tokens=20).run(Says())
-    items = rows(found)
-    assert found.outcomes[0].benchmark == "asked_vqa_written"
+    evaluation = opened(images, protocol="write", max_new_tokens=20).run(Says())
+    items = rows(evaluation)
+    assert evaluation.outcomes[0].benchmark == "asked_vqa_written"
     for name, row in items.items():
         parsed = name.endswith("basic")
         assert row["unparsed"] == float(not parsed)
         assert row["chosen"] == (json.loads(row["options"])[0] if parsed else None)
         assert row["right"] == float(parsed and row["chosen"] == row["answer"])
         assert row["written"] in ("2", "a red one", "perhaps", "it depends")
-    assert numbers(found)["unparsed"] == 0.8
+    assert numbers(evaluation)["unparsed"] == 0.8
     assert "flips" not in items["i0/basic"]
     assert "prior_right" not in items["i0/basic"]
     with pytest.raises(UserError, match="Drawn ranks options and writes no text"):

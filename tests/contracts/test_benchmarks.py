@@ -48,14 +48,14 @@ def check_runs(folder: Path) -> None:
 
 
 def evaluated(runs: list[Path]) -> list[tuple[Items, list[Result]]]:
-    found = []
+    evaluations = []
     for folder in runs:
         rows = read_results(folder / "results.jsonl")
         for name in benchmarks_with_items(folder):
             items = read_items(folder, name)
             assert items is not None
-            found.append((items, [row for row in rows if row.benchmark == name]))
-    return found
+            evaluations.append((items, [row for row in rows if row.benchmark == name]))
+    return evaluations
 
 
 def of_part(items: Items, by: dict[str, str]) -> np.ndarray | None:
@@ -73,7 +73,7 @@ def check_outcomes(runs: list[Path]) -> None:
     compared = Counter()
     for items, rows in evaluated(runs):
         for row in rows:
-            if row.metric not in items.columns or any(one in row.metric for one in NOT_MEANS):
+            if row.metric not in items.columns or any(word in row.metric for word in NOT_MEANS):
                 continue
             part = of_part(items, row.by)
             if part is None:
@@ -101,7 +101,9 @@ def check_schemas(runs: list[Path]) -> None:
         fitting = []
         for schema in schemas:
             lacking = schema.find_lacking(items.columns)
-            known = all(any(one.is_of(name) for one in schema.columns) for name in items.columns)
+            known = all(
+                any(column.is_of(name) for column in schema.columns) for name in items.columns
+            )
             if not lacking and (known or schema.tags):
                 fitting.append(schema)
         assert fitting, (items.benchmark, list(items.columns))

@@ -36,11 +36,15 @@ SMALL = [
 
 def write(edited) -> str:
     """Return everything that an editor says about an example, except its image."""
-    said = {"survivors": dict(edited.survivors), "rejected": [str(one) for one in edited.rejected]}
+    said = {
+        "survivors": dict(edited.survivors),
+        "rejected": [str(rejection) for rejection in edited.rejected],
+    }
     said["proposals"] = [
-        [one.key, one.texts, [None if edit is None else asdict(edit) for edit in one.edits],
-         {name: str(value) for name, value in one.extra.items()}]
-        for one in edited.proposals
+        [proposal.key, proposal.texts,
+         [None if edit is None else asdict(edit) for edit in proposal.edits],
+         {name: str(value) for name, value in proposal.extra.items()}]
+        for proposal in edited.proposals
     ]  # fmt: skip
     return json.dumps(said, sort_keys=True, default=str)
 
@@ -63,7 +67,7 @@ def asked(tmp_path_factory):
         settings = GenerateSettings(**config)
         built = build_recipe(settings)
         stage = AnnotationStage(
-            [one for one in built.annotators.values() if one is not None],
+            [annotator for annotator in built.annotators.values() if annotator is not None],
             texts_from=built.texts_from, replace_texts=built.replace_texts,
         )  # fmt: skip
         annotated = stage.annotate(list(_source(settings, built)()))

@@ -126,9 +126,9 @@ def content(index: Index) -> list[tuple[object, ...]]:
 
 
 def test_every_reader_has_a_folder():
-    assert {(one.kind, one.imported) for one in READERS} == {*LAID, *BESIDE}
-    assert all(isinstance(one, Reader) for one in READERS)
-    assert all(one.form and one.description for one in READERS)
+    assert {(reader.kind, reader.imported) for reader in READERS} == {*LAID, *BESIDE}
+    assert all(isinstance(reader, Reader) for reader in READERS)
+    assert all(reader.form and reader.description for reader in READERS)
 
 
 def test_a_folder_is_recognised_and_opened_the_same_again(case, tmp_path):
@@ -137,32 +137,34 @@ def test_a_folder_is_recognised_and_opened_the_same_again(case, tmp_path):
     assert (reader.kind, reader.imported) == (kind, imported)
     identity = json.dumps(reader.identity(folder), sort_keys=True)
     index = open_index(folder, tmp_path / "cache")
-    found = content(index)
-    assert len(found) > 0
-    assert len({key for key, *_ in found}) == len(found)
+    contents = content(index)
+    assert len(contents) > 0
+    assert len({key for key, *_ in contents}) == len(contents)
     for row in range(len(index)):
         decode_image(index.read_image(row), index.image_name(row))
     assert index.reading is not None
     assert json.dumps(reader.identity(folder), sort_keys=True) == identity
     before = sorted(file.name for file in (tmp_path / "cache").iterdir())
-    assert content(open_index(folder, tmp_path / "cache")) == found
+    assert content(open_index(folder, tmp_path / "cache")) == contents
     assert sorted(file.name for file in (tmp_path / "cache").iterdir()) == before
     elsewhere = open_index(folder, tmp_path / "other")
-    assert (elsewhere.hash, content(elsewhere)) == (index.hash, found)
+    assert (elsewhere.hash, content(elsewhere)) == (index.hash, contents)
 
 
 def test_a_file_that_matters_is_part_of_the_identity(case, tmp_path):
     """Without the file, either nothing changes or the identity does."""
     _, _, folder = case
     reader = find_reader(folder)
-    found = content(open_index(folder, tmp_path / "cache"))
+    contents = content(open_index(folder, tmp_path / "cache"))
     before, matter = json.dumps(reader.identity(folder)), 0
     for number, file in enumerate(files_of(folder)):
         file.rename(tmp_path / "taken")
         try:
             changed = json.dumps(find_reader(folder).identity(folder)) != before
             if not changed:
-                assert content(open_index(folder, tmp_path / f"cache-{number}")) == found, file.name
+                assert content(open_index(folder, tmp_path / f"cache-{number}")) == contents, (
+                    file.name
+                )
         except UserError:
             changed = True
         matter += changed
@@ -189,5 +191,5 @@ def test_a_cut_file_ends_in_a_sentence_and_nothing_is_kept(case, tmp_path):
         with suppress(UserError):
             assert content(open_index(folder, cache))
             cache = tmp_path / "cache-none"  # it was left out, or is not read
-        assert not cache.exists() or not any(one.is_dir() for one in cache.iterdir())
+        assert not cache.exists() or not any(path.is_dir() for path in cache.iterdir())
         file.write_bytes(whole)

@@ -69,19 +69,19 @@ SUGARCREPE: Mapping[str, Mapping[str, int]] = {
 def sugarcrepe(folder: Path, photos: str = "val2017") -> Path:
     """Lay out SugarCrepe, its photos in a folder below it or, with ``../``, beside it."""
     for name, entries in SUGARCREPE.items():
-        found = {key: _sugarcrepe_entry(number) for key, number in entries.items()}
-        put(folder, {f"{name}.json": json.dumps(found).encode()})
+        records = {key: _sugarcrepe_entry(number) for key, number in entries.items()}
+        put(folder, {f"{name}.json": json.dumps(records).encode()})
     coco_photos(folder / photos)
     return folder
 
 
 def sugarcrepe_pp(folder: Path) -> Path:
     for name in ("replace_obj", "replace_att", "replace_rel", "swap_obj", "swap_att"):
-        found = [
+        records = [
             {**_sugarcrepe_entry(i), "caption2": f"In other words: {CAPTIONS[i][0]}"}
             for i in range(2)
         ]
-        put(folder, {f"{name}.json": json.dumps(found).encode()})
+        put(folder, {f"{name}.json": json.dumps(records).encode()})
     coco_photos(folder / "val2017")
     return folder
 
@@ -165,11 +165,11 @@ def vismin(folder: Path) -> Path:
     put(folder, {"data/dataset_dict.json": b'{"splits": ["test"]}'})
     rows = vismin_rows()
     for number, part in enumerate((rows[:2], rows[2:])):
-        found = pa.Table.from_pylist(part)
+        arrow = pa.Table.from_pylist(part)
         with pa.ipc.new_stream(
-            str(home / f"data-{number:05d}-of-00002.arrow"), found.schema
+            str(home / f"data-{number:05d}-of-00002.arrow"), arrow.schema
         ) as out:
-            out.write_table(found)
+            out.write_table(arrow)
     return folder
 
 
@@ -187,13 +187,13 @@ def mmvp(folder: Path, images: str = "MLLM_VLM Images") -> Path:
 
 
 def naturalbench(folder: Path) -> Path:
-    found = [
-        {"index": i, "image_0": f"{i}_0.jpg", "image_1": f"{i}_1.jpg", "caption_0": one,
-         "caption_1": other}
-        for i, (one, other) in enumerate(CAPTIONS[:3])
+    records = [
+        {"index": i, "image_0": f"{i}_0.jpg", "image_1": f"{i}_1.jpg", "caption_0": first,
+         "caption_1": second}
+        for i, (first, second) in enumerate(CAPTIONS[:3])
     ]  # fmt: skip
     images = {f"images/{i}_{j}.jpg": photo(2 * i + j) for i in range(3) for j in (0, 1)}
-    return put(folder, {"metadata.json": json.dumps(found).encode(), **images})
+    return put(folder, {"metadata.json": json.dumps(records).encode(), **images})
 
 
 BOXES = ((0, 0, 12, 8), (4, 2, 10, 10), (2, 2, 20, 12))
@@ -214,7 +214,7 @@ def aro(folder: Path) -> Path:
     pairs = (["brown", "white"], ["brown", "white"], ["old", "young"])
     attribution = [{**_aro_case(i), "attributes": pairs[i]} for i in range(3)]
     lists = {"visual_genome_relation.json": relation, "visual_genome_attribution.json": attribution}
-    put(folder, {name: json.dumps(found).encode() for name, found in lists.items()})
+    put(folder, {name: json.dumps(cases).encode() for name, cases in lists.items()})
     return put(folder, {f"images/{i}.jpg": photo(i) for i in range(2)})
 
 
@@ -273,6 +273,6 @@ def aro_parquet(folder: Path) -> Path:
 
 
 def edit_json(file: Path, change: Callable[[Any], None]) -> None:
-    found = json.loads(file.read_text())
-    change(found)
-    file.write_text(json.dumps(found))
+    entries = json.loads(file.read_text())
+    change(entries)
+    file.write_text(json.dumps(entries))

@@ -80,8 +80,8 @@ NEGATIVES = [["a dog, asleep", "a cat, running"], ["a blue bus"], []]
 def negclip(x: Path) -> None:
     """Lay out NegCLIP's list: a column of negatives, in each field a list as Python prints it."""
     images(x)
-    rows = [(f"{n}.png", t, str(found) if found else "")
-            for (n, t), found in zip(TEXTS.items(), NEGATIVES, strict=True)]  # fmt: skip
+    rows = [(f"{n}.png", t, str(negatives) if negatives else "")
+            for (n, t), negatives in zip(TEXTS.items(), NEGATIVES, strict=True)]  # fmt: skip
     table(x / "train.tsv", ["filepath", "title", "neg_caption"], rows, "\t")
 
 

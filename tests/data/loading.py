@@ -58,28 +58,28 @@ def pixels_of(text: str) -> np.ndarray:
 
 def seen(batches: Any) -> Seen:
     """Return the texts and global size of each batch, after checking that pixels fit texts."""
-    found = []
+    contents = []
     for batch in batches:
         assert batch["pixels"].dtype == torch.uint8
         assert batch["pixels"].shape == (len(batch["texts"]), 3, 8, 8)
         for pixels, text in zip(batch["pixels"], batch["texts"], strict=True):
             np.testing.assert_array_equal(pixels.numpy(), pixels_of(text))
-        found.append((batch["texts"], batch["global_size"]))
-    return found
+        contents.append((batch["texts"], batch["global_size"]))
+    return contents
 
 
 def planned(
     indexes: tuple[Index, Index], mixture: Mixture, steps: int, batch_size: int, **data: Any
 ) -> Seen:
     """Return what ``seen`` should be, from the plan alone."""
-    found: Seen = []
+    batches: Seen = []
     epoch = 0
-    while len(found) < steps:
+    while len(batches) < steps:
         order = epoch_order(
             mixture, data_seed=1, seed=7, epoch=epoch, batch_size=batch_size, **data
         )
         for at in range(0, len(order), batch_size):
             rows = mixture.train[order[at : at + batch_size]].tolist()
-            found.append(([indexes[source].text(row) for source, row in rows], len(rows)))
+            batches.append(([indexes[source].text(row) for source, row in rows], len(rows)))
         epoch += 1
-    return found[:steps]
+    return batches[:steps]

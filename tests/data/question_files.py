@@ -48,7 +48,7 @@ def write_own(folder: Path, records: Sequence[Mapping[str, Any]]) -> Path:
     for number, record in enumerate(records):
         (folder / str(record["image"])).write_bytes(encode_image(number))
     file = folder / "questions.jsonl"
-    file.write_text("".join(json.dumps(one) + "\n" for one in records))
+    file.write_text("".join(json.dumps(record) + "\n" for record in records))
     return file
 
 

@@ -68,16 +68,16 @@ def edit_lines(folder: Path, change) -> None:
 
 
 def check_coco(folder: Path) -> None:
-    found = list(import_sets(folder))
-    assert [one.key for one in found] == [name for name, *_ in PAIRS]
-    assert [one.group for one in found] == ["236308", "236308", "397133"]
-    for number, (one, (name, before, after, words)) in enumerate(zip(found, PAIRS, strict=True)):
-        assert [m.text for m in one.members] == [before, after]
-        assert [m.edit for m in one.members] == [None, Edit("noun", *words)]
-        assert [one.images[m.image_name] for m in one.members] == [
+    sets = list(import_sets(folder))
+    assert [cf_set.key for cf_set in sets] == [name for name, *_ in PAIRS]
+    assert [cf_set.group for cf_set in sets] == ["236308", "236308", "397133"]
+    for number, (cf_set, (name, before, after, words)) in enumerate(zip(sets, PAIRS, strict=True)):
+        assert [m.text for m in cf_set.members] == [before, after]
+        assert [m.edit for m in cf_set.members] == [None, Edit("noun", *words)]
+        assert [cf_set.images[m.image_name] for m in cf_set.members] == [
             jpeg(2 * number), jpeg(2 * number + 1)
         ]  # fmt: skip
-        assert {m.source_id for m in one.members} == {name}
+        assert {m.source_id for m in cf_set.members} == {name}
 
 
 def image(data: bytes | None, path: str | None = None) -> dict[str, object]:
@@ -86,11 +86,11 @@ def image(data: bytes | None, path: str | None = None) -> dict[str, object]:
 
 def members(changes: dict[str, Any]) -> pa.Table:
     """Return a set of two as our own export has it, columns of its second row changed."""
-    own = [
+    details = [
         {"image_name": str(i), "source_id": "s", "edit": None, "label": None, "extra": {}}
         for i in (0, 1)
     ]
-    about = json.dumps({"members": own, "scores": {}, "provenance": {}})
+    about = json.dumps({"members": details, "scores": {}, "provenance": {}})
     rows = [
         {"id": "a", "group": "g", "member": i, "image": image(noise_image(i)),
          "caption": f"caption {i}", "about": about}

@@ -221,18 +221,18 @@ def test_what_is_wrong_is_named(changed, said, tmp_path):
 
 def installed(package, file):
     """Return a file of a package, which is not imported: that would take a minute."""
-    found = find_spec(package)
-    assert found is not None, f"{package} is not installed"
-    return Path(found.submodule_search_locations[0]) / file
+    spec = find_spec(package)
+    assert spec is not None, f"{package} is not installed"
+    return Path(spec.submodule_search_locations[0]) / file
 
 
 def test_imagenets_names_are_open_clips_in_the_order_of_the_ids():
     synsets = installed("timm", "data/_info/imagenet_synsets.txt").read_text().split()
     tree = ast.parse(installed("open_clip", "zero_shot_metadata.py").read_text())
     [names] = [
-        ast.literal_eval(one.value)
-        for one in tree.body
-        if isinstance(one, ast.Assign) and one.targets[0].id == "IMAGENET_CLASSNAMES"
+        ast.literal_eval(statement.value)
+        for statement in tree.body
+        if isinstance(statement, ast.Assign) and statement.targets[0].id == "IMAGENET_CLASSNAMES"
     ]
     assert list(imagenet_names()) == synsets
     assert list(imagenet_names().values()) == list(names)

@@ -68,21 +68,21 @@ def karpathy_list(coco: bool) -> dict[str, Any]:
     for number, name in enumerate(NAMES):
         sentences = [{"tokens": [], "raw": f"{text} ", "imgid": number, "sentid": 10 * number + i}
                      for i, text in enumerate(PHOTOS[name])]  # fmt: skip
-        one: dict[str, Any] = {"imgid": number, "split": splits[name], "sentences": sentences,
-                               "sentids": [s["sentid"] for s in sentences],
-                               "filename": f"{36979 + number}{Path(name).suffix}"}  # fmt: skip
+        entry: dict[str, Any] = {"imgid": number, "split": splits[name], "sentences": sentences,
+                                 "sentids": [s["sentid"] for s in sentences],
+                                 "filename": f"{36979 + number}{Path(name).suffix}"}  # fmt: skip
         if coco:
             folder = "train2014" if splits[name] == "train" else "val2014"
-            one |= {"filepath": folder, "filename": coco_file(name, f"COCO_{folder}_"),
-                    "cocoid": IDS[name]}  # fmt: skip
-        images.append(one)
+            entry |= {"filepath": folder, "filename": coco_file(name, f"COCO_{folder}_"),
+                      "cocoid": IDS[name]}  # fmt: skip
+        images.append(entry)
     return {"dataset": "coco" if coco else "flickr30k", "images": images}
 
 
 def lay_out_karpathy(root: Path, *, coco: bool, images: str = "", lists: str = "") -> Path:
     about = karpathy_list(coco)
-    for name, one in zip(NAMES, about["images"], strict=True):
-        copy(name, root / images / one.get("filepath", "") / one["filename"])
+    for name, entry in zip(NAMES, about["images"], strict=True):
+        copy(name, root / images / entry.get("filepath", "") / entry["filename"])
     (root / lists).mkdir(exist_ok=True)
     (root / lists / f"dataset_{about['dataset']}.json").write_text(json.dumps(about))
     return root

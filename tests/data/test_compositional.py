@@ -58,10 +58,10 @@ SPLITS = (
 
 def items(index: Index) -> list[list[int]]:
     """Return the rows of each item."""
-    found: dict[int, list[int]] = {}
-    for row, one in enumerate(index.sets.tolist()):
-        found.setdefault(one, []).append(row)
-    return list(found.values())
+    rows: dict[int, list[int]] = {}
+    for row, number in enumerate(index.sets.tolist()):
+        rows.setdefault(number, []).append(row)
+    return list(rows.values())
 
 
 def texts(index: Index, rows: list[int]) -> tuple[str, ...]:
@@ -75,10 +75,10 @@ def labels(index: Index, rows: list[int]) -> tuple[str | None, ...]:
 def test_sugarcrepe(tmp_path):
     index = open_index(sugarcrepe(tmp_path / "sugarcrepe"), tmp_path / "cache")
     assert index.kind == "sugarcrepe"
-    found = items(index)
+    item_rows = items(index)
     wanted = [(name, key, i) for name in SPLITS for key, i in SUGARCREPE[name].items()]
-    assert len(found) == len(wanted) == 10
-    for rows, (name, key, number) in zip(found, wanted, strict=True):
+    assert len(item_rows) == len(wanted) == 10
+    for rows, (name, key, number) in zip(item_rows, wanted, strict=True):
         assert index.key(rows[0]) == f"{name}-{key}_0"
         assert texts(index, rows) == CAPTIONS[number]
         assert labels(index, rows) == ("true", "false")
@@ -112,16 +112,16 @@ def test_sugarcrepe_with_two_true_captions(tmp_path):
 def test_winoground_as_images_and_a_list(tmp_path):
     index = open_index(winoground(tmp_path / "winoground"), tmp_path / "cache")
     assert index.kind == "winoground"
-    found = items(index)
-    assert [texts(index, rows) for rows in found] == list(CAPTIONS[:3])
-    assert labels(index, found[0]) == (None, None)
+    item_rows = items(index)
+    assert [texts(index, rows) for rows in item_rows] == list(CAPTIONS[:3])
+    assert labels(index, item_rows[0]) == (None, None)
     tag, second, collapsed = TAGS[1]
-    assert index.extra_row(found[1][0]) == {
+    assert index.extra_row(item_rows[1][0]) == {
         "set": "winoground", "category": collapsed, "tag": tag, "secondary_tag": second,
         "num_main_preds": 1,
     }  # fmt: skip
-    assert index.extra_row(found[2][0])["why_hard"] == ["ComplexReasoning", "UnusualText"]
-    assert index.extra_row(found[0][0])["secondary_tag"] == ""
+    assert index.extra_row(item_rows[2][0])["why_hard"] == ["ComplexReasoning", "UnusualText"]
+    assert index.extra_row(item_rows[0][0])["secondary_tag"] == ""
     assert len({int(group) for group in index.groups}) == 3
     # Transparency is left out as by convert("RGB").
     wanted = np.asarray(Image.open(io.BytesIO(rgba(7))).convert("RGB"))
@@ -149,12 +149,12 @@ PAIR, CHOICE = (None, None), ("true", "false")
 def test_items_of_two_captions(tmp_path, lay_out, kind, count, of_members, photos, extra):
     index = open_index(lay_out(tmp_path / "set"), tmp_path / "cache")
     assert index.kind == kind
-    found = items(index)
-    assert [texts(index, rows) for rows in found] == list(CAPTIONS[:count])
-    for number, rows in enumerate(found):
+    item_rows = items(index)
+    assert [texts(index, rows) for rows in item_rows] == list(CAPTIONS[:count])
+    for number, rows in enumerate(item_rows):
         assert labels(index, rows) == of_members
         assert [index.read_image(row) for row in rows] == list(map(photo, photos(number)))
-    assert index.extra_row(found[2][0]).items() >= extra.items()
+    assert index.extra_row(item_rows[2][0]).items() >= extra.items()
 
 
 def test_bivlc_says_what_its_images_and_categories_are(tmp_path):
@@ -169,11 +169,11 @@ def test_bivlc_says_what_its_images_and_categories_are(tmp_path):
 def test_mmvp_vlm(tmp_path, images):
     index = open_index(mmvp(tmp_path / "mmvp", images), tmp_path / "cache")
     assert index.kind == "mmvp_vlm"
-    found = items(index)
-    for rows, captions, numbers in zip(found, CAPTIONS[:2], ((1, 2), (3, 4)), strict=True):
-        assert texts(index, rows) == tuple(f"a photo of {one}" for one in captions)
-        assert [index.read_image(row) for row in rows] == [photo(one) for one in numbers]
-    assert [index.extra_row(rows[0])["category"] for rows in found] == list(MMVP_TYPES)
+    item_rows = items(index)
+    for rows, captions, numbers in zip(item_rows, CAPTIONS[:2], ((1, 2), (3, 4)), strict=True):
+        assert texts(index, rows) == tuple(f"a photo of {caption}" for caption in captions)
+        assert [index.read_image(row) for row in rows] == [photo(number) for number in numbers]
+    assert [index.extra_row(rows[0])["category"] for rows in item_rows] == list(MMVP_TYPES)
 
 
 def reader_of(kind: str, **settings: Any) -> ItemList:
@@ -191,10 +191,10 @@ def test_aro_cuts_out_its_boxes(tmp_path, kind, categories):
     folder, cache = aro(tmp_path / "aro"), tmp_path / "cache"
     assert_refused(folder, cache, r"several tests: .*form=aro_relation or aro_attribution")
     index = open_index(folder, cache, reader=reader_of(kind))
-    found = items(index)
-    assert [texts(index, rows) for rows in found] == list(CAPTIONS[:3])
-    assert [index.extra_row(rows[0])["category"] for rows in found] == categories
-    for number, rows in enumerate(found):
+    item_rows = items(index)
+    assert [texts(index, rows) for rows in item_rows] == list(CAPTIONS[:3])
+    assert [index.extra_row(rows[0])["category"] for rows in item_rows] == categories
+    for number, rows in enumerate(item_rows):
         x, y, width, height = BOXES[number]
         whole = Image.open(io.BytesIO(photo(number // 2))).convert("RGB")
         wanted = np.asarray(whole.crop((x, y, x + width, y + height)))
@@ -202,8 +202,12 @@ def test_aro_cuts_out_its_boxes(tmp_path, kind, categories):
             assert (np.asarray(decode_image(index.read_image(row), "image")) == wanted).all()
     # Two boxes of one photo are two images, of one group.
     digests = index.digests[index.images]
-    assert len({bytes(one) for one in digests}) == 3
-    assert index.groups[found[0][0]] == index.groups[found[1][0]] != index.groups[found[2][0]]
+    assert len({bytes(digest) for digest in digests}) == 3
+    assert (
+        index.groups[item_rows[0][0]]
+        == index.groups[item_rows[1][0]]
+        != index.groups[item_rows[2][0]]
+    )
     assert (open_index(folder, cache, reader=reader_of(kind)).digests == index.digests).all()
 
 
@@ -223,29 +227,31 @@ def test_a_box_is_held_against_its_photo_and_its_own_checksum(tmp_path):
 def test_hard_positives(tmp_path):
     index = open_index(hard_positives(tmp_path / "hp"), tmp_path / "cache")
     assert index.kind == "hard_positives"
-    found = items(index)
-    categories = [index.extra_row(rows[0])["category"] for rows in found]
+    item_rows = items(index)
+    categories = [index.extra_row(rows[0])["category"] for rows in item_rows]
     assert categories == ["swap"] * 3 + ["replace_att"] * 2 + ["replace_rel"]
     true, false = CAPTIONS[1]
-    for rows in (found[1], found[4]):
+    for rows in (item_rows[1], item_rows[4]):
         assert texts(index, rows) == (true, f"So: {true}", false)
         assert labels(index, rows) == ("true", "true", "false")
-    assert decode_image(index.read_image(found[1][0]), "image").size == BOXES[1][2:]
-    assert index.read_image(found[4][0]) == photo(1)
+    assert decode_image(index.read_image(item_rows[1][0]), "image").size == BOXES[1][2:]
+    assert index.read_image(item_rows[4][0]) == photo(1)
 
 
 def test_paraphrases_with_a_false_caption_of_their_own(tmp_path):
     folder = hard_positives(tmp_path / "hp")
     edit_json(
         folder / "swapped_data" / "vl_checklist_relations.json",
-        lambda found: found[0].update(false_caption="Another one."),
+        lambda entries: entries[0].update(false_caption="Another one."),
     )
     index = open_index(folder, tmp_path / "cache")
     rows = items(index)[-1]
     true, false = CAPTIONS[0]
     assert texts(index, rows) == (true, f"So: {true}", false, "Another one.")
     assert labels(index, rows) == ("true", "true", "false", "false")
-    edit_json(folder / "swapped_data" / "vl_checklist_attributes.json", lambda found: found.pop())
+    edit_json(
+        folder / "swapped_data" / "vl_checklist_attributes.json", lambda entries: entries.pop()
+    )
     assert_refused(folder, tmp_path / "cache", "differ in length")
 
 
@@ -281,12 +287,12 @@ def test_trohn_text(tmp_path):
 
 
 def test_hard_positives_as_one_list(tmp_path):
-    found = [
+    records = [
         {"image": f"{i}.jpg", "caption": true, "hard_positive": f"So: {true}", "negative": false,
          "category": "own"}
         for i, (true, false) in enumerate(CAPTIONS[:2])
     ]  # fmt: skip
-    content = json.dumps(found).encode()
+    content = json.dumps(records).encode()
     photos = {f"images/{i}.jpg": photo(i) for i in range(2)}
     folder = put(tmp_path / "hp", {"hard_positives.json": content, **photos})
     index = open_index(folder, tmp_path / "cache")
@@ -301,8 +307,8 @@ def test_trohn_img_without_its_photos(tmp_path):
     folder = trohn_img(tmp_path / "trohn_img")
     (folder / "train2017").rename(tmp_path / "elsewhere")
     assert_refused(folder, tmp_path / "cache", r"4 of 4 items .*missing")
-    found = open_index(folder, tmp_path / "cache", [tmp_path / "elsewhere"])
-    assert len(found) == 8
+    index = open_index(folder, tmp_path / "cache", [tmp_path / "elsewhere"])
+    assert len(index) == 8
 
 
 def test_the_index_knows_when_a_photo_changes(tmp_path):
@@ -355,7 +361,8 @@ def test_a_photo_that_is_missing_or_unreadable_is_named_and_may_be_left_out(tmp_
 def test_equal_captions_are_left_out_and_named(tmp_path):
     folder = sugarcrepe(tmp_path / "sugarcrepe")
     edit_json(
-        folder / "swap_obj.json", lambda found: found["107"].update(negative_caption=CAPTIONS[1][0])
+        folder / "swap_obj.json",
+        lambda entries: entries["107"].update(negative_caption=CAPTIONS[1][0]),
     )
     assert len(open_index(folder, tmp_path / "cache")) == 18
     (said,) = left_out(folder)
@@ -365,7 +372,7 @@ def test_equal_captions_are_left_out_and_named(tmp_path):
 def test_an_empty_list_is_said(tmp_path):
     folder = sugarcrepe(tmp_path / "sugarcrepe")
     (folder / "swap_obj.json").write_text("{}")
-    assert any("1 lists without an item (swap_obj.json)" in one for one in left_out(folder))
+    assert any("1 lists without an item (swap_obj.json)" in note for note in left_out(folder))
     refused(put(tmp_path / "none", {"swap_obj.json": b"{}"}), "hold no item")
 
 
@@ -395,10 +402,10 @@ def test_boxes_outside_the_photo(tmp_path, box, outcome):
     names = ("bbox_x", "bbox_y", "bbox_w", "bbox_h")
     edit_json(
         folder / "visual_genome_relation.json",
-        lambda found: found[1].update(zip(names, box, strict=True)),
+        lambda entries: entries[1].update(zip(names, box, strict=True)),
     )
     index = open_index(folder, tmp_path / "cache", reader=reader)
-    (said,) = (one for one in index.reading.left_out if "box" in one)
+    (said,) = (note for note in index.reading.left_out if "box" in note)
     assert "visual_genome_relation.json, [1]" in said
     if outcome == "left out":
         assert "1 items whose box shows nothing of its photo" in said
@@ -412,7 +419,7 @@ def test_boxes_outside_the_photo(tmp_path, box, outcome):
 
 
 def entry(column, value):
-    return lambda found: found["107"].__setitem__(column, value)
+    return lambda entries: entries["107"].__setitem__(column, value)
 
 
 RELATION, ATTRIBUTION = "visual_genome_relation.json", "visual_genome_attribution.json"
@@ -423,25 +430,26 @@ RELATION, ATTRIBUTION = "visual_genome_relation.json", "visual_genome_attributio
     [
         (sugarcrepe, "swap_obj.json", change, rf"swap_obj\.json, \[107\].*{said}")
         for change, said in (
-            (lambda found: found.update({"107": "text"}), "should be a JSON object"),
+            (lambda entries: entries.update({"107": "text"}), "should be a JSON object"),
             (entry("caption", 3), "'?caption'?.* should be a text, not 3"),
             (entry("caption", "  "), "empty"),
             (entry("negative_caption", None), "should be a text, not None"),
             (entry("filename", 7), "'filename' should be an image, not 7"),
             (entry("filename", ""), "should be the name of a file"),
             (entry("filename", "a\0b.jpg"), "should be the name of a file"),
-            (lambda found: found["107"].pop("negative_caption"), "'negative_caption' is missing"),
+            (lambda entries: entries["107"].pop("negative_caption"),
+             "'negative_caption' is missing"),
         )
     ]
     + [
-        (sugarcrepe, "swap_att.json", lambda found, name=name: found["0"].update(filename=name),
+        (sugarcrepe, "swap_att.json", lambda entries, name=name: entries["0"].update(filename=name),
          "leads out of")
         for name in ("../../secret.jpg", "/etc/secret.jpg", "val2017/../../../x.jpg")
     ]
     + [
-        (aro, ATTRIBUTION, lambda found: found[0].update(attributes="red"),
+        (aro, ATTRIBUTION, lambda entries: entries[0].update(attributes="red"),
          r"\[0\].*'attributes' should be a list"),
-        (aro, RELATION, lambda found: found[2].update(bbox_w="12"),
+        (aro, RELATION, lambda entries: entries[2].update(bbox_w="12"),
          r"\[2\].*'bbox_w' should be a whole number, not '12'"),
     ],
 )  # fmt: skip
@@ -495,6 +503,6 @@ def test_equal_captions_in_a_table(tmp_path):
     folder = table(tmp_path / "bivlc", rows)
     assert len(open_index(folder, tmp_path / "cache")) == 2
     assert any(
-        "1 items of which two captions are equal" in one and "row 1" in one
-        for one in left_out(folder)
+        "1 items of which two captions are equal" in note and "row 1" in note
+        for note in left_out(folder)
     )

@@ -183,10 +183,10 @@ def test_an_index_with_checksums_that_fit_must_make_sense_too(shards, tmp_path, 
 
 @pytest.mark.slow
 def test_an_index_of_100_000_rows_is_opened_within_a_moment(tmp_path):
-    one = Digest.of(b"")
+    digest = Digest.of(b"")
     rows = (
         Row(set=f"{i}", member=0, group=f"{i}", text=f"a caption of usual length, number {i}",
-            label=None, image_id="", file="/a.tar", offset=i, length=1, digest=one, where="")
+            label=None, image_id="", file="/a.tar", offset=i, length=1, digest=digest, where="")
         for i in range(100_000)
     )  # fmt: skip
     started = time.process_time()

@@ -51,16 +51,16 @@ IMAGES = [image(n) for n in range(6)]
 SCORES = ("acc_b", "acc_c", "acc_plus", "strict")
 
 
-def asked_set(one) -> CounterfactualSet:
-    about = {CATEGORY: one.category}
+def asked_set(entry) -> CounterfactualSet:
+    about = {CATEGORY: entry.category}
     members = tuple(
-        Member(q.text, "0", one.key, extra={**about, QUESTION: details_of(q)})
-        for q in one.questions
+        Member(q.text, "0", entry.key, extra={**about, QUESTION: details_of(q)})
+        for q in entry.questions
     )
-    return CounterfactualSet(one.key, one.group, members, {"0": one.image.read()})
+    return CounterfactualSet(entry.key, entry.group, members, {"0": entry.image.read()})
 
 
-SETS = [asked_set(one) for one in IMAGES]
+SETS = [asked_set(entry) for entry in IMAGES]
 
 
 def answer(prompt, picture) -> str:
@@ -82,7 +82,11 @@ class Says(Writer):
 
 def own_numbers() -> dict[str, float]:
     outcomes = opened(IMAGES, protocol="write").run(Says()).outcomes
-    return {one.metric: one.value for one in outcomes if one.metric in SCORES and not one.by}
+    return {
+        outcome.metric: outcome.value
+        for outcome in outcomes
+        if outcome.metric in SCORES and not outcome.by
+    }
 
 
 def pair_numbers() -> dict[str, float]:
@@ -115,9 +119,9 @@ def by_hand(folder: Path) -> dict[str, float]:
 
 def test_the_exported_task_gives_the_numbers_of_the_benchmark(tmp_path):
     assert export_lmms_eval(SETS, tmp_path / "Own Questions") == "own_questions"
-    found = by_hand(tmp_path / "Own Questions")
-    assert found == pytest.approx(own_numbers())
-    assert 0 < found["acc_plus"] < found["acc_b"] < 1
+    numbers = by_hand(tmp_path / "Own Questions")
+    assert numbers == pytest.approx(own_numbers())
+    assert 0 < numbers["acc_plus"] < numbers["acc_b"] < 1
     export_lmms_eval(map(pair, range(8)), tmp_path / "no")
     assert by_hand(tmp_path / "no") == pytest.approx(pair_numbers())
     text = (tmp_path / "no/no.yaml").read_text().replace("!function", "")
@@ -216,8 +220,8 @@ def test_lmms_eval_runs_the_tasks_and_its_logs_are_compared(others, tmp_path):
     said = others(LMMS_EVAL.format(answer=inspect.getsource(answer)), tmp_path, "own", "pairs")
     numbers = json.loads(said.splitlines()[-1])
     for task, expected in (("own", own_numbers()), ("pairs", pair_numbers())):
-        found = {name: numbers["a"][task][name] for name in expected}
-        assert found == pytest.approx(expected)
+        actual = {name: numbers["a"][task][name] for name in expected}
+        assert actual == pytest.approx(expected)
     logs = [next((tmp_path / "logs" / name).glob("*samples_pairs.jsonl")) for name in "ab"]
     [compared] = compare_item_files(read_item_files(logs, ItemColumns(cluster="acc.group")))
     assert (compared.first, compared.other, compared.metric) == ("a", "b", "acc.question_right")
@@ -270,7 +274,7 @@ def read_table(file: Path) -> pandas.DataFrame:
     """Read a table as VLMEvalKit does, and put images in place of the rows that name them."""
     table = pandas.read_csv(file, sep="\t")
     images = dict(zip(map(str, table["index"]), map(str, table["image"]), strict=True))
-    table["image"] = [images[one] if len(one) <= 64 else one for one in images.values()]
+    table["image"] = [images[cell] if len(cell) <= 64 else cell for cell in images.values()]
     return table
 
 
@@ -290,8 +294,8 @@ def test_vlmevalkit_reads_the_table_and_the_scores_are_those_of_the_benchmark(tm
     table.drop(columns="image").to_csv(tmp_path / "result.tsv", sep="\t", index=False)
     words = [sys.executable, file.with_suffix(".py"), tmp_path / "result.tsv"]
     said = subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
-    found = dict(zip(said[::2], map(float, said[1::2]), strict=True))
-    assert found == pytest.approx({k: 100 * v for k, v in own_numbers().items()}, abs=0.01)
+    scores = dict(zip(said[::2], map(float, said[1::2]), strict=True))
+    assert scores == pytest.approx({k: 100 * v for k, v in own_numbers().items()}, abs=0.01)
     report = table.groupby("category")["hit"].mean()
     assert report["basic"] == pytest.approx(own_numbers()["acc_b"])
     for path in (file, file.with_suffix(".py")):
@@ -313,11 +317,11 @@ OPTIONS = st.sampled_from(ODD) | TEXTS
 @settings(max_examples=examples(100))
 @given(st.lists(st.lists(OPTIONS, min_size=2, max_size=4, unique=True), min_size=1, max_size=4))
 def test_pandas_reads_every_option_as_it_is_or_in_quotes(options):
-    options = [own for own in options if all(one.strip() for one in own)]
+    options = [choices for choices in options if all(choice.strip() for choice in choices)]
     sets = []
-    for number, own in enumerate(options):
+    for number, choices in enumerate(options):
         questions = [
-            AskedQuestion(kind, kind, f"What?\t{own[0]}\n", tuple(own), 1)
+            AskedQuestion(kind, kind, f"What?\t{choices[0]}\n", tuple(choices), 1)
             for kind in ("basic", "counterfactual")
         ]
         sets.append(asked_set(image(number, questions=questions)))
@@ -327,10 +331,12 @@ def test_pandas_reads_every_option_as_it_is_or_in_quotes(options):
         export_vlmevalkit(lambda: sets, Path(folder, "x.tsv"))
         table = read_table(Path(folder, "x.tsv"))
     assert len(table) == 2 * len(options)
-    for row, own in zip(table.to_dict("records")[::2], options, strict=True):
+    for row, choices in zip(table.to_dict("records")[::2], options, strict=True):
         shown = [str(row[a]) for a in "ABCD" if a in row and not pandas.isna(row[a])]
-        assert [a in (b, f'"{b}"') for a, b in zip(shown, own, strict=True)] == [True] * len(own)
-        assert row["question"] == f"What?\t{own[0]}\n"
+        assert [a in (b, f'"{b}"') for a, b in zip(shown, choices, strict=True)] == [True] * len(
+            choices
+        )
+        assert row["question"] == f"What?\t{choices[0]}\n"
 
 
 # What both share.
@@ -345,13 +351,15 @@ def test_written_answers_are_read_as_by_the_benchmark(parts):
 
 
 def test_questions_that_cannot_be_asked_are_left_out_or_refused(tmp_path):
-    one = SETS[0]
+    cf_set = SETS[0]
     bare = details_of(replace(IMAGES[0].questions[1], options=("2",)))
-    members = [replace(one.members[1], extra={**one.members[1].extra, QUESTION: bare})]
-    rows = [*question_rows([replace(one, members=(one.members[0], *members, one.members[2]))])]
+    members = [replace(cf_set.members[1], extra={**cf_set.members[1].extra, QUESTION: bare})]
+    rows = [
+        *question_rows([replace(cf_set, members=(cf_set.members[0], *members, cf_set.members[2]))])
+    ]
     assert [row["id"] for row in rows] == ["i0/basic", "i0/c2"]
-    assert [*question_rows([replace(one, members=(one.members[0], *members))])] == []
-    assert [*question_rows([one], {"i0_0": False})] == []
+    assert [*question_rows([replace(cf_set, members=(cf_set.members[0], *members))])] == []
+    assert [*question_rows([cf_set], {"i0_0": False})] == []
     assert [*question_rows(IMAGES)] == [*question_rows(SETS)]
     with pytest.raises(UserError, match="'i0' has no image"):
         next(question_rows([replace(IMAGES[0], image=None)]))
@@ -361,7 +369,7 @@ def test_questions_that_cannot_be_asked_are_left_out_or_refused(tmp_path):
         pair(0), members=tuple(replace(m, image_name="image0") for m in pair(0).members)
     )
     for sets, said in (
-        ([one, pair(0)], "exported apart"),
+        ([cf_set, pair(0)], "exported apart"),
         ([shared], "members 0 and 1 share one image"),
         ([pair(0, members=1)], "one member"),
         ([], "no question to write"),

@@ -128,7 +128,7 @@ def test_datasets_loads_it_as_the_card_and_the_schema_say(tmp_path, layout):
     image, caption = ("image_1", "caption_1") if pairs else ("image", "caption")
     rows = list(table) if pairs else list(table)[1::2]
     assert table.features[image] == datasets.Image()
-    assert [row[caption] for row in rows] == [one.members[1].text for one in sets]
+    assert [row[caption] for row in rows] == [cf_set.members[1].text for cf_set in sets]
     theirs, ours = rows[1][image], Image.open(io.BytesIO(sets[1].images["1"]))
     assert list(theirs.convert("RGB").getdata()) == list(ours.convert("RGB").getdata())
 
@@ -154,8 +154,8 @@ def test_few_images_are_held(tmp_path):
 
     def many() -> Iterator[CounterfactualSet]:
         for number in range(400):
-            own = bytearray(data)  # a copy each; the tail of a PNG may hold anything
-            yield replace(pair(number), images={f"image{i}": bytes(own) for i in (0, 1)})
+            copied = bytearray(data)  # a copy each; the tail of a PNG may hold anything
+            yield replace(pair(number), images={f"image{i}": bytes(copied) for i in (0, 1)})
 
     tracemalloc.start()
     export_hub(many(), tmp_path / "hub", ABOUT)
@@ -209,17 +209,17 @@ def test_no_name_breaks_the_metadata_the_markdown_or_the_template(tmp_path, name
 
     about = replace(ABOUT, name=name)
     sets = []
-    for kind, one in (("plain", generated(0)), ("hostile", generated(0))):
+    for kind, cf_set in (("plain", generated(0)), ("hostile", generated(0))):
         text = "plain" if kind == "plain" else name
-        members = (one.members[0], replace(one.members[1], edit=Edit(text, "cat", "dog")))
-        told = {"recipe": text, "models": {text: text}}
-        sets.append(replace(one, members=members, scores={text: 0.5}, provenance=told))
+        members = (cf_set.members[0], replace(cf_set.members[1], edit=Edit(text, "cat", "dog")))
+        provenance = {"recipe": text, "models": {text: text}}
+        sets.append(replace(cf_set, members=members, scores={text: 0.5}, provenance=provenance))
     export_hub(sets[:1], tmp_path / "plain", replace(about, name="plain"))
     export_hub(sets[1:], tmp_path / "hub", about)
     card = DatasetCard.load(tmp_path / "hub" / "README.md")
     assert card.data.pretty_name == name
     assert card.data.size_categories == ["n<1K"]
-    assert name in [one["name"] for one in card.data.dataset_info["features"]]
+    assert name in [feature["name"] for feature in card.data.dataset_info["features"]]
     for file in ("README.md", "DATASHEET.md"):
         said, plain = ((tmp_path / f / file).read_text() for f in ("hub", "plain"))
         line, code = " ".join(name.split()), cards.code(name)
@@ -273,16 +273,16 @@ def test_clip_benchmark_reads_its_folder(tmp_path, monkeypatch):
 
     monkeypatch.setattr(clip_benchmark, "IMAGES_PER_SHARD", 5)
     sets = [generated(n, 3) for n in range(3)] + [shared(n) for n in range(2)]
-    found = export_clip_benchmark(iter(sets), tmp_path / "wds")
-    assert found == {"images": 11, "captions": 15, "shards": 3}
+    counts = export_clip_benchmark(iter(sets), tmp_path / "wds")
+    assert counts == {"images": 11, "captions": 15, "shards": 3}
     theirs = builder.build_dataset(
         "wds/cats", root=str(tmp_path / "wds"), transform=lambda image: image.convert("RGB"),
         split="test", task="zeroshot_retrieval",
     )  # fmt: skip
     read = list(theirs)
-    texts = [[m.text] for one in sets[:3] for m in one.members]
+    texts = [[m.text] for cf_set in sets[:3] for m in cf_set.members]
     assert [text for _, text in read] == texts + 2 * [["a cat", "the cat on a mat", "cat mat"]]
-    images = [data for one in sets for data in one.images.values()]
+    images = [data for cf_set in sets for data in cf_set.images.values()]
     for (image, _), data in zip(read, images, strict=True):
         assert image.tobytes() == Image.open(io.BytesIO(data)).convert("RGB").tobytes()
 
@@ -340,14 +340,14 @@ def test_open_clip_reads_our_shards(tmp_path, monkeypatch):
         is_train=True,
         tokenizer=lambda text: [text],
     )
-    found = [
+    samples = [
         (text, bytes(image.tolist()))
         for images, texts in info.dataloader
         for image, text in zip(images, texts, strict=True)
     ]
     wanted = [
-        (m.text, Image.open(io.BytesIO(one.images[m.image_name])).convert("RGB").tobytes())
-        for one in sets
-        for m in one.members
+        (m.text, Image.open(io.BytesIO(cf_set.images[m.image_name])).convert("RGB").tobytes())
+        for cf_set in sets
+        for m in cf_set.members
     ]
-    assert sorted(found) == sorted(wanted)
+    assert sorted(samples) == sorted(wanted)

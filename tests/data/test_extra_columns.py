@@ -75,10 +75,10 @@ def test_the_hash_knows_them_only_where_it_is_asked(tmp_path):
         write_shards([a_set(0, {"a1": a1, "b": 1}, {})], tmp_path / name)
         index = open_index(tmp_path / name, tmp_path / "cache")
         hashes[name] = index.hash, index.hash_with([]), index.hash_with(["a1"])
-    assert len({one for one, _, _ in hashes.values()}) == 1
-    assert all(one == two for one, two, _ in hashes.values())
+    assert len({plain for plain, _, _ in hashes.values()}) == 1
+    assert all(plain == empty for plain, empty, _ in hashes.values())
     assert hashes["first"] == hashes["again"]
-    assert len({three for _, _, three in hashes.values()}) == 3
+    assert len({with_a1 for _, _, with_a1 in hashes.values()}) == 3
     index = open_index(tmp_path / "first", tmp_path / "cache")
     assert index.hash_with(["a1", "b"]) == index.hash_with(["b", "a1", "b"])
     with pytest.raises(UserError, match="no column 'c'"):
@@ -104,23 +104,23 @@ def test_what_was_said_is_read_again(tmp_path, said):
     growing = GrowingExtra()
     module = "cfaug.data.index.extra_columns"
     with mock.patch(f"{module}.ROWS_AT_ONCE", 4), mock.patch(f"{module}.ENCODED_AT_ONCE", 2):
-        for row, one in enumerate(said):
-            if one:
-                growing.add(row, one, "here")
+        for row, record in enumerate(said):
+            if record:
+                growing.add(row, record, "here")
         (tmp_path / EXTRA).unlink(missing_ok=True)
         growing.save(tmp_path, len(said))
-    wanted = [{name: v for name, v in one.items() if v is not None} for one in said]
+    wanted = [{name: v for name, v in record.items() if v is not None} for record in said]
     if not any(said):
         assert not (tmp_path / EXTRA).exists()
         return
     columns = ExtraColumns(tmp_path, len(said))
-    found = [columns.row(row) for row in range(len(said))]
-    assert found == wanted
+    read = [columns.row(row) for row in range(len(said))]
+    assert read == wanted
     # Whether 1 is a whole number, a float or true: equal, and of the same type but for floats.
-    for one, other in zip(found, wanted, strict=True):
-        for name, value in one.items():
-            alike = type(value) is type(other[name])
-            assert alike or {type(value), type(other[name])} == {int, float}
+    for actual, expected in zip(read, wanted, strict=True):
+        for name, value in actual.items():
+            alike = type(value) is type(expected[name])
+            assert alike or {type(value), type(expected[name])} == {int, float}
 
 
 def test_half_a_character_is_refused_with_its_line(tmp_path):

@@ -57,16 +57,16 @@ def test_every_arm_has_as_many_positives_of_the_same_pairs(index):
     drawn = Counter(np.asarray(index.sets)[pairs.train[:, 1]].tolist())
     counts = {}
     for arm in ARMS:
-        found = mixed(index, arm)
-        assert Counter(np.asarray(index.sets)[found.train[:, 1]].tolist()) == drawn
-        said = {name: found.counts[name] for name in ("train", "counterfactual", "total")}
+        mixture = mixed(index, arm)
+        assert Counter(np.asarray(index.sets)[mixture.train[:, 1]].tolist()) == drawn
+        said = {name: mixture.counts[name] for name in ("train", "counterfactual", "total")}
         assert said == dict.fromkeys(said, len(pairs.train))
-        texts = [index.text(row) for row in found.train[:, 1].tolist()]
+        texts = [index.text(row) for row in mixture.train[:, 1].tolist()]
         assert all(map(original, texts)) == (arm != "both")
-        held = [index.text(row) for row in found.validation[:, 1].tolist()]
-        assert len(held) == len(set(held)) == found.counts["validation"]
+        held = [index.text(row) for row in mixture.validation[:, 1].tolist()]
+        assert len(held) == len(set(held)) == mixture.counts["validation"]
         assert not set(held) & set(texts)
-        counts[arm] = found.counts["text_negatives"], found.counts["image_negatives"]
+        counts[arm] = mixture.counts["text_negatives"], mixture.counts["image_negatives"]
     n = len(pairs.train)
     assert counts == {"none": (0, 0), "text": (n, 0), "image": (0, n), "both": (n, n)}
 
@@ -80,20 +80,20 @@ def test_the_pairs_themselves_are_drawn_as_without_the_setting(index):
 
 def test_a_pair_that_is_cut_has_one_place_and_no_partner(index):
     for arm in ARMS:
-        found = mixed(index, arm, size=9, validation=0)
-        counts = Counter(np.asarray(index.sets)[found.train[:, 1]].tolist())
+        mixture = mixed(index, arm, size=9, validation=0)
+        counts = Counter(np.asarray(index.sets)[mixture.train[:, 1]].tolist())
         assert sorted(counts.values()) == [1, 2, 2, 2, 2]
         expected = {"text": 9, "both": 8}.get(arm, 0)
-        assert found.counts["text_negatives"] == expected
+        assert mixture.counts["text_negatives"] == expected
 
 
 @settings(max_examples=30, deadline=None)
 @given(size=st.integers(4, 80), batch_size=st.integers(1, 20), seed=st.integers(0, 5))
 def test_no_batch_has_an_original_twice_where_there_is_room(index, size, batch_size, seed):
-    found = mixed(index, "text", size=size, validation=0)
-    order = epoch_order(found, data_seed=1, seed=seed, epoch=0, batch_size=batch_size)
+    mixture = mixed(index, "text", size=size, validation=0)
+    order = epoch_order(mixture, data_seed=1, seed=seed, epoch=0, batch_size=batch_size)
     assert sorted(order.tolist()) == list(range(size))
-    rows = found.train[order, 1]
+    rows = mixture.train[order, 1]
     half = len(np.unique(rows))
     assert len(np.unique(rows[:half])) == half  # each once before any comes again
     if half >= 2 * batch_size:
@@ -105,9 +105,11 @@ def test_no_batch_has_an_original_twice_where_there_is_room(index, size, batch_s
 def test_the_order_is_a_function_of_the_seed_and_the_same_in_the_arms(index):
     orders = {}
     for arm in ("none", "text", "image"):
-        found = mixed(index, arm)
+        mixture = mixed(index, arm)
         orders[arm] = [
-            found.train[epoch_order(found, data_seed=1, seed=s, epoch=0, batch_size=8), 1].tolist()
+            mixture.train[
+                epoch_order(mixture, data_seed=1, seed=s, epoch=0, batch_size=8), 1
+            ].tolist()
             for s in (3, 3, 4)
         ]
         assert orders[arm][0] == orders[arm][1] != orders[arm][2]
@@ -115,11 +117,11 @@ def test_the_order_is_a_function_of_the_seed_and_the_same_in_the_arms(index):
 
 
 def test_windows_of_files_hold_either_visit_of_an_example(index):
-    found = mixed(index, "none", validation=0)
+    mixture = mixed(index, "none", validation=0)
     given = {"data_seed": 1, "seed": 3, "epoch": 0, "batch_size": 8}
-    order = epoch_order(found, window=1, **given)
+    order = epoch_order(mixture, window=1, **given)
     assert sorted(order.tolist()) == list(range(2 * SETS))
-    first = found.train[order, 1][:SETS]
+    first = mixture.train[order, 1][:SETS]
     assert len(set(first.tolist())) == SETS
     files = np.asarray(index.files)[first[: SETS - 8]]  # what came last is late again
     assert (np.diff(files) != 0).sum() == len(set(files.tolist())) - 1
@@ -127,9 +129,9 @@ def test_windows_of_files_hold_either_visit_of_an_example(index):
 
 def shares(index: Index, arm: str, **given: object) -> list[Share]:
     data = asked(arm, batch_size=6)
-    found = mix(data, Sources(None, index))
+    mixture = mix(data, Sources(None, index))
     return list(
-        TrainingShares(found, data, seed=2, data_seed=1, start_step=0, total_steps=8, **given)
+        TrainingShares(mixture, data, seed=2, data_seed=1, start_step=0, total_steps=8, **given)
     )
 
 
@@ -176,11 +178,11 @@ def test_processes_share_the_wrong_images_of_a_batch(index, world):
         for rank in range(world)
     ]
     for number, batch in enumerate(whole):
-        mine = [one[number] for one in parts]
-        joined = torch.cat([one["negative_pixels"] for one in mine])
+        mine = [batches[number] for batches in parts]
+        joined = torch.cat([part["negative_pixels"] for part in mine])
         assert torch.equal(joined, batch["negative_pixels"])
-        for one in mine:
-            assert torch.equal(one["negative_image_owners"], batch["negative_image_owners"])
+        for part in mine:
+            assert torch.equal(part["negative_image_owners"], batch["negative_image_owners"])
 
 
 def test_rows_of_the_real_source_have_no_counterfactual(index):
@@ -192,17 +194,17 @@ def test_rows_of_the_real_source_have_no_counterfactual(index):
 
 
 def test_validation_is_asked_with_the_wrong_answers_too(index):
-    found = mixed(index, "text", validation=0.4)
-    for share in ValidationShares(found, 5):
+    mixture = mixed(index, "text", validation=0.4)
+    for share in ValidationShares(mixture, 5):
         batch = read(index, "text", share)
         assert batch["negatives"] == [partner(text) for text in batch["texts"]]
 
 
 def test_only_pairs_of_different_captions_are_drawn(tmp_path):
     def captioned(number: int, *texts: str):
-        one = pair(number, members=len(texts))
-        members = [replace(m, text=t) for m, t in zip(one.members, texts, strict=True)]
-        return replace(one, members=tuple(members))
+        cf_set = pair(number, members=len(texts))
+        members = [replace(m, text=t) for m, t in zip(cf_set.members, texts, strict=True)]
+        return replace(cf_set, members=tuple(members))
 
     sets = [
         captioned(0, "a cat", "a dog"),
@@ -224,9 +226,9 @@ def test_only_pairs_of_different_captions_are_drawn(tmp_path):
 
 
 def test_pairs_of_one_image_have_no_wrong_image(tmp_path):
-    one = pair(0)
-    members = tuple(replace(m, image_name="image0") for m in one.members)
-    same = replace(one, members=members, images={"image0": one.images["image0"]})
+    cf_set = pair(0)
+    members = tuple(replace(m, image_name="image0") for m in cf_set.members)
+    same = replace(cf_set, members=members, images={"image0": cf_set.images["image0"]})
     write_shards([same, pair(1)], tmp_path / "cf", sets_per_shard=16)
     index = open_index(tmp_path / "cf", tmp_path / "index")
     for arm in ("none", "text"):
@@ -241,16 +243,16 @@ def test_a_papers_data_set_has_the_same_arms(index, arm):
     """The plan draws rows as it does without; then its pairs show what the arm says."""
     data = DataSettings("r", "c", plan=PaperMixture("base"), seed=1)
     usual = mix(data, Sources(index, index))
-    found = mix(replace(data, negatives=arm), Sources(index, index))
+    mixture = mix(replace(data, negatives=arm), Sources(index, index))
     drawn = usual.train[:, 0] == COUNTERFACTUAL
-    np.testing.assert_array_equal(found.train[:, 0], usual.train[:, 0])
-    np.testing.assert_array_equal(found.train[~drawn], usual.train[~drawn])
+    np.testing.assert_array_equal(mixture.train[:, 0], usual.train[:, 0])
+    np.testing.assert_array_equal(mixture.train[~drawn], usual.train[~drawn])
     sets = np.asarray(index.sets)
-    np.testing.assert_array_equal(sets[found.train[drawn, 1]], sets[usual.train[drawn, 1]])
+    np.testing.assert_array_equal(sets[mixture.train[drawn, 1]], sets[usual.train[drawn, 1]])
     assert drawn.any()
     if arm != "both":
-        assert all(original(index.text(row)) for row in found.train[drawn, 1].tolist())
-    assert found.counts["text_negatives"] == (0 if arm == "none" else drawn.sum())
+        assert all(original(index.text(row)) for row in mixture.train[drawn, 1].tolist())
+    assert mixture.counts["text_negatives"] == (0 if arm == "none" else drawn.sum())
 
 
 def wrong_captions(folder: Path) -> Index:
@@ -262,13 +264,13 @@ def test_captions_without_an_image_are_the_wrong_answers_of_their_rows(tmp_path)
     """NegCLIP's list: of three rows two have some; a row is one example, in either arm."""
     index = wrong_captions(tmp_path)
     for arm, expected in (("text", 3), ("none", 0)):
-        found = mixed(index, arm, validation=0)
+        mixture = mixed(index, arm, validation=0)
         assert (
-            sorted(found.train[:, 1].tolist())
+            sorted(mixture.train[:, 1].tolist())
             == np.flatnonzero(list(map(bool, NEGATIVES))).tolist()
         )
-        assert found.counts["text_negatives"] == expected
-        assert found.visits is None
+        assert mixture.counts["text_negatives"] == expected
+        assert mixture.visits is None
     for arm in ("image", "both"):
         with pytest.raises(UserError, match="has wrong captions without one"):
             mixed(index, arm)

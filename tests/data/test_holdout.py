@@ -81,30 +81,30 @@ def test_what_is_held_out_equals_the_slow_obvious_choice(groups, share):
         with pytest.raises(UserError, match=r"data\.holdout=.* leaves nothing to train on"):
             hold_out(source, share)
         return
-    found = hold_out(source, share)
-    assert found.groups.tolist() == sorted(wanted)
-    assert found.rows.tolist() == [row for row, group in enumerate(groups) if group in wanted]
+    withheld = hold_out(source, share)
+    assert withheld.groups.tolist() == sorted(wanted)
+    assert withheld.rows.tolist() == [row for row, group in enumerate(groups) if group in wanted]
 
 
 @pytest.mark.parametrize("split", ["group", "random"])
 @pytest.mark.parametrize("ratio", [0, 0.3, 0.9, 1])
 @pytest.mark.parametrize("more", [{}, {"size": 20}, {"seed": 9}, {"counterfactual_holdout": 0.3}])
 def test_every_arm_holds_out_the_same_and_draws_none_of_it(ratio, split, more):
-    found = with_holdout(cf_ratio=ratio, split=split, **more)
-    held = found.held_out
+    mixture = with_holdout(cf_ratio=ratio, split=split, **more)
+    held = mixture.held_out
     assert held.source is PICTURES
     assert held.rows.tolist() == hold_out(PICTURES, 0.1).rows.tolist()
-    assert groups_used(found)
-    assert not groups_used(found) & set(held.source.groups[held.rows].tolist())
-    assert found.counts["held_out"] == found.counts["held_out_images"] == len(held.rows)
+    assert groups_used(mixture)
+    assert not groups_used(mixture) & set(held.source.groups[held.rows].tolist())
+    assert mixture.counts["held_out"] == mixture.counts["held_out_images"] == len(held.rows)
     if ratio == 1:
-        assert found.sources[0] is None
+        assert mixture.sources[0] is None
 
 
 @pytest.mark.parametrize("plan", ["real", "base", "medium", "all"])
 def test_a_plan_draws_none_of_it_either(plan):
-    found = with_holdout(plan=PaperMixture(plan))
-    assert not groups_used(found) & set(hold_out(PICTURES, 0.1).groups.tolist())
+    mixture = with_holdout(plan=PaperMixture(plan))
+    assert not groups_used(mixture) & set(hold_out(PICTURES, 0.1).groups.tolist())
 
 
 @pytest.mark.parametrize(
@@ -113,18 +113,18 @@ def test_a_plan_draws_none_of_it_either(plan):
 def test_a_control_draws_none_of_it_from_a_source_of_its_own(barred):
     control = Pictures.of((group, 4) for group in range(60))
     more = {"plan": PaperMixture("base"), "control": "real", "control_source": "more", **barred}
-    found = with_holdout(more_real=control, **more)
-    assert found.sources[0] is control
+    mixture = with_holdout(more_real=control, **more)
+    assert mixture.sources[0] is control
     groups = hold_out(PICTURES, 0.3).groups if barred["holdout"] else withhold(EDITS, 0.3).groups
     assert len(groups) > 10
-    assert not groups_used(found) & set(groups.tolist())
+    assert not groups_used(mixture) & set(groups.tolist())
 
 
 def test_without_a_real_source_the_counterfactual_one_is_held_out_of():
-    found = with_holdout(real=None, cf_ratio=1)
-    assert found.held_out.source is EDITS
-    assert found.held_out.rows.tolist() == hold_out(EDITS, 0.1).rows.tolist()
-    assert found.counts["held_out"] == 2 * len(hold_out(PICTURES, 0.1).groups)
+    mixture = with_holdout(real=None, cf_ratio=1)
+    assert mixture.held_out.source is EDITS
+    assert mixture.held_out.rows.tolist() == hold_out(EDITS, 0.1).rows.tolist()
+    assert mixture.counts["held_out"] == 2 * len(hold_out(PICTURES, 0.1).groups)
 
 
 def test_the_same_image_under_another_name_is_not_drawn_nor_what_was_made_of_it():
@@ -133,18 +133,18 @@ def test_the_same_image_under_another_name_is_not_drawn_nor_what_was_made_of_it(
     copy = next(row for row in contents if row not in held.rows)
     contents[copy] = contents[held.rows[0]]
     real = Pictures.of(((group, 1) for group in range(60)), contents=contents)
-    found = with_holdout(real=real, cf_ratio=0.5)
-    assert found.held_out.rows.tolist() == held.rows.tolist()
-    assert found.held_out.copies == 3  # the photo, and both members of the pair made of it
-    assert found.held_out.not_drawn == (1, 2 * len(held.rows) + 2, 0)
-    assert not groups_used(found) & {*held.groups.tolist(), copy}
+    mixture = with_holdout(real=real, cf_ratio=0.5)
+    assert mixture.held_out.rows.tolist() == held.rows.tolist()
+    assert mixture.held_out.copies == 3  # the photo, and both members of the pair made of it
+    assert mixture.held_out.not_drawn == (1, 2 * len(held.rows) + 2, 0)
+    assert not groups_used(mixture) & {*held.groups.tolist(), copy}
 
 
 def test_nothing_is_held_out_unless_asked_for():
     for nothing in (0, None):
-        found = with_holdout(cf_ratio=0.5, holdout=nothing)
-        assert found.held_out is None
-        assert "held_out" not in found.counts
+        mixture = with_holdout(cf_ratio=0.5, holdout=nothing)
+        assert mixture.held_out is None
+        assert "held_out" not in mixture.counts
         assert DataSettings("a", "b", holdout=nothing).holdout == 0
     for wrong in (1, -0.1, "x", True):
         with pytest.raises(UserError, match=r"data\.holdout=.* should be a number in \[0, 1\)"):
@@ -168,11 +168,11 @@ def test_what_is_withheld_equals_the_slow_obvious_choice(sets, share):
         return
     order = sorted(range(len(sets)), key=lambda number: (place(sets[number][0]), number))
     chosen = set(order[:wanted])
-    found = withhold(source, share)
-    assert found.rows.tolist() == [r for r, s in enumerate(source.sets.tolist()) if s in chosen]
+    withheld = withhold(source, share)
+    assert withheld.rows.tolist() == [r for r, s in enumerate(source.sets.tolist()) if s in chosen]
     groups = {sets[number][0] for number in chosen}
-    assert found.groups.tolist() == sorted(groups)
-    assert found.find_allowed(source.groups).tolist() == [
+    assert withheld.groups.tolist() == sorted(groups)
+    assert withheld.find_allowed(source.groups).tolist() == [
         g not in groups for g in source.groups.tolist()
     ]
 
@@ -186,12 +186,12 @@ def test_a_control_has_as_many_training_rows_of_one_source(plan, train, split):
     for control, source in (("real", REAL), ("counterfactual", COUNTERFACTUAL)):
         if plan == "real" and control == "counterfactual":
             continue  # the plan reads no counterfactual source
-        found = mixed(plan, photos(REAL_ROWS), pairs(PAIRS), control=control, split=split)
-        assert found.counts["train"] == train
-        assert (found.train[:, 0] == source).all()
-        assert (found.validation[:, 0] == source).all()
-        assert found.sources[1 - source] is None
-        assert 0 < found.counts["validation"] <= 3_483
+        mixture = mixed(plan, photos(REAL_ROWS), pairs(PAIRS), control=control, split=split)
+        assert mixture.counts["train"] == train
+        assert (mixture.train[:, 0] == source).all()
+        assert (mixture.validation[:, 0] == source).all()
+        assert mixture.sources[1 - source] is None
+        assert 0 < mixture.counts["validation"] <= 3_483
 
 
 def test_a_control_draws_from_a_larger_source_where_its_own_is_too_small():
@@ -200,15 +200,15 @@ def test_a_control_draws_from_a_larger_source_where_its_own_is_too_small():
     with pytest.raises(UserError, match=r"34820 training.*validate on; there are 34820"):
         mixed("medium", photos(REAL_ROWS), pairs(PAIRS), control="counterfactual")
     more = photos(50_000)
-    found = mix(
+    mixture = mix(
         settings_of("medium", control="real", control_source="more"),
         Sources(photos(REAL_ROWS), pairs(PAIRS), more),
     )  # fmt: skip
-    assert found.counts == {
+    assert mixture.counts == {
         "real": 34_820, "counterfactual": 0, "total": 34_820, "train": 34_820,
         "validation": 8_705, "dropped": 0,
     }  # fmt: skip
-    assert found.sources == (more, None)
+    assert mixture.sources == (more, None)
 
 
 # The withheld third of Table 5, and validated rows.
@@ -218,19 +218,19 @@ def test_the_papers_withheld_split():
     """COCO-CFs, A.1: of 34,820 rows 30 % test, 56 % train, 14 % validate."""
     asked = DataSettings(None, "cf", cf_ratio=1, counterfactual_holdout=0.3, seed=108)
     cf = Columns.of((i, 2) for i in range(PAIRS))
-    found = mix(asked, Sources(None, cf))
-    assert found.counts["train"] == 19_499 == int(0.56 * 34_820)
-    assert found.counts["validation"] in (4_873, 4_874, 4_875)
-    used = {row // 2 for _, row in (*found.train.tolist(), *found.validation.tolist())}
+    mixture = mix(asked, Sources(None, cf))
+    assert mixture.counts["train"] == 19_499 == int(0.56 * 34_820)
+    assert mixture.counts["validation"] in (4_873, 4_874, 4_875)
+    used = {row // 2 for _, row in (*mixture.train.tolist(), *mixture.validation.tolist())}
     assert PAIRS - len(used) == 5_223
 
 
 def test_real_rows_of_withheld_groups_are_kept_out_too():
     real, cf = photos(400), pairs(400)
-    found = mix(settings_of("all", counterfactual_holdout=0.3), Sources(real, cf))
-    used = np.concatenate([found.train, found.validation])
+    mixture = mix(settings_of("all", counterfactual_holdout=0.3), Sources(real, cf))
+    used = np.concatenate([mixture.train, mixture.validation])
     groups = [
-        set(one.groups[used[used[:, 0] == s, 1]].tolist()) for s, one in enumerate((real, cf))
+        set(source.groups[used[used[:, 0] == s, 1]].tolist()) for s, source in enumerate((real, cf))
     ]
     assert len(groups[0] | groups[1]) == 70
 
@@ -252,30 +252,30 @@ def test_pairs_stay_together_on_any_ranks_beside_photos_with_five_captions(
 ):
     """What the loader asks of its workers: the union of the ranks' shares is a batch with pairs."""
     real = Columns.of((i, 5) for i in range(30))
-    found = mixed(plan, real, Columns.of((i // 2, 2) for i in range(60)), split=split)
+    mixture = mixed(plan, real, Columns.of((i // 2, 2) for i in range(60)), split=split)
     asked = settings_of(plan, batch_size=batch_size, pairs_in_batch=True)
-    steps = asked.steps_per_epoch(len(found.train))
+    steps = asked.steps_per_epoch(len(mixture.train))
     first = epoch * steps + min(start, steps - 1)
     arguments = {"seed": 107, "data_seed": 108, "total_steps": (epoch + 1) * steps}
     shares = [
-        list(TrainingShares(found, asked, start_step=first, rank=rank, world=world, **arguments))
+        list(TrainingShares(mixture, asked, start_step=first, rank=rank, world=world, **arguments))
         for rank in range(world)
     ]
-    whole = list(TrainingShares(found, asked, start_step=epoch * steps, **arguments))
+    whole = list(TrainingShares(mixture, asked, start_step=epoch * steps, **arguments))
     order = np.concatenate([share.rows for share in whole])
-    assert sorted(map(tuple, order.tolist())) == sorted(map(tuple, found.train.tolist()))
+    assert sorted(map(tuple, order.tolist())) == sorted(map(tuple, mixture.train.tolist()))
     batches: dict[int, set[int]] = {}
     for step, share in enumerate(whole):
         for source, row in share.rows.tolist():
             if source == COUNTERFACTUAL:
                 batches.setdefault(row // 2, set()).add(step)
     # An odd batch that pairs alone must fill has no room for its last.
-    singles = found.counts["real"] + sum(
+    singles = mixture.counts["real"] + sum(
         list(order[order[:, 0] == COUNTERFACTUAL, 1] // 2).count(s) == 1 for s in batches
     )
     parted = sum(len(steps_of) > 1 for steps_of in batches.values())
     assert parted <= max(1, steps - singles)
     for at, share in enumerate(whole[first - epoch * steps :]):
-        together = np.concatenate([one[at].rows for one in shares])
+        together = np.concatenate([rank_shares[at].rows for rank_shares in shares])
         assert np.array_equal(together, share.rows)
-        assert all(np.array_equal(one[at].whole, share.rows) for one in shares)
+        assert all(np.array_equal(rank_shares[at].whole, share.rows) for rank_shares in shares)

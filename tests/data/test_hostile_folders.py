@@ -200,7 +200,7 @@ def test_hidden_files_change_no_source(tmp_path, lay_out):
     """N4: the same rows and the same hash with and without litter, for every reader of folders."""
     lay_out(tmp_path / "clean")
     lay_out(tmp_path / "set")
-    for folder in (tmp_path / "set", *(one for one in (tmp_path / "set").iterdir())):
+    for folder in (tmp_path / "set", *(path for path in (tmp_path / "set").iterdir())):
         if folder.is_dir():
             litter(folder)
     (tmp_path / "set" / "._captions.csv").write_bytes(b"\0\5\26\7")
@@ -354,14 +354,14 @@ def test_a_source_with_one_is_read_without_it_or_refused_by_name(tmp_path, layou
     rest(folder)
     (folder / name).unlink(missing_ok=True)
     special(folder / name)
-    found, message = [], ""
+    file_names, message = [], ""
     try:
         index = open_index(folder, tmp_path / "cache")
-        found = [Path(index.file_name(row)).name for row in range(len(index))]
+        file_names = [Path(index.file_name(row)).name for row in range(len(index))]
     except UserError as error:
         message = str(error)
-    assert (str(folder) in message) != bool(found)
-    assert name not in found
+    assert (str(folder) in message) != bool(file_names)
+    assert name not in file_names
 
 
 def test_a_column_or_an_image_that_became_one_is_not_waited_for(tmp_path):

@@ -35,7 +35,7 @@ def places(tar):
     """Return the members of a tar by name, and its last one."""
     with tarfile.open(tar) as opened:
         members = opened.getmembers()
-    return {one.name: one.offset for one in members}, members[-1]
+    return {member.name: member.offset for member in members}, members[-1]
 
 
 @pytest.mark.parametrize("cut", [1, 511, 512, 3000, 20_000])

@@ -44,18 +44,22 @@ def shards(tmp_path):
 
 def test_a_row_is_a_member_with_its_image(shards, tmp_path):
     index = open_index(shards, tmp_path / "cache")
-    members = [(number, one, i) for number, one in enumerate(SETS) for i in range(len(one.members))]
+    members = [
+        (number, cf_set, i)
+        for number, cf_set in enumerate(SETS)
+        for i in range(len(cf_set.members))
+    ]
     assert (len(index), index.kind, index.source) == (12, "shards", str(shards))
-    for row, (number, one, i) in enumerate(members):
-        member = one.members[i]
+    for row, (number, cf_set, i) in enumerate(members):
+        member = cf_set.members[i]
         assert index.text(row) == member.text
-        assert index.key(row) == f"{one.key}_{i}"
+        assert index.key(row) == f"{cf_set.key}_{i}"
         assert index.label(row) == member.label
         assert index.sets[row] == number
-        assert index.groups[row] == group_code(one.group)
-        assert index.read_image(row) == one.images[member.image_name]
+        assert index.groups[row] == group_code(cf_set.group)
+        assert index.read_image(row) == cf_set.images[member.image_name]
         assert index.file_name(row) == str(shards / f"{number // 2:05d}.tar")
-        assert one.key in index.image_name(row)
+        assert cf_set.key in index.image_name(row)
     ids = index.images.tolist()
     assert ids[5:10] == [ids[5]] * 5
     assert len(set(ids)) == 12 - 4
@@ -66,11 +70,11 @@ def test_the_hash_is_of_the_content_not_of_path_and_time(shards, tmp_path):
     shutil.copytree(shards, moved)
     for file in moved.iterdir():
         os.utime(file, (0, 0))
-    one, other = (open_index(folder, tmp_path / "cache") for folder in (shards, moved))
-    assert one.hash == other.hash
+    original, copied = (open_index(folder, tmp_path / "cache") for folder in (shards, moved))
+    assert original.hash == copied.hash
     changed = tmp_path / "changed"
     write_shards([*SETS[:3], pair(3, group="group-0")], changed, sets_per_shard=2)
-    assert open_index(changed, tmp_path / "cache").hash != one.hash
+    assert open_index(changed, tmp_path / "cache").hash != original.hash
 
 
 def test_a_worker_gets_a_name_not_the_columns(shards, tmp_path):
@@ -89,9 +93,9 @@ def _open(folders: tuple[Path, Path]) -> tuple[Index, str]:
 @pytest.mark.slow
 def test_many_processes_may_scan_at_once(shards, tmp_path):
     with multiprocessing.get_context("fork").Pool(8) as pool:
-        found = pool.map(_open, [(shards, tmp_path / "cache")] * 25, chunksize=1)
-    assert len(set(found)) == 1
-    assert found[0][1] == SETS[-1].members[-1].text
+        scanned = pool.map(_open, [(shards, tmp_path / "cache")] * 25, chunksize=1)
+    assert len(set(scanned)) == 1
+    assert scanned[0][1] == SETS[-1].members[-1].text
     assert len(list((tmp_path / "cache").iterdir())) == 1
 
 
@@ -209,13 +213,13 @@ def as_parquet(folder: Path, image: bytes) -> None:
 def test_an_image_is_all_its_bytes(tmp_path, write):
     first, second = square(0), square(1)
     write(tmp_path / "source", first)
-    one = open_index(tmp_path / "source", tmp_path / "cache")
+    before = open_index(tmp_path / "source", tmp_path / "cache")
     write(tmp_path / "source", second)
-    other = open_index(tmp_path / "source", tmp_path / "cache")
-    assert one.hash != other.hash
+    after = open_index(tmp_path / "source", tmp_path / "cache")
+    assert before.hash != after.hash
     digests = [hashlib.blake2b(image, digest_size=16).digest() for image in (first, second)]
-    assert [bytes(index.digests[0]) for index in (one, other)] == digests
-    assert one.contents[0] == int.from_bytes(digests[0][:8], "little") != other.contents[0]
+    assert [bytes(index.digests[0]) for index in (before, after)] == digests
+    assert before.contents[0] == int.from_bytes(digests[0][:8], "little") != after.contents[0]
 
 
 @pytest.mark.parametrize("name", ["a.gif", "a.bmp", "a.tif", "a.jfif", "a"])
@@ -347,8 +351,8 @@ MIXED = CounterfactualSet(
 def test_an_example_an_image(tmp_path):
     sets = [pair(0), CAPTIONED, MIXED]
     write_shards(sets, tmp_path / "shards")
-    found = list(examples(open_index(tmp_path / "shards", tmp_path / "cache"), "image"))
-    assert [(one.key, one.group, one.texts) for one in found] == [
+    all_examples = list(examples(open_index(tmp_path / "shards", tmp_path / "cache"), "image"))
+    assert [(example.key, example.group, example.texts) for example in all_examples] == [
         ("pair-00000_0", "group-0", ("scene 0 as version 0",)),
         ("pair-00000_1", "group-0", ("scene 0 as version 1",)),
         ("photo_0", "photo", tuple(f"caption {i}" for i in range(5))),
@@ -357,12 +361,12 @@ def test_an_example_an_image(tmp_path):
     ]
     images = [sets[0].images["image0"], sets[0].images["image1"], CAPTIONED.images["photo"],
               MIXED.images["x"], MIXED.images["y"]]  # fmt: skip
-    assert [one.image.read() for one in found] == images
-    assert [one.image.digest for one in found] == [
+    assert [example.image.read() for example in all_examples] == images
+    assert [example.image.digest for example in all_examples] == [
         hashlib.blake2b(image, digest_size=16).hexdigest() for image in images
     ]
-    assert (found[1].label, found[2].label) == ("class 1", None)
-    assert found[1].extra == {
+    assert (all_examples[1].label, all_examples[2].label) == ("class 1", None)
+    assert all_examples[1].extra == {
         "i": 1, "edit_kind": "subject", "edit_before": "cat", "edit_after": "dog 1",
     }  # fmt: skip
 
@@ -376,7 +380,7 @@ def test_examples_of_a_list_keep_its_columns_negatives_and_groups(tmp_path):
     ]
     (tmp_path / "listed" / "captions.jsonl").write_text("\n".join(map(json.dumps, lines)))
     index = open_index(tmp_path / "listed", tmp_path / "cache")
-    [found] = examples(index, "image")
-    assert (found.texts, found.group) == (("x", "y"), "7")
-    assert found.extra == {"question": "?", "negatives": ["wrong"]}
+    [example] = examples(index, "image")
+    assert (example.texts, example.group) == (("x", "y"), "7")
+    assert example.extra == {"question": "?", "negatives": ["wrong"]}
     assert set(index.groups.tolist()) == {group_code("7")}

@@ -32,10 +32,10 @@ NAMES = list(TEXTS)
 
 def read(index: Index) -> Sets:
     """Return (caption, image) of every member of every set."""
-    found: dict[int, list[tuple[str, bytes]]] = {}
+    sets: dict[int, list[tuple[str, bytes]]] = {}
     for row, number in enumerate(index.sets.tolist()):
-        found.setdefault(number, []).append((index.text(row), index.read_image(row)))
-    return list(found.values())
+        sets.setdefault(number, []).append((index.text(row), index.read_image(row)))
+    return list(sets.values())
 
 
 def png(number: int) -> bytes:
@@ -138,7 +138,7 @@ def hub_parquet_lists(x: Path) -> None:
 
 def hub_parquet_rows(x: Path) -> None:
     twice = [cell for cell in cells() for _ in range(2)]  # a row for each caption
-    texts = [one for t in TEXTS.values() for one in (t, f"{t} again")]
+    texts = [caption for t in TEXTS.values() for caption in (t, f"{t} again")]
     parquet(x / "all.parquet", {"image": twice, "caption": texts, "width": [8] * 6})
 
 
@@ -290,7 +290,7 @@ def test_several_counterfactuals_of_one_photo_are_sets_of_one_group(tmp_path):
     rows = [("a.png", "A", f"{cf}.png", text) for cf, text in (("b", "B"), ("c", "C"))]
     table(x / "pairs.csv", ["image", "caption", "cf_image", "cf_caption"], rows)
     index = open_index(x, tmp_path / "cache")
-    assert [[text for text, _ in one] for one in read(index)] == [["A", "B"], ["A", "C"]]
+    assert [[text for text, _ in members] for members in read(index)] == [["A", "B"], ["A", "C"]]
     assert len(set(index.groups.tolist())) == 1
 
 

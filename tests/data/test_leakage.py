@@ -83,10 +83,10 @@ sources = st.builds(Named, sources, st.integers(0, 4))
 
 @settings(max_examples=examples(80), deadline=None)
 @given(sources, sources, sources, st.data())
-def test_equals_the_slow_obvious_search(one, other, test, data):
+def test_equals_the_slow_obvious_search(first, second, test, data):
     trained = [
         (source, np.array(data.draw(st.lists(st.integers(0, len(source.names) - 1))), np.int64))
-        for source in (one, other)
+        for source in (first, second)
     ]
     rows = sorted(data.draw(st.sets(st.integers(0, len(test.names) - 1))))
     known = {slow_id(*source.names[row]) for source, chosen in trained for row in chosen} - {-1}
@@ -107,7 +107,7 @@ def test_equals_the_slow_obvious_search(one, other, test, data):
         {test.names[row][1] for row in rows if slow_id(*test.names[row]) > 0}
     )
     assert bool(str(leaks)) == bool(leaking)
-    assert coco_ids(test).tolist() == [slow_id(*one) for one in test.names]
+    assert coco_ids(test).tolist() == [slow_id(*name) for name in test.names]
 
 
 def test_equal_images_leak_whatever_they_are_called(tmp_path):
@@ -146,8 +146,8 @@ def test_a_leak_is_said_as_what_it_is(trained, said):
 rows = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 9)), max_size=12)
 
 
-def columns(found: list[tuple[int, int]]) -> Columns:
-    return Columns.of(((group, 1) for group, _ in found), contents=[image for _, image in found])
+def columns(pairs: list[tuple[int, int]]) -> Columns:
+    return Columns.of(((group, 1) for group, _ in pairs), contents=[image for _, image in pairs])
 
 
 def slow_join(sources: list[list[tuple[int, int]]]) -> list[list[int]]:
@@ -157,10 +157,10 @@ def slow_join(sources: list[list[tuple[int, int]]]) -> list[list[int]]:
     changed = True
     while changed:
         changed = False
-        for one, shown in pairs:
-            for other, same in pairs:
-                if shown == same and code[one] != code[other]:
-                    code[one] = code[other] = min(code[one], code[other])
+        for first, shown in pairs:
+            for second, same in pairs:
+                if shown == same and code[first] != code[second]:
+                    code[first] = code[second] = min(code[first], code[second])
                     changed = True
     return [[code[group] for group, _ in source] for source in sources]
 
@@ -168,9 +168,9 @@ def slow_join(sources: list[list[tuple[int, int]]]) -> list[list[int]]:
 @settings(max_examples=examples(80), deadline=None)
 @given(st.lists(rows, min_size=1, max_size=3))
 def test_groups_that_share_an_image_are_one(sources):
-    found = np.concatenate(join_groups([columns(source) for source in sources]))
+    joined = np.concatenate(join_groups([columns(source) for source in sources]))
     slow = np.concatenate(slow_join(sources))
-    same = found[:, None] == found[None, :]
+    same = joined[:, None] == joined[None, :]
     assert np.array_equal(same, slow[:, None] == slow[None, :])
 
 
@@ -184,8 +184,8 @@ def test_the_first_source_keeps_its_groups_where_no_other_links_them(real, other
 
 def test_nothing_shared_is_nothing_changed():
     real, other = Columns.of([(3, 2), (4, 1)]), Columns.of([(3, 1)])
-    found = join_groups([real, None, other])
-    assert [one.tolist() for one in found] == [[3, 3, 4], [], [3]]
+    joined = join_groups([real, None, other])
+    assert [groups.tolist() for groups in joined] == [[3, 3, 4], [], [3]]
     assert join_groups([None])[0].tolist() == []
 
 
@@ -233,18 +233,18 @@ def other_pixels(number: int, **changes):
     return image(number, image=Picture(image(90 + number).image.content), **changes)
 
 
-def found(trained, asked):
+def find(trained, asked):
     leaks, keys = find_question_leaks(trained, asked)
     assert leaks.images == len(keys)
     return leaks, keys
 
 
 def test_equal_bytes_are_found_whatever_they_are_called():
-    trained = [replace(one, key=f"other-{one.key}", group="g") for one in IMAGES[:3]]
-    leaks, keys = found(trained, IMAGES)
+    trained = [replace(entry, key=f"other-{entry.key}", group="g") for entry in IMAGES[:3]]
+    leaks, keys = find(trained, IMAGES)
     assert keys == {"i0", "i1", "i2"}
     assert (leaks.equal, leaks.total, leaks.rows.tolist()) == (3, 8, [0, 1, 2])
-    assert found(IMAGES[:3], IMAGES[3:])[1] == set()
+    assert find(IMAGES[:3], IMAGES[3:])[1] == set()
 
 
 def test_a_coco_photo_is_found_as_the_set_or_the_file_names_it(tmp_path):
@@ -259,7 +259,7 @@ def test_a_coco_photo_is_found_as_the_set_or_the_file_names_it(tmp_path):
         replace(other_pixels(4), image=None),
     ]  # fmt: skip
     trained = [replace(IMAGES[0], image=FileImage(named)), image(1, extra={"coco_id": "139"})]
-    leaks, keys = found(trained, asked)
+    leaks, keys = find(trained, asked)
     assert keys == {"i0", "i1", "i3"}
     assert leaks.ids.tolist() == [139, 391895]
     assert (leaks.equal, leaks.checked, leaks.total) == (0, 3, 4)
@@ -270,18 +270,18 @@ def test_images_of_a_world_are_compared_without_being_drawn():
         raise AssertionError
 
     drawn = [
-        replace(one, image=EmbeddedImage(f"world, {one.key}", undrawn, drawn=True))
-        for one in IMAGES
+        replace(entry, image=EmbeddedImage(f"world, {entry.key}", undrawn, drawn=True))
+        for entry in IMAGES
     ]
-    leaks, keys = found(drawn[:2], [replace(one, key=f"again-{one.key}") for one in drawn])
+    leaks, keys = find(drawn[:2], [replace(entry, key=f"again-{entry.key}") for entry in drawn])
     assert keys == {"again-i0", "again-i1"}
     assert leaks.equal == 2
     shown = [
-        replace(one, image=EmbeddedImage(f"world, {one.key}", lambda one=one: one.image.content,
-                                         drawn=True))
-        for one in IMAGES
+        replace(entry, image=EmbeddedImage(f"world, {entry.key}",
+                                           lambda entry=entry: entry.image.content, drawn=True))
+        for entry in IMAGES
     ]  # fmt: skip
-    assert found(shown[:3], IMAGES)[1] == {"i0", "i1", "i2"}  # exported to files, by their bytes
+    assert find(shown[:3], IMAGES)[1] == {"i0", "i1", "i2"}  # exported to files, by their bytes
 
 
 def asking(trained):
@@ -294,10 +294,10 @@ def test_the_benchmark_reports_leaks_or_leaves_them_out():
     plain = opened(IMAGES)
     assert isinstance(plain, LeakAware)
     assert plain.leaks is None
-    (told,) = VisualQuestions("asked.jsonl").open(asking(IMAGES[:2]))
-    assert told.leaks.images == 2
-    assert str(told.leaks) == "2 of 8 test images (25.0%) were trained on"
-    assert told.data_hash == plain.data_hash
+    (reporting,) = VisualQuestions("asked.jsonl").open(asking(IMAGES[:2]))
+    assert reporting.leaks.images == 2
+    assert str(reporting.leaks) == "2 of 8 test images (25.0%) were trained on"
+    assert reporting.data_hash == plain.data_hash
     (clean,) = VisualQuestions("asked.jsonl", without_leaks=True).open(asking(IMAGES[:2]))
     assert clean.leaks.images == 0
     assert clean.data_hash != plain.data_hash

@@ -212,7 +212,7 @@ def test_several_lists_are_refused_by_name_and_each_can_be_named(tmp_path, names
     for name in names:
         index = open_index(tmp_path / "set" / name, tmp_path / "cache")
         assert texts(index) == [f"{text} of {name}" for text in TEXTS.values()]
-        others = [one for one in names if one != name]
+        others = [other for other in names if other != name]
         assert sorted(index.reading.left_out) == sorted(others)
         assert f"not read: {others[0]}" in index.reading.line("real", "set") or others[1:]
 

@@ -148,25 +148,25 @@ def test_every_rank_knows_the_images_and_sets_of_the_whole_batch(shared, workers
 def test_workers_change_nothing(indexes):
     """Four workers are more than the real source's two shards: nobody waits for a shard."""
     mixture = mixture_of(indexes)
-    found = [seen(loader(indexes, mixture, workers=workers)) for workers in (0, 4)]
-    assert found[0] == found[1]
+    batches = [seen(loader(indexes, mixture, workers=workers)) for workers in (0, 4)]
+    assert batches[0] == batches[1]
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_global_randomness_is_neither_drawn_on_nor_touched(indexes, workers):
     mixture = mixture_of(indexes)
-    found = []
+    batches = []
     for seed in (0, 1):
         torch.manual_seed(seed)
         np.random.seed(seed)  # noqa: NPY002  # the legacy state is what must not change
         random.seed(seed)
         legacy = np.random.get_state
         before = torch.get_rng_state(), legacy()[1].tolist(), random.getstate()
-        found.append(seen(loader(indexes, mixture, workers=workers)))
+        batches.append(seen(loader(indexes, mixture, workers=workers)))
         assert torch.equal(torch.get_rng_state(), before[0])
         assert legacy()[1].tolist() == before[1]
         assert random.getstate() == before[2]
-    assert found[0] == found[1]
+    assert batches[0] == batches[1]
 
 
 def test_workers_outlive_a_schedulers_sigterm_and_end_with_their_parent(indexes):
@@ -190,8 +190,8 @@ def test_small_data_is_decoded_once_and_large_data_is_not_kept(indexes, workers)
         batches = loader(indexes, mixture, rows=rows, steps=20, workers=workers)
         assert seen(batches) == planned(indexes, mixture, 20, 16)
         slabs = batches.dataset._slabs or ()  # shared with the workers
-        found = [slab.get(n) is not None for slab in slabs for n in range(slab.places)]
-        assert sum(found) == kept
+        filled = [slab.get(n) is not None for slab in slabs for n in range(slab.places)]
+        assert sum(filled) == kept
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -244,12 +244,12 @@ def test_a_slab_gives_what_was_put_or_nothing(places, doings):
             slab.put(number, image(number))
             if places:
                 first.setdefault(number % places, number)
-        found = slab.get(number)
+        pixels = slab.get(number)
         if places and first.get(number % places) == number:
-            np.testing.assert_array_equal(found, image(number))
-            assert not found.flags.writeable
+            np.testing.assert_array_equal(pixels, image(number))
+            assert not pixels.flags.writeable
         else:
-            assert found is None
+            assert pixels is None
     assert slab.nbytes == places * place_bytes(SIZE)
 
 

@@ -45,17 +45,17 @@ def slow_plan(real, counterfactual, cf_ratio, size, seed, validation):
         sorted(
             (
                 (keyed(int(g), seed, "mixture", "groups"), row, int(g))
-                for row, g in enumerate(one.groups)
+                for row, g in enumerate(source.groups)
             )
         )
-        for one in (real, counterfactual)
+        for source in (real, counterfactual)
     ]
     chosen = [(s, row, g) for s in (0, 1) for _, row, g in rows[s][: wanted[s]]]
     trained = {g for _, _, g in chosen}
     held, dropped = [], 0
     for s in (0, 1):
         rest = [(s, row, g) for _, row, g in rows[s][wanted[s] :]]
-        free = [one for one in rest if one[2] not in trained]
+        free = [entry for entry in rest if entry[2] not in trained]
         dropped += len(rest) - len(free)
         held += free[: in_all[s] - wanted[s]]
     return [c[:2] for c in chosen], [h[:2] for h in held], dropped
@@ -76,8 +76,8 @@ def test_equals_the_slow_obvious_plan(real_sets, cf_sets, cf_ratio, part, seed, 
             plan_mixture(real, cf, **arguments)
         return
     plan = plan_mixture(real, cf, **arguments)
-    assert [tuple(one) for one in plan.train.tolist()] == train
-    assert [tuple(one) for one in plan.validation.tolist()] == held
+    assert [tuple(row) for row in plan.train.tolist()] == train
+    assert [tuple(row) for row in plan.validation.tolist()] == held
     counts = plan.counts
     assert counts["real"] + counts["counterfactual"] == counts["total"] == counts["train"]
     assert counts["train"] == len(train)
@@ -153,7 +153,7 @@ def test_a_random_split_is_as_exact_and_parts_what_has_one_source(ratio):
     assert (plan.counts["train"], plan.counts["validation"]) == (320, 80)
     assert plan.counts["counterfactual"] == round(ratio * 320)
     assert np.count_nonzero(plan.validation[:, 0] == COUNTERFACTUAL) == round(ratio * 80)
-    everything = [tuple(one) for one in np.concatenate([plan.train, plan.validation]).tolist()]
+    everything = [tuple(row) for row in np.concatenate([plan.train, plan.validation]).tolist()]
     assert len(set(everything)) == 400
     groups = (real.groups, cf.groups)
     trained, held = (
@@ -167,8 +167,8 @@ def test_a_random_split_is_as_exact_and_parts_what_has_one_source(ratio):
 def test_rows_that_are_not_eligible_are_nowhere(real_sets, cf_sets, data):
     real, cf = Columns.of(real_sets), Columns.of(cf_sets)
     masks = [
-        np.array(data.draw(st.lists(st.booleans(), min_size=len(one), max_size=len(one))))
-        for one in (real, cf)
+        np.array(data.draw(st.lists(st.booleans(), min_size=len(source), max_size=len(source))))
+        for source in (real, cf)
     ]
     split = data.draw(st.sampled_from(["group", "random"]))
     try:
@@ -192,8 +192,8 @@ FEW_BITS = np.uint64(0xC000_0000_0000_0000)
 
 def collide_in_part(codes, seed, *names):
     """Keys that differ in the lowest bits alone, which the sort of rows leaves out."""
-    found = random_keys(codes, seed, *names)
-    return (found & FEW_BITS) | (found & np.uint64(0b111))
+    keys = random_keys(codes, seed, *names)
+    return (keys & FEW_BITS) | (keys & np.uint64(0b111))
 
 
 def collide_wholly(codes, seed, *names):
@@ -216,8 +216,8 @@ def test_no_two_codes_have_one_key(code, seed):
 
 @given(st.lists(st.integers(0, 30), max_size=20), st.lists(st.integers(0, 30), max_size=20))
 def test_what_is_searched_need_not_be_sorted(some, others):
-    found = is_among(np.array(some, np.uint64), np.array(others, np.uint64))
-    assert found.tolist() == [one in others for one in some]
+    among = is_among(np.array(some, np.uint64), np.array(others, np.uint64))
+    assert among.tolist() == [key in others for key in some]
 
 
 sizes = st.lists(st.integers(1, 4), min_size=8, max_size=25)
@@ -231,17 +231,17 @@ def test_no_group_is_parted(collide, real, cf, ratio, seed):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pool, "random_keys", collide)
         try:
-            found = plan_mixture(*sources, cf_ratio=ratio, size=None, seed=seed, validation=0.4)
+            plan = plan_mixture(*sources, cf_ratio=ratio, size=None, seed=seed, validation=0.4)
         except pool.UserError:
             return  # nothing is left to validate on
     sides = [
         {int(sources[source].groups[row]) for source, row in rows.tolist()}
-        for rows in (found.train, found.validation)
+        for rows in (plan.train, plan.validation)
     ]
     assert not sides[0] & sides[1]
-    drawn = [tuple(one) for one in (*found.train.tolist(), *found.validation.tolist())]
+    drawn = [tuple(row) for row in (*plan.train.tolist(), *plan.validation.tolist())]
     assert len(set(drawn)) == len(drawn)
-    assert found.counts["train"] == int(0.6 * found.size + 1e-9)
+    assert plan.counts["train"] == int(0.6 * plan.size + 1e-9)
 
 
 def test_groups_that_only_collide_in_part_are_told_apart():
@@ -249,9 +249,9 @@ def test_groups_that_only_collide_in_part_are_told_apart():
     source = Columns.of((group, 2) for group in range(40))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pool, "random_keys", collide_in_part)
-        found = plan_mixture(source, None, cf_ratio=0, size=None, seed=3, validation=0.5)
-    assert len(found.train) == 40
-    assert len(found.validation) > 20
+        plan = plan_mixture(source, None, cf_ratio=0, size=None, seed=3, validation=0.5)
+    assert len(plan.train) == 40
+    assert len(plan.validation) > 20
 
 
 @pytest.mark.parametrize("collide", [collide_in_part, collide_wholly])
@@ -367,8 +367,8 @@ def test_what_is_unchanged_is_what_a_plain_loop_finds(sets):
 
     said = Said(columns.groups, columns.sets, columns.files, columns.contents, ("edit_kind",))
     object.__setattr__(said, "images", np.array(images))
-    found = find_unchanged(said)
-    assert wanted == ([False] * len(wanted) if found is None else found.tolist())
+    unchanged = find_unchanged(said)
+    assert wanted == ([False] * len(wanted) if unchanged is None else unchanged.tolist())
     assert find_edited(said).tolist() == [kind is not None for kind in kinds]
 
 

@@ -50,11 +50,13 @@ def test_ranks_together_see_the_plan_once(
     real, sets, members, tenths, batch_size, world, epoch, mode
 ):
     plan = mixture(real, sets, members, cf_ratio=tenths / 10)
-    one = order(plan, epoch, batch_size=batch_size, **mode)
-    assert sorted(one.tolist()) == list(range(len(plan.train)))
-    assert np.array_equal(one, order(plan, epoch, batch_size=batch_size, **mode))
-    batches = [one[i : i + batch_size] for i in range(0, len(one), batch_size)]
-    assert len(batches) == DataSettings(None, None, batch_size=batch_size).steps_per_epoch(len(one))
+    positions = order(plan, epoch, batch_size=batch_size, **mode)
+    assert sorted(positions.tolist()) == list(range(len(plan.train)))
+    assert np.array_equal(positions, order(plan, epoch, batch_size=batch_size, **mode))
+    batches = [positions[i : i + batch_size] for i in range(0, len(positions), batch_size)]
+    assert len(batches) == DataSettings(None, None, batch_size=batch_size).steps_per_epoch(
+        len(positions)
+    )
     for batch in batches:
         shares = [rank_share(batch, rank, world) for rank in range(world)]
         assert np.array_equal(np.concatenate(shares), batch)
@@ -68,23 +70,23 @@ def test_another_epoch_or_seed_is_another_order(change):
     assert not np.array_equal(order(plan), order(plan, **change))
 
 
-def counterfactuals_per_batch(plan, one, batch_size):
-    is_cf = plan.train[one, 0] != REAL
-    whole = len(one) // batch_size * batch_size
+def counterfactuals_per_batch(plan, positions, batch_size):
+    is_cf = plan.train[positions, 0] != REAL
+    whole = len(positions) // batch_size * batch_size
     return is_cf[:whole].reshape(-1, batch_size).sum(axis=1)
 
 
 def test_counterfactuals_are_spread_hypergeometrically():
     plan, size = mixture(240, 180), 16
-    found = np.concatenate(
+    per_batch = np.concatenate(
         [counterfactuals_per_batch(plan, order(plan, epoch), size) for epoch in range(100)]
     )
     total, n_cf = len(plan.train), plan.counts["counterfactual"]
     share = n_cf / total
     mean, variance = size * share, size * share * (1 - share) * (total - size) / (total - 1)
-    assert abs(found.mean() - mean) < 5 * np.sqrt(variance / len(found))
+    assert abs(per_batch.mean() - mean) < 5 * np.sqrt(variance / len(per_batch))
     # The deviation of a sample variance is variance * sqrt(2 / n) for a nearly normal count.
-    assert abs(found.var() - variance) < 5 * variance * np.sqrt(2 / len(found))
+    assert abs(per_batch.var() - variance) < 5 * variance * np.sqrt(2 / len(per_batch))
 
 
 @pytest.mark.parametrize("tenths", range(1, 10))
@@ -93,9 +95,9 @@ def test_stratified_batches_have_their_share(tenths, batch_size):
     plan = mixture(150, 75, cf_ratio=tenths / 10)
     share = batch_size * plan.counts["counterfactual"] / len(plan.train)
     for epoch in range(2):
-        one = order(plan, epoch, batch_size=batch_size, stratify=True)
-        found = set(counterfactuals_per_batch(plan, one, batch_size).tolist())
-        assert found <= {int(np.floor(share)), int(np.ceil(share))}
+        positions = order(plan, epoch, batch_size=batch_size, stratify=True)
+        counts = set(counterfactuals_per_batch(plan, positions, batch_size).tolist())
+        assert counts <= {int(np.floor(share)), int(np.ceil(share))}
 
 
 def test_stratified_batches_are_shuffled_inside():
@@ -107,9 +109,9 @@ def test_stratified_batches_are_shuffled_inside():
     assert places.std() < 0.1 * places.mean()
 
 
-def slow_split_sets(plan, one, batch_size):
+def slow_split_sets(plan, positions, batch_size):
     batches_of_set = {}
-    for place, position in enumerate(one.tolist()):
+    for place, position in enumerate(positions.tolist()):
         source, row = plan.train[position]
         if source != REAL:
             key = int(plan.sources[1].sets[row])
@@ -123,9 +125,9 @@ def slow_split_sets(plan, one, batch_size):
 def test_whole_sets_share_a_batch(batch_size, members, window):
     plan = mixture(300, 450 // members, members, cf_ratio=0.6)
     for epoch in range(3):
-        one = order(plan, epoch, batch_size=batch_size, pairs_in_batch=True, window=window)
-        split = split_sets(plan, one, batch_size)
-        assert split == slow_split_sets(plan, one, batch_size)
+        positions = order(plan, epoch, batch_size=batch_size, pairs_in_batch=True, window=window)
+        split = split_sets(plan, positions, batch_size)
+        assert split == slow_split_sets(plan, positions, batch_size)
         # At the very end there may be no single left to fill a gap with.
         assert split <= (1 if batch_size % members else 0)
 
@@ -134,8 +136,8 @@ def test_whole_sets_share_a_batch(batch_size, members, window):
 @given(st.integers(0, 20), st.integers(1, 20), st.integers(1, 5), st.integers(1, 12), st.booleans())
 def test_split_sets_are_counted(real, sets, members, batch_size, together):
     plan = mixture(real + 1, sets, members, cf_ratio=0.9 if real else 1)
-    one = order(plan, batch_size=batch_size, pairs_in_batch=together)
-    assert split_sets(plan, one, batch_size) == slow_split_sets(plan, one, batch_size)
+    positions = order(plan, batch_size=batch_size, pairs_in_batch=together)
+    assert split_sets(plan, positions, batch_size) == slow_split_sets(plan, positions, batch_size)
 
 
 def boundaries_crossed(sizes, batch_size):
@@ -171,9 +173,9 @@ def test_packing_with_far_more_sets_than_singles():
 @pytest.mark.parametrize("mode", [{}, {"stratify": True}, {"pairs_in_batch": True}])
 def test_a_window_touches_few_files_at_a_time(mode):
     plan = mixture(140, 105, cf_ratio=0.6)
-    one = order(plan, window=3, **mode)
+    positions = order(plan, window=3, **mode)
     for source in (0, 1):
-        rows = plan.train[one][plan.train[one][:, 0] == source, 1]
+        rows = plan.train[positions][plan.train[positions][:, 0] == source, 1]
         files = plan.sources[source].files[rows]
         last = {int(file): place for place, file in enumerate(files)}
         first = {int(file): place for place, file in reversed(list(enumerate(files)))}
@@ -310,9 +312,9 @@ def test_ten_million_rows(folders):
         [sys.executable, "-c", PLAN, *folders, json.dumps({"stratify": True})],
         capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2],
     )  # fmt: skip
-    found = json.loads(done.stdout)
-    print(found)
-    assert found["n"] == 8_000_000
-    assert found["counts"]["counterfactual"] == 4_800_000
-    assert found["seconds"] < 10 * found["sorting"]
-    assert found["peak_mib"] < 1024
+    measured = json.loads(done.stdout)
+    print(measured)
+    assert measured["n"] == 8_000_000
+    assert measured["counts"]["counterfactual"] == 4_800_000
+    assert measured["seconds"] < 10 * measured["sorting"]
+    assert measured["peak_mib"] < 1024

@@ -27,10 +27,10 @@ def rows(index) -> list[tuple[object, ...]]:
 
 def photos(folder: Path, *names: str) -> dict[str, bytes]:
     folder.mkdir(parents=True, exist_ok=True)
-    found = {name: noise_image(number, kind="JPEG") for number, name in enumerate(names)}
-    for name, data in found.items():
+    images = {name: noise_image(number, kind="JPEG") for number, name in enumerate(names)}
+    for name, data in images.items():
         (folder / name).write_bytes(data)
-    return found
+    return images
 
 
 def pair(photo, number, label, text, **changes):
@@ -278,13 +278,13 @@ def test_modified_captions_beside_photos_are_sets_as_our_shards_are(tmp_path):
     )  # fmt: skip
     index = open_index(folder, tmp_path / "cache")
     edit = {"edit_kind": "modified", "edit_before": "", "edit_after": "wet"}
-    found = rows(index)
-    assert [row[:3] for row in found] == [
+    members = rows(index)
+    assert [row[:3] for row in members] == [
         ("7-0_0", "7", "A dog runs."), ("7-0_1", "7", "A wet dog runs."),
         ("7-1_0", "7", "A hat."), ("7-1_1", "7", "A hat."),
         ("8-1_0", "8", "A cat."), ("8-1_1", "8", "A red cat."),
     ]  # fmt: skip
-    assert [row[4] for row in found[:4]] == [{}, edit, {}, {}]
+    assert [row[4] for row in members[:4]] == [{}, edit, {}, {}]
     assert index.images.tolist() == [0, 0, 1, 1, 2, 2]
     said = index.reading.line("source", "modified")
     assert "1 duplicated rows" in said
@@ -389,18 +389,18 @@ def test_ms_coco_has_printed_series_and_five_captions_a_photo(tmp_path):
         [SERIES.format(10, 37), "A dog runs. ", "A dog."],
         [SERIES.format(0, 397133), "A dog runs. ", "Runs"],
     )  # fmt: skip
-    found = read_modified_captions(file)
-    assert found.duplicates == 1
-    assert [(o.key, o.group, o.image) for o in found.rows] == [
+    captions = read_modified_captions(file)
+    assert captions.duplicates == 1
+    assert [(o.key, o.group, o.image) for o in captions.rows] == [
         ("397133-0", "397133", "000000397133.jpg"),
         ("397133-1", "397133", "000000397133.jpg"),
         ("37-0", "37", "000000000037.jpg"),
     ]
     # No text is taken for a missing value, and none is tidied: published tables compare them raw.
-    assert [(o.original, o.modified) for o in found.rows[:2]] == [
+    assert [(o.original, o.modified) for o in captions.rows[:2]] == [
         ("A dog runs. ", "A wet dog runs."), ("None", "nan"),
     ]  # fmt: skip
-    assert {(o.label, o.premise) for o in found.rows} == {(None, None)}
+    assert {(o.label, o.premise) for o in captions.rows} == {(None, None)}
 
 
 def test_snli_ve_has_the_premise_as_the_original_and_its_rows_are_the_keys(tmp_path):
@@ -411,9 +411,9 @@ def test_snli_ve_has_the_premise_as_the_original_and_its_rows_are_the_keys(tmp_p
         [1, 1, "neutral", "a child walks", "a kid sits", "a kid"],
         [2, 2, "entailment", "a dog runs", "a kid sits", ""],
     )  # fmt: skip
-    found = read_modified_captions(file)
-    assert found.duplicates == 1
-    first, last = found.rows
+    captions = read_modified_captions(file)
+    assert captions.duplicates == 1
+    first, last = captions.rows
     assert (first.key, first.group, first.label) == ("00000000", "a child walks", "contradiction")
     assert (first.original, first.modified) == ("a kid sits", "a green kid sits")
     assert (last.key, last.premise, last.modified) == ("00000002", "a dog runs", "")

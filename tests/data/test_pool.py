@@ -43,12 +43,12 @@ def real_of(rows: list[tuple[int, str]]) -> Captions:
 
 def pairs_of(rows: list[tuple[int, str]]) -> Captions:
     columns = Columns.of((group, 2) for group, _ in rows)
-    texts = [one for _, text in rows for one in (text, f"{text} edited")]
+    texts = [caption for _, text in rows for caption in (text, f"{text} edited")]
     return Captions(**vars(columns), texts=tuple(texts))
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "same"),
+    ("first", "second", "same"),
     [
         ("A man is in a kitchen making pizzas.", "a man is in a kitchen making pizzas", True),
         ("person with a shopping cart on a street ", "Person with a  shopping cart on a street",
@@ -60,8 +60,8 @@ def pairs_of(rows: list[tuple[int, str]]) -> Captions:
         ("5 cats", "6 cats", False),
     ],
 )  # fmt: skip
-def test_captions_are_compared_by_their_words(one, other, same):
-    assert (normalise_caption(one) == normalise_caption(other)) == same
+def test_captions_are_compared_by_their_words(first, second, same):
+    assert (normalise_caption(first) == normalise_caption(second)) == same
 
 
 words = st.sampled_from(["A cat.", "a cat", "a dog", "A dog!", "two birds"])
@@ -71,21 +71,21 @@ rows = st.lists(st.tuples(st.integers(0, 3), words), min_size=1, max_size=14)
 @settings(max_examples=examples(100), deadline=None)
 @given(rows, rows)
 def test_equals_the_slow_obvious_join(real, edited):
-    def name(one):
-        return one[0], one[1].lower().strip(".!")
+    def name(entry):
+        return entry[0], entry[1].lower().strip(".!")
 
     left = Counter(map(name, edited))
-    found = []
-    for row, one in enumerate(real):
-        if left[name(one)]:
-            left[name(one)] -= 1
-            found.append(row)
-    if not found:
+    joined = []
+    for row, entry in enumerate(real):
+        if left[name(entry)]:
+            left[name(entry)] -= 1
+            joined.append(row)
+    if not joined:
         with pytest.raises(UserError, match=r"no caption of data\.real"):
             find_edited_rows(real_of(real), pairs_of(edited))
         return
     join = find_edited_rows(real_of(real), pairs_of(edited))
-    assert np.flatnonzero(join.rows).tolist() == found
+    assert np.flatnonzero(join.rows).tolist() == joined
     known = set(map(name, real))
     assert [text for _, text in join.missed] == [
         text for group, text in edited if name((group, text)) not in known
@@ -98,13 +98,13 @@ def test_the_papers_real_data_are_the_captions_that_were_edited():
     edited = [(g, text.upper()) for g, text in photos[:17_407]]
     edited += [(1, "gone"), (2, "caption number 5."), (10**6, "caption number 1.")]
     asked = DataSettings("real", "cf", plan=PaperMixture("real"), real_captions="edited", seed=108)
-    found = mix(asked, Sources(real_of(photos), pairs_of(edited)))
-    assert found.join.missed == (
+    mixture = mix(asked, Sources(real_of(photos), pairs_of(edited)))
+    assert mixture.join.missed == (
         ("key17407_34814", "gone"), ("key17408_34816", "caption number 5."),
         ("key17409_34818", "caption number 1."),
     )  # fmt: skip
-    assert found.counts["train"] == int(0.8 * 17_407)
-    used = np.concatenate([found.train, found.validation])[:, 1]
+    assert mixture.counts["train"] == int(0.8 * 17_407)
+    used = np.concatenate([mixture.train, mixture.validation])[:, 1]
     assert used.max() < 17_407
 
 
@@ -158,9 +158,9 @@ def test_the_majority_decides(tmp_path_factory, index, labels, member):
     right = {0: {"0", "a", "first", "original", "correct"},
              1: {"1", "b", "second", "counterfactual", "correct"}}[member]  # fmt: skip
     votes = sum(label in right for label in labels)
-    found = written(file, lines).find_validated(index)
-    assert found[4 + member] == (votes > len(labels) - votes)
-    assert found.sum() == 1 + found[4 + member]
+    validated = written(file, lines).find_validated(index)
+    assert validated[4 + member] == (votes > len(labels) - votes)
+    assert validated.sum() == 1 + validated[4 + member]
 
 
 @pytest.mark.parametrize(
@@ -201,8 +201,8 @@ def test_files_that_are_none(tmp_path, index):
 
 
 def test_the_hash_is_the_files(tmp_path):
-    one, other = (
+    first, second = (
         written(tmp_path / f"{label}.jsonl", [answer(0, 0, label)]).hash
         for label in ("both", "neither")
     )
-    assert one != other
+    assert first != second

@@ -47,13 +47,13 @@ def refusal(path: Path, roots: tuple[Path, ...] = ()) -> str:
 
 def test_our_form_is_read_with_all_that_it_says(tmp_path):
     file = write_own(tmp_path, [own_record(0), own_record(1)])
-    found = read_questions(file)
-    assert [one.key for one in found] == ["0", "1"]
-    assert [one.group for one in found] == ["100", "101"]
-    first = found[0]
+    entries = read_questions(file)
+    assert [entry.key for entry in entries] == ["0", "1"]
+    assert [entry.group for entry in entries] == ["100", "101"]
+    first = entries[0]
     assert (first.category, first.extra) == ("count", {"coco_id": 100})
-    assert [one.id for one in first.questions] == ["basic", "c1", "c2", "c3", "c4"]
-    assert [one.kind for one in first.questions] == ["basic"] + ["counterfactual"] * 4
+    assert [question.id for question in first.questions] == ["basic", "c1", "c2", "c3", "c4"]
+    assert [question.kind for question in first.questions] == ["basic"] + ["counterfactual"] * 4
     assert first.questions[0] == AskedQuestion(
         "basic", "basic", "How many dogs are there?", ("2", "3"), 0
     )
@@ -64,7 +64,7 @@ def test_our_form_is_read_with_all_that_it_says(tmp_path):
     assert isinstance(first.image, SourceImage)
     assert first.image.read() == encode_image(0)
     assert first.image.digest == content_digest(encode_image(0)).hex()
-    assert read_questions(tmp_path) == found  # the folder, its only list
+    assert read_questions(tmp_path) == entries  # the folder, its only list
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_our_form_is_read_with_all_that_it_says(tmp_path):
 def test_a_field_or_image_that_is_missing_is_named(tmp_path, changes, said):
     file = write_own(tmp_path, [own_record(0), own_record(1)])
     lines = [own_record(0), own_record(1, **changes)]
-    file.write_text("".join(json.dumps(one) + "\n" for one in lines))
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert said in refusal(file)
     (tmp_path / "0.png").unlink()  # several are named at once
     both = refusal(file)
@@ -102,9 +102,9 @@ def test_an_answer_may_be_the_text_of_an_option(tmp_path):
     other = {**basic, "answer": "a cow"}
     record = own_record(0, basic=basic, counterfactuals=[other, {**basic, "answer": None}])
     questions = read_questions(write_own(tmp_path, [record]))[0].questions
-    assert [one.answer for one in questions] == [1, NO_OPTION, None]
+    assert [question.answer for question in questions] == [1, NO_OPTION, None]
     assert questions[1].extra["answer"] == "a cow"
-    assert [one.right for one in questions] == ["a cat", None, None]
+    assert [question.right for question in questions] == ["a cat", None, None]
 
 
 def test_images_may_lie_in_a_folder_that_is_permitted(tmp_path):
@@ -148,18 +148,18 @@ def test_c_vqa_gives_numbers_the_answers_of_the_whole_set(tmp_path):
     assert "line 2: there is no image 'a.jpg'" in refusal(tmp_path)
     for name in ("a.jpg", "b.jpg"):
         put_image(tmp_path / "C-VQA-Real_images" / name)
-    found = read_questions(file)
-    assert [one.group for one in found] == ["a.jpg", "a.jpg", "b.jpg", "b.jpg"]
-    assert len({one.key for one in found}) == 4
-    assert found[0].image == found[1].image
-    basic, counterfactual = found[1].questions
+    entries = read_questions(file)
+    assert [entry.group for entry in entries] == ["a.jpg", "a.jpg", "b.jpg", "b.jpg"]
+    assert len({entry.key for entry in entries}) == 4
+    assert entries[0].image == entries[1].image
+    basic, counterfactual = entries[1].questions
     assert basic.options == ("1", "3", "4", "11")
     assert (basic.right, counterfactual.right) == ("11", "4")
-    assert [one.kind for one in found[1].questions] == ["basic", "counterfactual"]
-    assert found[2].questions[0].options == ("yes", "no")
-    assert [one.right for one in found[2].questions] == ["yes", "no"]
-    assert found[3].questions[0].answer == NO_OPTION
-    assert found[2].category == "boolean"
+    assert [question.kind for question in entries[1].questions] == ["basic", "counterfactual"]
+    assert entries[2].questions[0].options == ("yes", "no")
+    assert [question.right for question in entries[2].questions] == ["yes", "no"]
+    assert entries[3].questions[0].answer == NO_OPTION
+    assert entries[2].category == "boolean"
 
 
 def test_c_vqa_synthetic_has_its_options_in_the_question(tmp_path):
@@ -186,20 +186,20 @@ def test_c_vqa_synthetic_has_its_options_in_the_question(tmp_path):
 def test_naturalbench_is_two_questions_about_two_images(tmp_path):
     rows = [naturalbench_row(i, ("yes_no", "multiple_choice")[i % 2]) for i in range(5)]
     write_parquet(tmp_path / "data" / "train-00000-of-00001.parquet", rows)
-    found = read_questions(tmp_path)
-    assert len(found) == 10
-    assert len({one.key for one in found}) == 10
-    assert [one.group for one in found[:4]] == ["0", "0", "1", "1"]
-    pattern = [[q.answer for q in one.questions] for one in found]
+    entries = read_questions(tmp_path)
+    assert len(entries) == 10
+    assert len({entry.key for entry in entries}) == 10
+    assert [entry.group for entry in entries[:4]] == ["0", "0", "1", "1"]
+    pattern = [[q.answer for q in entry.questions] for entry in entries]
     assert pattern == [[0, 1], [1, 0]] * 5
-    several = found[2].questions[0]
+    several = entries[2].questions[0]
     assert (several.text, several.options) == ("Is the dog 1 up?", ("sitting", "lying"))
     assert several.extra == {"group": "1", "question": 0, "image": 0}
-    assert found[2].category == "multiple_choice"
-    for one in [*reversed(found), *found]:  # in any order
-        i = found.index(one)
-        assert one.image.read() == encode_image(i), one.key
-        assert one.image.digest == content_digest(encode_image(i)).hex()
+    assert entries[2].category == "multiple_choice"
+    for entry in [*reversed(entries), *entries]:  # in any order
+        i = entries.index(entry)
+        assert entry.image.read() == encode_image(i), entry.key
+        assert entry.image.digest == content_digest(encode_image(i)).hex()
 
 
 def test_an_option_that_naturalbench_does_not_list_is_an_error(tmp_path):
@@ -221,9 +221,9 @@ def test_an_embedded_image_that_is_missing_or_broken_is_named(tmp_path):
     row["Image_0"] = {"bytes": None, "path": "0.png"}
     row["Image_1"] = {"bytes": b"broken", "path": "1.png"}
     first, second = read_questions(write_parquet(tmp_path / "a.parquet", [row]))
-    for one, said in ((first, "holds no image bytes"), (second, "not an image")):
+    for entry, said in ((first, "holds no image bytes"), (second, "not an image")):
         with pytest.raises(UserError, match=said) as caught:
-            one.image.read()
+            entry.image.read()
         assert "row 1" in str(caught.value)
 
 
@@ -231,17 +231,19 @@ def test_an_embedded_image_that_is_missing_or_broken_is_named(tmp_path):
 def test_vismin_is_read_from_what_save_to_disk_writes(tmp_path, home):
     rows = [vismin_row(i) for i in range(3)]
     write_streams(tmp_path / home, rows)
-    found = read_questions(tmp_path)
-    assert [one.key for one in found] == ["0-0", "0-1", "2-0", "2-1", "1-0", "1-1"]
-    question = found[0].questions[0]
+    entries = read_questions(tmp_path)
+    assert [entry.key for entry in entries] == ["0-0", "0-1", "2-0", "2-1", "1-0", "1-1"]
+    question = entries[0].questions[0]
     assert question.text == "Does this image best match: A dog, or A cat?"
     assert (question.options, question.right) == (("A dog", "A cat"), "A cat")
-    assert found[1].questions[0].right == "A dog"
-    assert found[2].image.read() == encode_image(14)
+    assert entries[1].questions[0].right == "A dog"
+    assert entries[2].image.read() == encode_image(14)
     write_parquet(tmp_path / "hub" / "test-00000-of-00001.parquet", rows)
     hub = read_questions(tmp_path / "hub")
-    assert sorted(one.key for one in hub) == sorted(one.key for one in found)
-    assert {one.key: one.questions for one in hub} == {one.key: one.questions for one in found}
+    assert sorted(entry.key for entry in hub) == sorted(entry.key for entry in entries)
+    assert {entry.key: entry.questions for entry in hub} == {
+        entry.key: entry.questions for entry in entries
+    }
 
 
 def test_a_parquet_column_reads_each_row_whatever_the_order(tmp_path):
@@ -285,12 +287,12 @@ def test_hallusion_bench_groups_the_questions_of_a_figure(tmp_path):
     assert without.image is None
     assert shown.image.read() == encode_image(5)
     assert (without.key, shown.group) == ("vs-chart-3-0", "VS-chart-3")
-    assert [one.right for one in shown.questions] == ["no", "yes", "no"]
+    assert [question.right for question in shown.questions] == ["no", "yes", "no"]
     assert shown.questions[1].extra["question_id"] == "1"
     assert (shown.category, shown.questions[0].extra["subcategory"]) == ("VS", "chart")
     rows = [
-        {**one, "image": {"bytes": encode_image(6), "path": ""} if one["filename"] else None}
-        for one in records
+        {**record, "image": {"bytes": encode_image(6), "path": ""} if record["filename"] else None}
+        for record in records
     ]
     write_parquet(tmp_path / "hub" / "a.parquet", rows)
     hub = read_questions(tmp_path / "hub")
@@ -317,13 +319,13 @@ def test_mmvp_is_pairs_of_images_by_their_number(tmp_path):
     write_csv(tmp_path / "Questions.csv", [dict(zip(names, row, strict=True)) for row in rows])
     for number in (1, 2, 3):
         put_image(tmp_path / "MMVP Images" / f"{number}.jpg", number)
-    found = read_questions(tmp_path)
-    assert [one.group for one in found] == ["0", "0", "1"]
-    assert [one.questions[0].right for one in found] == ["Open", "Not open", None]
-    assert found[2].questions[0].options == ("Left (in front)", "Right")
-    assert found[2].questions[0].answer not in range(2)
-    assert [one.questions[0].extra["image"] for one in found] == [0, 1, 0]
-    assert found[1].image.read() == encode_image(2)
+    entries = read_questions(tmp_path)
+    assert [entry.group for entry in entries] == ["0", "0", "1"]
+    assert [entry.questions[0].right for entry in entries] == ["Open", "Not open", None]
+    assert entries[2].questions[0].options == ("Left (in front)", "Right")
+    assert entries[2].questions[0].answer not in range(2)
+    assert [entry.questions[0].extra["image"] for entry in entries] == [0, 1, 0]
+    assert entries[1].image.read() == encode_image(2)
 
 
 def test_columns_that_are_missing_are_named_with_the_form(tmp_path):
@@ -368,8 +370,8 @@ def asked(folder: Path, count: int = 3) -> list[AskedImage]:
     return read_questions(write_own(folder, [own_record(i) for i in range(count)]))
 
 
-def without_image(one: AskedImage) -> AskedImage:
-    return replace(one, image=None)
+def without_image(entry: AskedImage) -> AskedImage:
+    return replace(entry, image=None)
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -383,9 +385,9 @@ def test_what_is_written_is_read_back_and_has_the_same_bytes(tmp_path):
     first[1] = replace(first[1], questions=questions)
     assert write_questions(first, tmp_path / "out") == 3
     again = read_questions(tmp_path / "out")
-    assert [without_image(one) for one in again] == [without_image(one) for one in first]
-    for i, one in enumerate(again):
-        assert one.image.read() == encode_image(i)
+    assert [without_image(entry) for entry in again] == [without_image(entry) for entry in first]
+    for i, entry in enumerate(again):
+        assert entry.image.read() == encode_image(i)
     write_questions(again, tmp_path / "once_more")
     assert files(tmp_path / "once_more") == files(tmp_path / "out")
 
@@ -398,30 +400,30 @@ def test_an_image_of_several_entries_is_written_once(tmp_path):
 
 
 def test_other_questions_and_full_folders_are_refused(tmp_path):
-    (one,) = asked(tmp_path / "in", 1)
-    plain = replace(one, questions=tuple(replace(q, kind="question") for q in one.questions))
-    for wrong, said in ((plain, "only one basic question"), (without_image(one), "has no image")):
+    (entry,) = asked(tmp_path / "in", 1)
+    plain = replace(entry, questions=tuple(replace(q, kind="question") for q in entry.questions))
+    for wrong, said in ((plain, "only one basic question"), (without_image(entry), "has no image")):
         with pytest.raises(UserError, match=said):
             write_questions([wrong], tmp_path / said.split()[0])
     with pytest.raises(UserError, match="no question to write"):
         write_questions([], tmp_path / "empty")
     with pytest.raises(UserError, match="not empty"):
-        write_questions([one], tmp_path / "in")
+        write_questions([entry], tmp_path / "in")
 
 
 def test_sets_whose_members_are_questions_are_exported(tmp_path):
-    (one,) = asked(tmp_path / "in", 1)
-    about = {CATEGORY: one.category, "coco_id": 5}
+    (entry,) = asked(tmp_path / "in", 1)
+    about = {CATEGORY: entry.category, "coco_id": 5}
     members = tuple(
-        Member(q.text, "0", one.key, extra={**about, QUESTION: details_of(q)})
-        for q in one.questions
+        Member(q.text, "0", entry.key, extra={**about, QUESTION: details_of(q)})
+        for q in entry.questions
     )
-    made = CounterfactualSet(one.key, one.group, members, {"0": encode_image(4)})
+    made = CounterfactualSet(entry.key, entry.group, members, {"0": encode_image(4)})
     assert export_questions([made], tmp_path / "out") == 1
     (back,) = read_questions(tmp_path / "out")
-    assert back.questions == one.questions
+    assert back.questions == entry.questions
     assert back.extra == {"coco_id": 5}
-    assert (back.category, back.group) == (one.category, one.group)
+    assert (back.category, back.group) == (entry.category, entry.group)
     assert back.image.read() == encode_image(4)
     captions = replace(made, members=tuple(replace(m, extra={}) for m in members))
     with pytest.raises(UserError, match="is not a question with its options"):
@@ -436,15 +438,15 @@ def test_sets_whose_members_are_questions_are_exported(tmp_path):
 
 
 def test_an_example_carries_the_questions_as_json(tmp_path):
-    (one,) = asked(tmp_path, 1)
-    example = example_of(one)
+    (entry,) = asked(tmp_path, 1)
+    example = example_of(entry)
     assert json.loads(json.dumps(dict(example.extra))) == example.extra
-    assert questions_of(example) == one.questions
-    assert (example.texts, example.group) == ((one.questions[0].text,), one.group)
+    assert questions_of(example) == entry.questions
+    assert (example.texts, example.group) == ((entry.questions[0].text,), entry.group)
     assert example.extra["coco_id"] == 100
     with pytest.raises(UserError, match="has no questions"):
         questions_of(replace(example, extra={}))
     with pytest.raises(UserError, match="1 basic and 0 counterfactual"):
-        example_of(replace(one, questions=one.questions[:1]))
+        example_of(replace(entry, questions=entry.questions[:1]))
     with pytest.raises(UserError, match="not a question with its options"):
         question_of("Who?", None, "here")

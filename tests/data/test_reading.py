@@ -42,12 +42,12 @@ def test_captions_with_columns_that_are_kept(tmp_path):
     images(tmp_path / "x")
     rows = [(f"{n}.png", text, "8") for n, t in TEXTS.items() for text in (t, f"{t} again")]
     table(tmp_path / "x" / "captions.csv", ["image", "caption", "width"], rows)
-    found = reading(tmp_path / "x", tmp_path / "cache")
-    assert (found.rows, found.images, found.sets) == (6, 3, 3)
-    assert (found.counterfactual_sets, found.classes) == (0, 0)
-    assert (found.used, found.unused) == (("image", "caption"), ())
-    assert found.kept == ("width",) == open_index(tmp_path / "x", tmp_path / "cache").extra_names
-    assert found.line("real", "x") == (
+    report = reading(tmp_path / "x", tmp_path / "cache")
+    assert (report.rows, report.images, report.sets) == (6, 3, 3)
+    assert (report.counterfactual_sets, report.classes) == (0, 0)
+    assert (report.used, report.unused) == (("image", "caption"), ())
+    assert report.kept == ("width",) == open_index(tmp_path / "x", tmp_path / "cache").extra_names
+    assert report.line("real", "x") == (
         "real: 3 images with 6 captions of x read as a list of images and captions; "
         "first: 'a dog, running'; other columns kept: width"
     )
@@ -57,10 +57,10 @@ def test_pairs_show_both_captions(tmp_path):
     sides(tmp_path / "x", "a", "b")
     rows = [(f"a/{n}.png", t, f"b/{n}.jpg", edited(t)) for n, t in TEXTS.items()]
     table(tmp_path / "x" / "pairs.csv", ["image", "caption", "cf_image", "cf_caption"], rows)
-    found = reading(tmp_path / "x", tmp_path / "cache")
-    assert (found.rows, found.images, found.sets, found.counterfactual_sets) == (6, 6, 3, 3)
-    assert found.example == ("a dog, running", "a dog, running at night")
-    assert found.line("counterfactual", "x") == (
+    report = reading(tmp_path / "x", tmp_path / "cache")
+    assert (report.rows, report.images, report.sets, report.counterfactual_sets) == (6, 6, 3, 3)
+    assert report.example == ("a dog, running", "a dog, running at night")
+    assert report.line("counterfactual", "x") == (
         "counterfactual: 6 images of x read as a list of images and captions (3 counterfactual "
         "sets); first: 'a dog, running' / 'a dog, running at night'"
     )
@@ -76,17 +76,17 @@ def test_a_set_of_many_shows_the_first_captions(tmp_path):
 def test_an_import_is_called_by_its_own_form_and_columns(tmp_path):
     folder = coco_counterfactuals(tmp_path / "coco")
     edit_lines(folder, lambda lines: [line.update(url="x") for line in lines])
-    found = reading(folder, tmp_path / "cache")
-    assert (found.kind, found.form) == ("coco_counterfactuals", "COCO-Counterfactuals")
-    assert (found.counterfactual_sets, found.unused) == (3, ("url",))
+    report = reading(folder, tmp_path / "cache")
+    assert (report.kind, report.form) == ("coco_counterfactuals", "COCO-Counterfactuals")
+    assert (report.counterfactual_sets, report.unused) == (3, ("url",))
     parquet(tmp_path / "p" / "all.parquet", {
         "image": [{"bytes": noise_image(i), "path": None} for i in (1, 2)],
         "label": ["ant", "bee"], "text": ["an ant", "a bee"], "width": [8, 8],
     })  # fmt: skip
-    found = reading(tmp_path / "p", tmp_path / "cache")
-    assert (found.classes, found.unused, found.kept) == (2, ("width",), ())
-    assert found.example == ("an ant",)
-    assert "; columns not used: width" in found.line("real", "p")
+    report = reading(tmp_path / "p", tmp_path / "cache")
+    assert (report.classes, report.unused, report.kept) == (2, ("width",), ())
+    assert report.example == ("an ant",)
+    assert "; columns not used: width" in report.line("real", "p")
 
 
 def test_sets_of_ours_and_the_images_they_share(tmp_path):
@@ -99,17 +99,17 @@ def test_sets_of_ours_and_the_images_they_share(tmp_path):
     single = CounterfactualSet("c", "c", (Member("a", "i", "s"),), {"i": noise_image(4)})
     sets = [shared("a", None), shared("b", Edit("noun", "a", "b")), single, pair(1)]
     write_shards(sets, tmp_path / "x")
-    found = reading(tmp_path / "x", tmp_path / "cache")
-    assert (found.rows, found.images, found.sets, found.counterfactual_sets) == (7, 5, 4, 2)
-    assert found.example == ("a", "b")
-    assert "(2 classes, 2 counterfactual sets, 2 single ones)" in found.line("counterfactual", "x")
+    report = reading(tmp_path / "x", tmp_path / "cache")
+    assert (report.rows, report.images, report.sets, report.counterfactual_sets) == (7, 5, 4, 2)
+    assert report.example == ("a", "b")
+    assert "(2 classes, 2 counterfactual sets, 2 single ones)" in report.line("counterfactual", "x")
 
 
 def test_parts_of_a_sample_that_are_not_used(tmp_path):
     files = {"a.jpg": noise_image(0, kind="JPEG"), "a.txt": b"a", "a.flac": b"x"}
     write_tar(tmp_path / "x" / "00000.tar", files)
-    found = reading(tmp_path / "x", tmp_path / "cache")
-    assert (found.used, found.unused) == ((".jpg", ".txt"), (".flac",))
+    report = reading(tmp_path / "x", tmp_path / "cache")
+    assert (report.used, report.unused) == ((".jpg", ".txt"), (".flac",))
 
 
 def test_a_single_class_without_captions_is_refused_in_every_form(tmp_path):
@@ -127,8 +127,8 @@ def test_a_single_class_without_captions_is_refused_in_every_form(tmp_path):
 
 
 @given(READINGS)
-def test_a_record_gives_back_the_reading(found):
-    assert ScanReport.of_json(json.loads(json.dumps(found.json()))) == found
+def test_a_record_gives_back_the_reading(report):
+    assert ScanReport.of_json(json.loads(json.dumps(report.json()))) == report
 
 
 @pytest.mark.parametrize("change", [{"rows": "3"}, {"example": "a"}, {"unused": [3]}, {"kind": 1}])
@@ -150,8 +150,8 @@ def test_a_shard_that_the_card_counts_and_nobody_committed_is_missed(tmp_path):
         with pytest.raises(UserError, match=r"card.json counts 1 of its shards \(00001.tar\)"):
             way(tmp_path / "x")
     (tmp_path / "x" / "card.json").unlink()
-    found = reading(tmp_path / "x", tmp_path / "cache")
-    assert (found.sets, found.left_out) == (4, ("00001.tar, which has no commit",))
+    report = reading(tmp_path / "x", tmp_path / "cache")
+    assert (report.sets, report.left_out) == (4, ("00001.tar, which has no commit",))
     (tmp_path / "x" / "00001.json").write_text(commit)
     assert open_index(tmp_path / "x", tmp_path / "cache").hash == whole
 
@@ -160,8 +160,8 @@ def test_a_generation_that_is_not_finished_says_so(tmp_path):
     write_shards([pair(i) for i in range(4)], tmp_path / "x", sets_per_shard=2)
     card = json.loads((tmp_path / "x" / "card.json").read_text())
     (tmp_path / "x" / "card.json").write_text(json.dumps(card | {"of": 5}))
-    found = reading(tmp_path / "x", tmp_path / "cache")
-    assert found.left_out == ("3 of 5 shards, which are not made yet",)
+    report = reading(tmp_path / "x", tmp_path / "cache")
+    assert report.left_out == ("3 of 5 shards, which are not made yet",)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", "null", '{"kind": "cfaug-shards"}', "{"])
@@ -202,16 +202,16 @@ def test_copies_of_one_image_are_no_counterfactual_sets(tmp_path):
         "id": list("abc"), "image_0": cells(), "image_1": cells(), "caption_0": texts,
         "caption_1": [edited(text) for text in texts],
     })  # fmt: skip
-    found = reading(tmp_path / "x", tmp_path / "cache")
-    assert (found.sets, found.counterfactual_sets) == (3, 0)
+    report = reading(tmp_path / "x", tmp_path / "cache")
+    assert (report.sets, report.counterfactual_sets) == (3, 0)
 
 
 def test_one_caption_of_all_images_is_told(tmp_path):
     images(tmp_path / "x")
     table(tmp_path / "x" / "captions.csv", ["image", "caption"], [(f"{n}.png", "a") for n in TEXTS])
-    found = reading(tmp_path / "x", tmp_path / "cache")
-    assert found.one_caption
-    assert "warning: all images have this one caption" in found.line("real", "x")
+    report = reading(tmp_path / "x", tmp_path / "cache")
+    assert report.one_caption
+    assert "warning: all images have this one caption" in report.line("real", "x")
 
 
 # Notes about rows that are read as they are, and may not be meant so.
@@ -232,9 +232,9 @@ def test_duplicated_rows_are_counted(tmp_path):
     images(tmp_path / "set")
     rows = CAPTIONED
     table(tmp_path / "set" / "captions.csv", ["image", "caption"], rows + rows[:2] + rows[:1])
-    found = reading(tmp_path / "set", tmp_path / "cache")
-    assert (found.rows, found.images) == (6, 3)
-    assert "; note: 3 of 6 rows repeat image and caption of another row" in found.line("test", "s")
+    report = reading(tmp_path / "set", tmp_path / "cache")
+    assert (report.rows, report.images) == (6, 3)
+    assert "; note: 3 of 6 rows repeat image and caption of another row" in report.line("test", "s")
 
 
 def test_an_original_of_several_counterfactuals_is_no_duplicate(tmp_path):

@@ -72,18 +72,18 @@ def pix2pix(folder: Path, *, shard: str = "", listed: bool = False) -> Path:
 @pytest.mark.parametrize("shard", ["", "shard-00"])
 def test_instruct_pix2pix(tmp_path, listed, shard):
     folder = pix2pix(tmp_path / "ip2p", listed=listed, shard=shard)
-    found = {one.members[0].extra["seed"]: one for one in import_sets(folder)}
-    assert set(found) == {"3761796350", "12", "7"}
-    one = found["3761796350"]
+    by_seed = {cf_set.members[0].extra["seed"]: cf_set for cf_set in import_sets(folder)}
+    assert set(by_seed) == {"3761796350", "12", "7"}
+    cf_set = by_seed["3761796350"]
     if not shard:
-        assert one.key == "0000000-3761796350"
-    assert one.group == "photo 0 of a cat" == one.members[0].text
-    assert one.members[1].edit == Edit("text", "cat", "dog")
-    assert dict(one.members[1].extra) == {"seed": "3761796350", "p": 0.1, "cfg": 14.25}
-    assert one.scores == {"sim_0": 0.25, "sim_1": 0.26, "sim_direction": 0.31, "sim_image": 0.8}
-    assert dict(one.images) == {"0": jpeg(0), "1": jpeg(1)}
-    assert found["12"].members[0].extra["p"] == 0.2
-    assert found["7"].provenance["instruction"] == "make it a dog"
+        assert cf_set.key == "0000000-3761796350"
+    assert cf_set.group == "photo 0 of a cat" == cf_set.members[0].text
+    assert cf_set.members[1].edit == Edit("text", "cat", "dog")
+    assert dict(cf_set.members[1].extra) == {"seed": "3761796350", "p": 0.1, "cfg": 14.25}
+    assert cf_set.scores == {"sim_0": 0.25, "sim_1": 0.26, "sim_direction": 0.31, "sim_image": 0.8}
+    assert dict(cf_set.images) == {"0": jpeg(0), "1": jpeg(1)}
+    assert by_seed["12"].members[0].extra["p"] == 0.2
+    assert by_seed["7"].provenance["instruction"] == "make it a dog"
 
 
 def test_instruct_pix2pix_is_read_where_it_lies(tmp_path):
@@ -92,8 +92,8 @@ def test_instruct_pix2pix_is_read_where_it_lies(tmp_path):
     index = open_index(folder, cache)
     assert (index.kind, len(index)) == ("instruct_pix2pix", 6)
     assert list(cache.glob("imported-*")) == []
-    by_hand = [(m.text, one.images[m.image_name], f"{one.key}_{i}")
-               for one in import_sets(folder) for i, m in enumerate(one.members)]  # fmt: skip
+    by_hand = [(m.text, cf_set.images[m.image_name], f"{cf_set.key}_{i}")
+               for cf_set in import_sets(folder) for i, m in enumerate(cf_set.members)]  # fmt: skip
     assert by_hand == [(index.text(r), index.read_image(r), index.key(r)) for r in range(6)]
 
 
@@ -107,10 +107,10 @@ def test_a_set_of_many_in_pix2pix_layout(tmp_path):
     (here / "prompt.json").write_text(json.dumps(prompt))
     for i in range(12):
         (here / f"99_{i}.jpg").write_bytes(jpeg(i))
-    (one,) = import_sets(tmp_path / "sets")
-    assert [m.text for m in one.members] == texts
-    assert one.members[10].edit == Edit("text", "White", "Latino")
-    assert one.images["11"] == jpeg(11)
+    (cf_set,) = import_sets(tmp_path / "sets")
+    assert [m.text for m in cf_set.members] == texts
+    assert cf_set.members[10].edit == Edit("text", "White", "Latino")
+    assert cf_set.images["11"] == jpeg(11)
 
 
 @pytest.mark.parametrize(

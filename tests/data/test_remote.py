@@ -148,8 +148,8 @@ def test_a_run_is_planned_on_it(site, tmp_path, script, capsys):
 def test_python_copies_what_its_caller_names(site, tmp_path, monkeypatch):
     folder, address = site
     monkeypatch.chdir(tmp_path)
-    found = cfaug.open_source(f"{address}/{{00000..00001}}.tar", {"paths.cache": "cache"})
-    assert contents(found) == contents(open_index(folder, tmp_path / "other"))
+    index = cfaug.open_source(f"{address}/{{00000..00001}}.tar", {"paths.cache": "cache"})
+    assert contents(index) == contents(open_index(folder, tmp_path / "other"))
 
 
 def test_a_truncated_shard_is_named_by_its_address_and_not_kept(site, tmp_path):

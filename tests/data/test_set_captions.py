@@ -22,12 +22,12 @@ SETS, MEMBERS = 6, 5
 
 def neutral_set(number: int, without: int | None = None) -> CounterfactualSet:
     """Return a set of five whose members say its neutral prompt, all but one of them."""
-    one = pair(number, members=MEMBERS)
+    cf_set = pair(number, members=MEMBERS)
     members = [
         replace(m, extra={} if i == without else {"neutral": f"scene {number}"})
-        for i, m in enumerate(one.members)
+        for i, m in enumerate(cf_set.members)
     ]
-    return replace(one, members=tuple(members))
+    return replace(cf_set, members=tuple(members))
 
 
 @pytest.fixture(scope="module")
@@ -51,10 +51,10 @@ def test_every_image_of_a_set_may_have_its_neutral_prompt(index):
 
 
 def test_shuffled_captions_are_permuted_within_each_set(index):
-    own, shuffled = called(SetCaptions(index)), called(SetCaptions(index, "shuffled", seed=3))
+    plain, shuffled = called(SetCaptions(index)), called(SetCaptions(index, "shuffled", seed=3))
     orders = []
-    for start in range(0, len(own), MEMBERS):
-        mine, theirs = own[start : start + MEMBERS], shuffled[start : start + MEMBERS]
+    for start in range(0, len(plain), MEMBERS):
+        mine, theirs = plain[start : start + MEMBERS], shuffled[start : start + MEMBERS]
         assert sorted(mine) == sorted(theirs)
         orders.append(tuple(mine.index(text) for text in theirs))
     assert len(set(orders)) > 1  # no one permutation for all
@@ -66,8 +66,8 @@ def test_shuffled_captions_are_permuted_within_each_set(index):
 def test_a_permutation_follows_its_set_wherever_that_stands(index, tmp_path):
     write_shards([neutral_set(n) for n in (4, 1)], tmp_path / "cf", sets_per_shard=2)
     other = open_index(tmp_path / "cf", tmp_path / "index")
-    found, there = (called(SetCaptions(one, "shuffled", seed=3)) for one in (index, other))
-    assert there == [*found[4 * MEMBERS : 5 * MEMBERS], *found[MEMBERS : 2 * MEMBERS]]
+    here, there = (called(SetCaptions(source, "shuffled", seed=3)) for source in (index, other))
+    assert there == [*here[4 * MEMBERS : 5 * MEMBERS], *here[MEMBERS : 2 * MEMBERS]]
 
 
 def test_neutral_prompts_that_are_missing_are_named(tmp_path):

@@ -137,10 +137,10 @@ def test_webdataset_reads_our_shards(tmp_path):
     write_shards(PAIRS, tmp_path, sets_per_shard=100)
     stream = wds.WebDataset(str(tmp_path / "00000.tar"), shardshuffle=False).decode("pil")
     samples = list(stream)
-    members = [(one, i) for one in PAIRS for i in range(len(one.members))]
-    assert [s["__key__"] for s in samples] == [f"{one.key}_{i}" for one, i in members]
-    for sample, (one, i) in zip(samples, members, strict=True):
-        member = one.members[i]
+    members = [(cf_set, i) for cf_set in PAIRS for i in range(len(cf_set.members))]
+    assert [s["__key__"] for s in samples] == [f"{cf_set.key}_{i}" for cf_set, i in members]
+    for sample, (cf_set, i) in zip(samples, members, strict=True):
+        member = cf_set.members[i]
         assert isinstance(sample["png"], Image.Image)
         assert sample["txt"] == member.text
         assert sample["json"]["edit"] == (None if i == 0 else vars(member.edit))
@@ -177,28 +177,28 @@ def sets(draw: st.DrawFn) -> CounterfactualSet:
     )
 
 
-def samples_of(one: CounterfactualSet) -> list[dict[str, bytes]]:
-    found: dict[str, dict[str, bytes]] = {}
-    for name, content in encode_set(one):
+def samples_of(cf_set: CounterfactualSet) -> list[dict[str, bytes]]:
+    samples: dict[str, dict[str, bytes]] = {}
+    for name, content in encode_set(cf_set):
         key, _, extension = name.partition(".")
-        found.setdefault(key, {})[extension] = content
-    return list(found.values())
+        samples.setdefault(key, {})[extension] = content
+    return list(samples.values())
 
 
-@given(one=sets())
+@given(cf_set=sets())
 @settings(max_examples=examples(60), deadline=None)
-def test_a_set_comes_back_as_it_was(one):
-    assert decode_set(samples_of(one), "here") == one
+def test_a_set_comes_back_as_it_was(cf_set):
+    assert decode_set(samples_of(cf_set), "here") == cf_set
 
 
 def test_every_member_is_a_complete_sample_with_the_extension_of_its_bytes():
-    one = CounterfactualSet(
+    cf_set = CounterfactualSet(
         key="mixed",
         group="g",
         members=tuple(Member(f"caption {i}", f"{i}", "s") for i in range(3)),
         images={str(i): image for i, image in enumerate(IMAGES)},
     )
-    assert [name for name, _ in encode_set(one)] == [
+    assert [name for name, _ in encode_set(cf_set)] == [
         "mixed_0.png", "mixed_0.txt", "mixed_0.json",
         "mixed_1.jpg", "mixed_1.txt", "mixed_1.json",
         "mixed_2.webp", "mixed_2.txt", "mixed_2.json",
@@ -208,9 +208,9 @@ def test_every_member_is_a_complete_sample_with_the_extension_of_its_bytes():
 def test_a_shared_image_is_repeated_for_other_readers_and_one_again_for_ours():
     cat = photo_bytes("chelsea.png")
     members = tuple(Member(f"a cat, told {i} times", "photo", "chelsea") for i in range(5))
-    one = CounterfactualSet("cat", "chelsea", members, {"photo": cat})
-    assert [content for name, content in encode_set(one) if name.endswith(".jpg")] == [cat] * 5
-    assert decode_set(samples_of(one), "here").images == MappingProxyType({"photo": cat})
+    cf_set = CounterfactualSet("cat", "chelsea", members, {"photo": cat})
+    assert [content for name, content in encode_set(cf_set) if name.endswith(".jpg")] == [cat] * 5
+    assert decode_set(samples_of(cf_set), "here").images == MappingProxyType({"photo": cat})
 
 
 @pytest.mark.parametrize(
@@ -229,7 +229,7 @@ def test_a_shared_image_is_repeated_for_other_readers_and_one_again_for_ours():
 )
 def test_members_that_are_no_set_are_refused_by_name(harm, said):
     shared = pair(0)
-    members = tuple(replace(one, image_name="image0") for one in shared.members)
+    members = tuple(replace(member, image_name="image0") for member in shared.members)
     samples = samples_of(replace(shared, members=members, images={"image0": IMAGES[0]}))
     harm(samples)
     with pytest.raises(UserError, match=rf"x\.tar.*{said}"):

@@ -51,11 +51,11 @@ def test_social_counterfactuals(tmp_path):
     """Three sets of 12, the second cut by the end of a file."""
     names = [("barber", "17"), ("software engineer", "18"), ("barber", "19")]
     rows = [r for n, (s, name) in enumerate(names) for r in social_rows(s, name, 100 * n)]
-    found = list(import_sets(social(tmp_path / "social", rows)))
-    assert [len(one.members) for one in found] == [12, 12, 12]
-    assert [one.group for one in found] == ["barber", "software engineer", "barber"]
-    assert len({one.key for one in found}) == 3
-    middle = found[1]
+    sets = list(import_sets(social(tmp_path / "social", rows)))
+    assert [len(cf_set.members) for cf_set in sets] == [12, 12, 12]
+    assert [cf_set.group for cf_set in sets] == ["barber", "software engineer", "barber"]
+    assert len({cf_set.key for cf_set in sets}) == 3
+    middle = sets[1]
     assert middle.members[0].text == "A photo of a White male software engineer"
     assert middle.members[0].edit is None
     assert middle.members[1].edit == Edit("gender", "male", "female")
@@ -90,7 +90,7 @@ def test_social_rows_that_lie_apart(tmp_path, monkeypatch):
     sets = (social_rows("barber", "1", 0), social_rows("chef", "2", 50))
     rows = [row for pair in zip(*sets, strict=True) for row in pair]
     folder = social(tmp_path / "social", rows, files=3)
-    assert [one.group for one in import_sets(folder)] == ["barber", "chef"]
+    assert [cf_set.group for cf_set in import_sets(folder)] == ["barber", "chef"]
     monkeypatch.setattr(parquet, "PENDING_BYTES", 5 * len(jpeg(0)))
     refused(folder, "sort", "counterfactual_set")
 
@@ -134,17 +134,17 @@ def test_prefix_and_neutral_prompt_follow_from_a_caption(
     rows = social_rows("x", "1", 0)
     for row in rows:
         row["caption"] = caption.format(f"{row['a1']} {row['a2']}")
-    (found,) = import_sets(social(tmp_path / "social", rows))
-    extra = found.members[5].extra
+    (cf_set,) = import_sets(social(tmp_path / "social", rows))
+    extra = cf_set.members[5].extra
     assert (extra["prefix"], extra["subject"], extra["neutral"]) == (prefix, subject, neutral)
-    assert found.group == subject.lower()
+    assert cf_set.group == subject.lower()
 
 
 def test_a_caption_that_does_not_show_its_attributes_is_of_no_grid(tmp_path):
     rows = with_caption(social_rows("barber", "1", 0), "male", "adult")
-    (found,) = import_sets(social(tmp_path / "social", rows))
-    assert (found.group, found.members[0].label) == ("race_gender-1", None)
-    assert "subject" not in found.members[0].extra
+    (cf_set,) = import_sets(social(tmp_path / "social", rows))
+    assert (cf_set.group, cf_set.members[0].label) == ("race_gender-1", None)
+    assert "subject" not in cf_set.members[0].extra
     index = open_index(tmp_path / "social", tmp_path / "cache")
     with pytest.raises(UserError, match=r"race_gender-1_0.*'A photo of a White adult barber' does"):
         read_grid_sets(index)
@@ -176,8 +176,8 @@ def test_a_number_in_a_path_that_is_too_long_to_be_one(tmp_path):
     rows = social_rows("barber", "1", 0)
     for i, row in enumerate(rows):
         row["image"] = {**row["image"], "path": f"x_0_{'9' * 5000}{i}_5.jpg"}
-    (found,) = import_sets(social(tmp_path / "social", rows))
-    assert found.key == "race_gender-1"
+    (cf_set,) = import_sets(social(tmp_path / "social", rows))
+    assert cf_set.key == "race_gender-1"
 
 
 def test_sets_are_told_apart_by_file_and_seed_where_paths_have_them(tmp_path):
@@ -190,10 +190,10 @@ def test_sets_are_told_apart_by_file_and_seed_where_paths_have_them(tmp_path):
             path = f"images/a_photo_of_race_gender_barber_0_{i}_{seed}.jpg"
             rows.append({**row, "image": {**row["image"], "path": path}})
     random.Random(0).shuffle(rows)
-    found = {one.key: one for one in import_sets(social(tmp_path / "social", rows))}
-    assert set(found) == {f"a_photo_of_race_gender_barber-{seed}" for seed in (2987654321, 12)}
-    for one in found.values():
-        values = [tuple(member.extra["attributes"].values()) for member in one.members]
+    by_key = {cf_set.key: cf_set for cf_set in import_sets(social(tmp_path / "social", rows))}
+    assert set(by_key) == {f"a_photo_of_race_gender_barber-{seed}" for seed in (2987654321, 12)}
+    for cf_set in by_key.values():
+        values = [tuple(member.extra["attributes"].values()) for member in cf_set.members]
         assert values == [(race, gender) for race in RACES for gender in GENDERS]
 
 
@@ -201,21 +201,21 @@ def test_the_released_columns_are_asked_as_ours_are(tmp_path):
     """Whatever order the rows have: sets, labels, prompts and images are the same."""
     rows = [r for n, s in enumerate(["barber", "chef"]) for r in social_rows(s, str(n), 100 * n)]
     random.Random(1).shuffle(rows)
-    found = read_grid_sets(open_index(social(tmp_path / "social", rows), tmp_path / "cache"))
-    grid = found.grids["race_gender"]
-    assert sorted(found.subjects) == ["barber", "chef"]
+    grid_sets = read_grid_sets(open_index(social(tmp_path / "social", rows), tmp_path / "cache"))
+    grid = grid_sets.grids["race_gender"]
+    assert sorted(grid_sets.subjects) == ["barber", "chef"]
     assert {name: set(values) for name, values in grid.attributes.items()} == {
         "race": set(RACES), "gender": set(GENDERS),
     }  # fmt: skip
-    told = {}
+    labelled = {}
     codes, labels = grid.label(["race", "gender"])
     for at, row in enumerate(grid.rows.tolist()):
-        subject = found.subjects[grid.subjects[at]]
-        told[found.index.read_image(row)] = (subject, labels[codes[at]])
-    assert told == {
+        subject = grid_sets.subjects[grid.subjects[at]]
+        labelled[grid_sets.index.read_image(row)] = (subject, labels[codes[at]])
+    assert labelled == {
         row["image"]["bytes"]: (str(row["caption"]).split()[-1], row["a1a2"]) for row in rows
     }
-    assert found.prompts(grid, found.subjects.index("chef")) == ["A photo of a chef"]
+    assert grid_sets.prompts(grid, grid_sets.subjects.index("chef")) == ["A photo of a chef"]
 
 
 ABOUT = PublisherStatements("Grids", license="mit")
@@ -242,8 +242,8 @@ def test_ours_in_their_columns_come_back_as_they_were(tmp_path):
     other = tmp_path / "shuffled"
     other.mkdir()
     pq.write_table(pa.Table.from_pylist(rows, table.schema), other / "all.parquet")
-    found = {one.key: one for one in import_sets(other)}
-    assert found == {one.key: one for one in sets}
+    by_key = {cf_set.key: cf_set for cf_set in import_sets(other)}
+    assert by_key == {cf_set.key: cf_set for cf_set in sets}
 
 
 def test_rows_of_our_export_that_are_missing_or_changed(tmp_path):

@@ -58,8 +58,8 @@ def test_linked_class_folders_are_followed_if_permitted(tmp_path):
 
 def img2dataset(folder: Path) -> None:
     """Lay out what img2dataset writes: failed downloads are only in the parquet and the counts."""
-    found = [(name, text) for name, texts in PHOTOS.items() for text in texts]
-    for shard, lines in enumerate((found[:4], found[4:])):
+    captioned = [(name, text) for name, texts in PHOTOS.items() for text in texts]
+    for shard, lines in enumerate((captioned[:4], captioned[4:])):
         members = {}
         for number, (name, text) in enumerate(lines):
             key = f"{shard:05d}{2 * number:04d}"

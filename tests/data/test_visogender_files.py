@@ -16,9 +16,11 @@ def files(tmp_path):
 
 
 def test_both_contexts_are_read(files):
-    found = read_annotations(files)
-    assert [one.idx for one in found] == [row["IDX"] for row in (*oo_rows(), *op_rows())]
-    first, last = found[0], found[-1]
+    annotations = read_annotations(files)
+    assert [annotation.idx for annotation in annotations] == [
+        row["IDX"] for row in (*oo_rows(), *op_rows())
+    ]
+    first, last = annotations[0], annotations[-1]
     assert (first.context, first.occupation, first.other) == ("OO", "teacher", "board")
     assert (first.gender, first.other_gender, first.sector) == ("masculine", "", "education")
     assert (last.context, last.other, last.other_gender) == ("OP", "patient", "feminine")
@@ -27,8 +29,10 @@ def test_both_contexts_are_read(files):
 
 def test_words_are_written_as_in_captions(tmp_path):
     rows = [{**row, "Object": "mixing_spoon"} for row in oo_rows()]
-    (found,) = {one.other for one in read_annotations([write_tsv(tmp_path / "OO.tsv", rows)])}
-    assert found == "mixing spoon"
+    (word,) = {
+        annotation.other for annotation in read_annotations([write_tsv(tmp_path / "OO.tsv", rows)])
+    }
+    assert word == "mixing spoon"
 
 
 def test_columns_in_any_order_and_of_any_version(tmp_path):

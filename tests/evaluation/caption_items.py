@@ -35,18 +35,18 @@ def choice(key, image, captions, group=None, **extra):
 def choices(true=1, pairs=None):
     """An item of each pair of the world: its first image with captions of its own and others."""
     pairs = pairs or world_pairs()
-    found = []
-    for number, one in enumerate(pairs):
-        own, edited = one.members
-        captions = [(own.text, "true"), (edited.text, "false")]
+    items = []
+    for number, pair in enumerate(pairs):
+        original, edited = pair.members
+        captions = [(original.text, "true"), (edited.text, "false")]
         for more in range(1, true):
-            captions.insert(more, (f"{own.text} {more} indeed", "true"))
+            captions.insert(more, (f"{original.text} {more} indeed", "true"))
         if number % 4 == 3:
             captions.append((pairs[number - 1].members[0].text, "false"))
-        found.append(
+        items.append(
             choice(
-                f"item-{number}", one.images["0"], captions, group=f"photo-{number // 2}",
+                f"item-{number}", pair.images["0"], captions, group=f"photo-{number // 2}",
                 category=CATEGORIES[number % 3], tag=["hard", "rare"] if number % 2 else "hard",
             )
         )  # fmt: skip
-    return found
+    return items

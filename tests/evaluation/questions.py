@@ -58,8 +58,8 @@ def context(images):
 
 
 def opened(images, **settings):
-    (found,) = VisualQuestions(**{"data": "asked.jsonl", **settings}).open(context(images))
-    return found
+    (benchmark,) = VisualQuestions(**{"data": "asked.jsonl", **settings}).open(context(images))
+    return benchmark
 
 
 def rows(evaluation):
@@ -84,19 +84,23 @@ class Drawn(torch.nn.Module):
 
     def content(self, picture, question):
         shown = [
-            (one.question, one.answer, None if one.image is None else one.image.tobytes().hex())
-            for one in question.demonstrations
+            (
+                example.question,
+                example.answer,
+                None if example.image is None else example.image.tobytes().hex(),
+            )
+            for example in question.demonstrations
         ]
         pixels = None if picture is None else picture.convert("RGB").tobytes().hex()
         return json.dumps([pixels, question.text, shown, question.opening])
 
     def answer(self, images, questions):
-        self.batches.append([len(own) for own in questions])
-        self.questions += [one for own in questions for one in own]
+        self.batches.append([len(asked) for asked in questions])
+        self.questions += [question for asked in questions for question in asked]
         size = sum(map(len, questions))
         return [
-            [self._one(picture, question, size) for question in own]
-            for picture, own in zip(images, questions, strict=True)
+            [self._one(picture, question, size) for question in asked]
+            for picture, asked in zip(images, questions, strict=True)
         ]
 
     def _one(self, picture, question, size):
@@ -122,7 +126,7 @@ class Writer(Drawn):
         self.questions += questions
         return [
             Answered(left_out="context")
-            if len(one.text) > self.longest
-            else Answered(text=self.said(one)[:max_new_tokens])
-            for one in questions
+            if len(question.text) > self.longest
+            else Answered(text=self.said(question)[:max_new_tokens])
+            for question in questions
         ]

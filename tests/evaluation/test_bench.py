@@ -48,16 +48,19 @@ def values(evaluation):
     """Return the outcomes by metric, after a look at the items they are means of."""
     items = {name: np.asarray(values) for name, values in evaluation.items.items()}
     assert len(set(items["item"])) == len(items["item"])
-    for one in evaluation.outcomes:
-        if one.metric in items:
-            known = items[one.metric][~np.isnan(items[one.metric])]
-            assert (one.value, one.n) == (pytest.approx(known.mean(), abs=1e-12), len(known))
+    for outcome in evaluation.outcomes:
+        if outcome.metric in items:
+            known = items[outcome.metric][~np.isnan(items[outcome.metric])]
+            assert (outcome.value, outcome.n) == (
+                pytest.approx(known.mean(), abs=1e-12),
+                len(known),
+            )
     return {o.metric: o.value for o in evaluation.outcomes}
 
 
 def test_retrieval(encoder, opened):
     index = opened["ood_pairs"]
-    found = values(Retrieval(name="r", batch_size=5).ask(index).run(encoder))
+    scores = values(Retrieval(name="r", batch_size=5).ask(index).run(encoder))
     texts, images = one_by_one(encoder, index)
     for k in (1, 5, 10):
         by_image = by_text = 0.0
@@ -65,14 +68,14 @@ def test_retrieval(encoder, opened):
             others = [j for j in range(len(index)) if j != i]
             by_image += sum(texts[j] @ images[i] > texts[i] @ images[i] for j in others) < k
             by_text += sum(images[j] @ texts[i] > texts[i] @ images[i] for j in others) < k
-        assert found[f"image_to_text_R@{k}"] == pytest.approx(by_image / len(index))
-        assert found[f"text_to_image_R@{k}"] == pytest.approx(by_text / len(index))
+        assert scores[f"image_to_text_R@{k}"] == pytest.approx(by_image / len(index))
+        assert scores[f"text_to_image_R@{k}"] == pytest.approx(by_text / len(index))
 
 
 def test_pair_matching(encoder, opened):
     index = opened["ood_pairs"]
     benchmark = PairMatching(name="p", batch_size=5).ask(index)
-    found = values(benchmark.run(encoder))
+    scores = values(benchmark.run(encoder))
     texts, images = one_by_one(encoder, index)
     text = image = group = 0
     for i in range(0, len(index), 2):
@@ -81,11 +84,11 @@ def test_pair_matching(encoder, opened):
         m = s[0, 0] > s[0, 1] and s[1, 1] > s[1, 0]
         text, image, group = text + t, image + m, group + (t and m)
     n = len(index) // 2
-    assert found == pytest.approx(
+    assert scores == pytest.approx(
         {"text_score": text / n, "image_score": image / n, "group_score": group / n}
     )
     # Kept pixels of the first run are used by the second.
-    assert values(benchmark.run(encoder)) == found
+    assert values(benchmark.run(encoder)) == scores
 
 
 def test_what_cannot_be_asked_is_refused(opened, tmp_path):
@@ -118,21 +121,23 @@ def test_several_captions_of_one_image_are_one_query(encoder, tmp_path):
     index = open_index(tmp_path, tmp_path / "index")
     counts = {o.metric: o.n for o in Retrieval(name="r").ask(index).run(encoder).outcomes}
     assert (counts["image_to_text_R@1"], counts["text_to_image_R@1"]) == (3, 9)
-    found = Retrieval(name="r", captions_per_image=1).ask(index).run(encoder)
-    counts = {o.metric: o.n for o in found.outcomes}
+    evaluation = Retrieval(name="r", captions_per_image=1).ask(index).run(encoder)
+    counts = {o.metric: o.n for o in evaluation.outcomes}
     assert (counts["image_to_text_R@1"], counts["text_to_image_R@1"]) == (3, 3)
 
 
 def test_every_item_is_named_with_what_it_was_sampled_with(encoder, opened):
     index = opened["ood_pairs"]
-    found = Retrieval(name="r", batch_size=5).ask(index).run(encoder).items
+    items = Retrieval(name="r", batch_size=5).ask(index).run(encoder).items
     keys = [index.key(row) for row in range(len(index))]
-    assert list(found["item"]) == [f"{kind} {key}" for kind in ("image", "text") for key in keys]
+    assert list(items["item"]) == [f"{kind} {key}" for kind in ("image", "text") for key in keys]
     # Both members of a pair are of one group, as images and as captions.
-    assert [list(found["cluster"]).count(one) for one in found["cluster"]] == [4] * 2 * len(keys)
-    right = np.asarray(found["above"]) == 0
-    where = ~np.isnan(found["text_to_image_R@1"])
-    assert (found["text_to_image_R@1"][where] == right[where]).all()
+    assert [list(items["cluster"]).count(cluster) for cluster in items["cluster"]] == [4] * 2 * len(
+        keys
+    )
+    right = np.asarray(items["above"]) == 0
+    where = ~np.isnan(items["text_to_image_R@1"])
+    assert (items["text_to_image_R@1"][where] == right[where]).all()
     pairs = PairMatching(name="p").ask(index).run(encoder).items
     assert list(pairs["item"]) == keys[::2]
     assert ((pairs["text 0 image 0"] > pairs["text 1 image 0"])[pairs["text_score"] == 1]).all()
@@ -151,11 +156,11 @@ class Rounding:
     def __getattr__(self, name):
         return getattr(self._encoder, name)
 
-    def _round(self, found):
+    def _round(self, vectors):
         import torch
 
-        return found * (1 + 1e-6 * torch.arange(len(found)).remainder(3)[:, None]) + (
-            1e-6 * torch.arange(len(found))[:, None] * torch.arange(found.shape[1])
+        return vectors * (1 + 1e-6 * torch.arange(len(vectors)).remainder(3)[:, None]) + (
+            1e-6 * torch.arange(len(vectors))[:, None] * torch.arange(vectors.shape[1])
         )
 
     def encode_image(self, pixels):
@@ -175,11 +180,11 @@ def test_equal_images_and_captions_tie_though_a_batch_rounds_by_place(encoder, o
             lines.append(json.dumps({"image": name, "caption": "a thing"}))
     (tmp_path / "captions.jsonl").write_text("\n".join(lines))
     index = open_index(tmp_path, tmp_path / "index")
-    found = Retrieval(name="r", batch_size=5).ask(index).run(Rounding(encoder))
-    assert list(found.items["tied"][:16]) == [15] * 16  # every caption is every other
-    assert (found.items["tied"][16:] >= 1).all()  # every image has its copy
-    assert values(found)["image_to_text_R@1"] == pytest.approx(1 / 16)
-    assert values(found) == values(
+    evaluation = Retrieval(name="r", batch_size=5).ask(index).run(Rounding(encoder))
+    assert list(evaluation.items["tied"][:16]) == [15] * 16  # every caption is every other
+    assert (evaluation.items["tied"][16:] >= 1).all()  # every image has its copy
+    assert values(evaluation)["image_to_text_R@1"] == pytest.approx(1 / 16)
+    assert values(evaluation) == values(
         Retrieval(name="r", batch_size=3).ask(index).run(Rounding(encoder))
     )
 
@@ -227,10 +232,10 @@ def score_of(matcher, index, row, text):
         return float(matcher.match(torch.from_numpy(pixels), [text])[0])
 
 
-def gaps_of(found):
+def gaps_of(evaluation):
     """Return the gaps of an evaluation's items."""
-    names = [name for some in SCORES.values() for name in some if name in found.items]
-    return gaps_where_scored({name: found.items[name] for name in names})
+    names = [name for some in SCORES.values() for name in some if name in evaluation.items]
+    return gaps_where_scored({name: evaluation.items[name] for name in names})
 
 
 def row_of(index, key):
@@ -242,14 +247,14 @@ def test_every_gap_is_the_papers(matcher, opened):
     benchmark = Matching(name="m", batch_size=4).ask(pairs, real)
     assert isinstance(matcher, Matcher)
     assert isinstance(benchmark, Benchmark)
-    found = benchmark.run(matcher)
-    gaps = gaps_of(found)
+    evaluation = benchmark.run(matcher)
+    gaps = gaps_of(evaluation)
     assert list(gaps) == list(GAPS)
-    for i, key in enumerate(found.items["item"]):
-        one = {name: found.items[name][i] for name in ("anchor", "random")}
-        one |= {name: gap[i] for name, gap in gaps.items()}
+    for i, key in enumerate(evaluation.items["item"]):
+        item = {name: evaluation.items[name][i] for name in ("anchor", "random")}
+        item |= {name: gap[i] for name, gap in gaps.items()}
         first = row_of(pairs, key)
-        anchor, random = row_of(real, one["anchor"]), row_of(real, one["random"])
+        anchor, random = row_of(real, item["anchor"]), row_of(real, item["random"])
         assert real.text(anchor) == pairs.text(first)
         assert real.images[random] != real.images[anchor]
 
@@ -258,15 +263,15 @@ def test_every_gap_is_the_papers(matcher, opened):
 
         c_o, c_c, c_r = pairs.text(first), pairs.text(first + 1), real.text(random)
         right = g(real, random, c_r)
-        assert one["IR_r"] == pytest.approx(right - g(real, anchor, c_r), abs=1e-3)
-        assert one["TR_r"] == pytest.approx(right - g(real, random, c_o), abs=1e-3)
+        assert item["IR_r"] == pytest.approx(right - g(real, anchor, c_r), abs=1e-3)
+        assert item["TR_r"] == pytest.approx(right - g(real, random, c_o), abs=1e-3)
         right = g(pairs, first + 1, c_c)
-        assert one["IR_c"] == pytest.approx(right - g(pairs, first, c_c), abs=1e-3)
-        assert one["TR_c"] == pytest.approx(right - g(pairs, first + 1, c_o), abs=1e-3)
-    assert [o.metric for o in found.outcomes] == list(GAPS)
-    for outcome in found.outcomes:
+        assert item["IR_c"] == pytest.approx(right - g(pairs, first, c_c), abs=1e-3)
+        assert item["TR_c"] == pytest.approx(right - g(pairs, first + 1, c_o), abs=1e-3)
+    assert [o.metric for o in evaluation.outcomes] == list(GAPS)
+    for outcome in evaluation.outcomes:
         assert outcome.value == sum(gaps[outcome.metric] > 0) / 9
-        assert outcome.value == found.items[outcome.metric].mean()
+        assert outcome.value == evaluation.items[outcome.metric].mean()
         assert outcome.n == 9
 
 
@@ -274,8 +279,8 @@ def test_the_random_pair_depends_on_the_pair_and_the_seed_alone(matcher, opened)
     pairs, real = opened["counterfactual_test"], opened["real_test"]
 
     def drawn(index, seed):
-        found = Matching(name="m", seed=seed).ask(index, real).run(matcher).items
-        return dict(zip(found["item"], found["random"], strict=True))
+        items = Matching(name="m", seed=seed).ask(index, real).run(matcher).items
+        return dict(zip(items["item"], items["random"], strict=True))
 
     assert drawn(pairs, 0) == drawn(pairs, 0)
     assert drawn(pairs, 0) != drawn(pairs, 1)
@@ -290,20 +295,20 @@ def test_pairs_without_a_photograph_are_left_out_of_the_random_gaps(matcher, ope
     (tmp_path / "captions.jsonl").write_text("\n".join(lines))
     few = open_index(tmp_path, tmp_path / "index")
     benchmark = Matching(name="m").ask(pairs, few)
-    found = benchmark.run(matcher)
-    whole = gaps_of(found)
+    evaluation = benchmark.run(matcher)
+    whole = gaps_of(evaluation)
     assert np.isfinite(whole["IR_r"]).sum() == 4
     assert np.isfinite(whole["IR_c"]).all()
-    assert [o.n for o in found.outcomes] == [4, 4, 9, 9]
-    assert found.items["anchor"][8] is None
-    assert np.isnan(found.items["IR_r"][8])
+    assert [o.n for o in evaluation.outcomes] == [4, 4, 9, 9]
+    assert evaluation.items["anchor"][8] is None
+    assert np.isnan(evaluation.items["IR_r"][8])
 
 
 def test_without_photographs_at_all(matcher, opened):
-    found = Matching(name="m").ask(opened["ood_pairs"], None).run(matcher)
-    assert [o.metric for o in found.outcomes] == ["IR_c", "TR_c"]
-    assert not set(SCORES["r"]) & set(found.items)
-    assert found.items["anchor"][0] is None
+    evaluation = Matching(name="m").ask(opened["ood_pairs"], None).run(matcher)
+    assert [o.metric for o in evaluation.outcomes] == ["IR_c", "TR_c"]
+    assert not set(SCORES["r"]) & set(evaluation.items)
+    assert evaluation.items["anchor"][0] is None
 
 
 def test_an_edit_that_shows_the_same_image_has_a_gap_of_exactly_zero(matcher, opened, tmp_path):
@@ -325,11 +330,11 @@ def test_an_edit_that_shows_the_same_image_has_a_gap_of_exactly_zero(matcher, op
             self.calls += 1
             return matcher.match(pixels, texts) * (1 + 1e-6 * self.calls)
 
-    found = Matching(name="m", batch_size=2).ask(index, None).run(Rounding())
-    gaps = gaps_of(found)
+    evaluation = Matching(name="m", batch_size=2).ask(index, None).run(Rounding())
+    gaps = gaps_of(evaluation)
     assert (gaps["IR_c"] == 0).all()
     assert (gaps["TR_c"] != 0).all()
-    assert found.outcomes[0].value == 0
+    assert evaluation.outcomes[0].value == 0
 
 
 @pytest.mark.slow
@@ -343,8 +348,8 @@ def test_kept_scores_are_the_computed_ones_to_the_last_digit(matcher, opened, tm
         raise AssertionError("loaded")
 
     def said(asked, size):
-        found = Matching(name="m", batch_size=size).ask(pairs, real).score(asked)
-        return {name: values.tolist() for name, values in found.items()}
+        scores = Matching(name="m", batch_size=size).ask(pairs, real).score(asked)
+        return {name: values.tolist() for name, values in scores.items()}
 
     plain = said(matcher, 4)
     # What was asked in other batches before does not show.

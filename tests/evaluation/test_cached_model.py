@@ -289,7 +289,7 @@ def test_a_dual_encoder_is_prompted_with_class_names(encoder, photos, tmp_path):
             image = encoder.encode_image(torch.from_numpy(pixels))[0].double()
             logits = []
             for name in asked.names:
-                prompts = [one.replace("{c}", name) for one in asked.templates]
+                prompts = [template.replace("{c}", name) for template in asked.templates]
                 texts = encoder.encode_text(encoder.tokenize(prompts)).double()
                 mean = (texts / texts.norm(dim=1, keepdim=True)).mean(dim=0)
                 cosine = float(image @ mean / image.norm() / mean.norm())

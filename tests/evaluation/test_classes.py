@@ -139,9 +139,9 @@ def test_one_class_cannot_be_told_from_others(context, tmp_path):
 
 def test_a_file_names_classes_by_their_words_or_in_their_order(context, tmp_path):
     folder = class_folder(tmp_path / "set", ("001.polar_bear", "n02"))
-    own, beside = tmp_path / "names.txt", tmp_path / "classnames.txt"
-    own.write_text("ice bear\nhen\n", encoding="utf-8-sig")
-    assert names(context, folder, classes=str(own)) == ["ice bear", "hen"]
+    named, beside = tmp_path / "names.txt", tmp_path / "classnames.txt"
+    named.write_text("ice bear\nhen\n", encoding="utf-8-sig")
+    assert names(context, folder, classes=str(named)) == ["ice bear", "hen"]
     beside.write_text("n02\nunseen\nPolar bear\n")
     benchmark = asked(context, folder)
     assert benchmark.class_names == ["n02", "unseen", "Polar bear"]
@@ -238,8 +238,8 @@ def test_accuracy_is_the_slow_obvious_one_on_images_of_every_mode(context, tmp_p
         scores = unit(encoder.encode_image(torch.stack(images))) @ torch.stack(classes).T
         order = scores.argsort(dim=1, descending=True)
     right = order.numpy() == truth[:, None]
-    found = asked(context, tmp_path / "set", templates="folder").run(encoder)
-    assert {one.metric: one.value for one in found.outcomes} == pytest.approx(
+    evaluation = asked(context, tmp_path / "set", templates="folder").run(encoder)
+    assert {outcome.metric: outcome.value for outcome in evaluation.outcomes} == pytest.approx(
         {
             "acc1": right[:, 0].mean(),
             "acc5": right[:, :5].any(1).mean(),
@@ -293,8 +293,8 @@ def test_ids_of_folders_are_found_whatever_a_model_calls_imagenet(names):
 def test_names_of_folders_are_found_among_ids_and_lemmas():
     ordered = list(imagenet_names())
     for classes in (ordered, lemmas()):
-        found = match_classes(["dog sled", "Howler_Monkey", "snorkel"], classes, "it")
-        assert [ordered[n] for n in found] == ["n03218198", "n02492660", "n04251144"]
+        places = match_classes(["dog sled", "Howler_Monkey", "snorkel"], classes, "it")
+        assert [ordered[n] for n in places] == ["n03218198", "n02492660", "n04251144"]
 
 
 def test_a_name_of_two_classes_is_refused_with_both():
@@ -305,8 +305,8 @@ def test_a_name_of_two_classes_is_refused_with_both():
 
 def test_other_classes_are_matched_by_words():
     classes = ["Polar Bear", "t-shirt", "002.cat, house cat"]
-    found = match_classes(["012.polar_bear", "T-Shirt", "house cat"], classes, "it")
-    assert found.tolist() == [0, 1, 2]
+    places = match_classes(["012.polar_bear", "T-Shirt", "house cat"], classes, "it")
+    assert places.tolist() == [0, 1, 2]
 
 
 def test_what_is_no_class_is_named_with_the_nearest():
@@ -326,9 +326,9 @@ def test_two_labels_of_one_class_are_refused():
 def test_names_in_another_order_are_not_taken_for_imagenets_order():
     """Each is then told by its own name; what two are called is not guessed."""
     names = list(imagenet_names().values())
-    found = imagenet_ids(names[::-1])[::-1]
+    ids = imagenet_ids(names[::-1])[::-1]
     unique = [wnid if len(ids_of_name(imagenet_names()[wnid])) == 1 else None
               for wnid in imagenet_names()]  # fmt: skip
-    assert found == unique
-    assert found.count(None) > 5
+    assert ids == unique
+    assert ids.count(None) > 5
     assert len(imagenet_aliases()) == 1000

@@ -148,9 +148,9 @@ def cells_of(planted=0.5, photos=12, noise=0.02, names=("beach", "night", "snow"
 
 
 def test_the_planted_cell_is_found_and_no_other():
-    found = find_failures(cells_of(), FailureRule(), "stress", FINDER)
-    (failure,) = found.failures
-    assert (found.measured, found.small) == (6, 0)
+    result = find_failures(cells_of(), FailureRule(), "stress", FINDER)
+    (failure,) = result.failures
+    assert (result.measured, result.small) == (6, 0)
     assert (failure.labels, failure.after, failure.family) == (("ball",), "snow", "stress")
     assert failure.found_by == FINDER
     assert failure.low < failure.effect < failure.high
@@ -176,9 +176,9 @@ def test_the_rule_decides(rule, passes):
 
 def test_a_rule_can_take_every_measured_cell():
     rule = FailureRule(minimum=-1, alpha=1)
-    found = find_failures(cells_of(), rule, "stress", FINDER)
-    assert len(found.failures) == found.measured > 1
-    effects = [failure.effect for failure in found.failures]
+    result = find_failures(cells_of(), rule, "stress", FINDER)
+    assert len(result.failures) == result.measured > 1
+    effects = [failure.effect for failure in result.failures]
     assert effects == sorted(effects, reverse=True)
     assert min(effects) < 0
     with pytest.raises(UserError, match=r"failure_rule\.minimum=-1\.1"):
@@ -187,9 +187,9 @@ def test_a_rule_can_take_every_measured_cell():
 
 def test_small_cells_join_all_classes_or_are_not_measured():
     """Seven photos of each class are too few alone, and fourteen together are enough."""
-    found = find_failures(cells_of(photos=7), FailureRule(minimum=0.2), "stress", FINDER)
-    (failure,) = found.failures
-    assert (failure.labels, failure.after, found.measured, found.small) == ((), "snow", 3, 0)
+    result = find_failures(cells_of(photos=7), FailureRule(minimum=0.2), "stress", FINDER)
+    (failure,) = result.failures
+    assert (failure.labels, failure.after, result.measured, result.small) == ((), "snow", 3, 0)
     few = find_failures(cells_of(photos=3), FailureRule(), "stress", FINDER)
     assert (few.failures, few.measured, few.small) == ((), 0, 3)
 

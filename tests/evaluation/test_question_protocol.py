@@ -31,31 +31,31 @@ def solved(tmp_path):
 
 
 def asked(model, images=IMAGES, **settings):
-    found = opened(images, prior=False, **settings).run(model)
-    return found, rows(found), {one.text: one for one in model.questions}
+    evaluation = opened(images, prior=False, **settings).run(model)
+    return evaluation, rows(evaluation), {question.text: question for question in model.questions}
 
 
 def test_the_plain_wording_is_the_question_alone():
     model = Drawn()
     asked(model, blind=False)
-    assert [one.text for one in model.questions] == [
-        q.text for one in IMAGES for q in one.questions
+    assert [question.text for question in model.questions] == [
+        q.text for entry in IMAGES for q in entry.questions
     ]
-    assert not any(one.demonstrations or one.opening for one in model.questions)
+    assert not any(question.demonstrations or question.opening for question in model.questions)
 
 
 def test_options_are_shown_in_an_order_that_is_drawn_by_question():
     shown = {}
     for seed in (0, 1, 0):
         model = Drawn()
-        found, items, _ = asked(
+        evaluation, items, _ = asked(
             model, blind=False, wording="listed", option_order="shuffled", order_seed=seed
         )
-        lines = [one.text.splitlines()[1] for one in model.questions]
+        lines = [question.text.splitlines()[1] for question in model.questions]
         for line, row in zip(lines, items.values(), strict=True):
-            told = line.removeprefix("Options: ").removesuffix(".").split(", ")
-            assert sorted(told) == sorted(json.loads(row["options"]))
-        assert shown.setdefault(seed, (lines, found.outcomes)) == (lines, found.outcomes)
+            offered = line.removeprefix("Options: ").removesuffix(".").split(", ")
+            assert sorted(offered) == sorted(json.loads(row["options"]))
+        assert shown.setdefault(seed, (lines, evaluation.outcomes)) == (lines, evaluation.outcomes)
     assert shown[0][0] != shown[1][0]
     asked(model := Drawn(), blind=False, wording="listed")
     assert model.questions[0].text.endswith("Options: 2, 3, 12.")
@@ -69,32 +69,34 @@ def test_options_are_shown_in_an_order_that_is_drawn_by_question():
 
 def test_an_example_stands_before_its_categorys_questions_and_its_image_is_not_asked(solved):
     file = solved(count=[{**COUNT, "image": "two.png"}], any=[COLOR])
-    found, items, texts = asked(model := Drawn(), demonstrations=file, shots=1)
-    assert found.outcomes[0].benchmark == "asked_vqa_icl"
+    evaluation, items, texts = asked(model := Drawn(), demonstrations=file, shots=1)
+    assert evaluation.outcomes[0].benchmark == "asked_vqa_icl"
     assert {n for n, row in items.items() if row["left_out"]} == {
         f"i0/{q.id}" for q in IMAGES[0].questions
     }
     assert items["i0/basic"]["left_out"] == "demonstration"
-    for one in model.questions:
-        (example,) = one.demonstrations
-        about_count = int(one.text.split(" of ")[1][0]) % 2 == 1
+    for question in model.questions:
+        (example,) = question.demonstrations
+        about_count = int(question.text.split(" of ")[1][0]) % 2 == 1
         assert (example.question, example.answer) == (
             ("How many?", "2") if about_count else ("Which color?", "blue")
         )
-    seen = [one for one in model.questions if one.demonstrations[0].image is not None]
+    seen = [
+        question for question in model.questions if question.demonstrations[0].image is not None
+    ]
     assert len(seen) == 10  # those about counts, with their image; blind ones have none
     unshown, _, _ = asked(Drawn(), demonstrations=file)
     assert unshown.outcomes[0].benchmark == "asked_vqa"
-    left = [one.value for one in unshown.outcomes if one.metric == "questions_left_out"]
+    left = [outcome.value for outcome in unshown.outcomes if outcome.metric == "questions_left_out"]
     assert left == [5]
     assert texts
 
 
 def test_thoughts_are_shown_or_written_before_the_options(solved):
     file = solved(any=[COUNT])
-    asked(one := Drawn(), demonstrations=file, shots=1, chain_of_thought="one_stage")
-    assert {q.demonstrations[0].answer for q in one.questions} == {"I see two. Answer: 2"}
-    assert {q.opening for q in one.questions} == {""}
+    asked(drawn := Drawn(), demonstrations=file, shots=1, chain_of_thought="one_stage")
+    assert {q.demonstrations[0].answer for q in drawn.questions} == {"I see two. Answer: 2"}
+    assert {q.opening for q in drawn.questions} == {""}
 
     class Thinking(Writer):
         @staticmethod
@@ -104,29 +106,32 @@ def test_thoughts_are_shown_or_written_before_the_options(solved):
             return f"Of {question.text[3]}. Answer: 2 Answer: 3"
 
         def write(self, images, questions, max_new_tokens):
-            found = super().write(images, questions, max_new_tokens)
-            whole = zip(questions, found, strict=True)
+            texts = super().write(images, questions, max_new_tokens)
+            whole = zip(questions, texts, strict=True)
             return [
-                Answered(left_out="context") if " of 12 " in one.text else text
-                for one, text in whole
+                Answered(left_out="context") if " of 12 " in question.text else text
+                for question, text in whole
             ]
 
     model = Thinking()
     long = image(12, group="long")
-    found, items, _ = asked(
+    evaluation, items, _ = asked(
         model, [*IMAGES, long], demonstrations=file, shots=1, chain_of_thought="two_stage",
         batch_size=100,
     )  # fmt: skip
-    ranked = [one for one in model.questions if one.opening]
-    for one in ranked:
-        assert one.opening == f"Of {one.text[3]}. Answer:"
-        assert one.text.endswith("\nExplain your reasoning, then give the answer.")
+    ranked = [question for question in model.questions if question.opening]
+    for question in ranked:
+        assert question.opening == f"Of {question.text[3]}. Answer:"
+        assert question.text.endswith("\nExplain your reasoning, then give the answer.")
     reasons = {name: row["left_out"] for name, row in items.items()}
-    assert {one for name, one in reasons.items() if name.endswith("c1")} == {"rationale", "context"}
-    assert {one for name, one in reasons.items() if name.startswith("i12/")} == {"context"}
+    assert {reason for name, reason in reasons.items() if name.endswith("c1")} == {
+        "rationale",
+        "context",
+    }
+    assert {reason for name, reason in reasons.items() if name.startswith("i12/")} == {"context"}
     assert items["i0/basic"]["rationale"] == "Of 0. Answer: 2 Answer: 3"
     assert items["i12/basic"]["rationale"] is None
-    assert found.outcomes[0].benchmark == "asked_vqa_cot"
+    assert evaluation.outcomes[0].benchmark == "asked_vqa_cot"
 
 
 def test_a_written_answer_behind_a_shown_thought_is_what_follows_the_marker(solved):

@@ -97,17 +97,17 @@ def test_what_was_held_out_of_class_folders_is_classified(context, tmp_path):
             (tmp_path / "classes" / name / f"{i}.png").write_bytes(noise_image(10 * count + i))
     index = open_index(tmp_path / "classes", tmp_path / "index")
     rows = np.array([0, 2])
-    own = replace(context, held_out=lambda: (index, rows))
-    (found,) = HeldOut().open(own)
-    assert found.name == "heldout_classification"
-    assert found.class_names == ["cat", "polar bear"]
+    given = replace(context, held_out=lambda: (index, rows))
+    (benchmark,) = HeldOut().open(given)
+    assert benchmark.name == "heldout_classification"
+    assert benchmark.class_names == ["cat", "polar bear"]
     photos = open_index(photographs(tmp_path / "photos"), tmp_path / "index")
-    own = replace(context, held_out=lambda: (photos, np.arange(4)))
-    assert asked(HeldOut(), own) == ["heldout_retrieval"]
-    own = replace(context, held_out=lambda: None, validation=lambda: (index, rows))
-    assert asked(HeldOut(), own) == ["validation_classification"]
+    given = replace(context, held_out=lambda: (photos, np.arange(4)))
+    assert asked(HeldOut(), given) == ["heldout_retrieval"]
+    given = replace(context, held_out=lambda: None, validation=lambda: (index, rows))
+    assert asked(HeldOut(), given) == ["validation_classification"]
     with pytest.raises(UserError, match=r"data\.holdout=0.*benchmark=retrieval"):
-        HeldOut(validation=False).open(own)
+        HeldOut(validation=False).open(given)
 
 
 def test_every_folder_that_is_missing_is_named_with_the_way_out(context, tmp_path):
@@ -178,7 +178,7 @@ def test_what_is_no_member_of_a_suite_is_named_before_anything_is_opened():
 
 
 @pytest.mark.parametrize(
-    ("found", "said"),
+    ("benchmarks", "said"),
     [
         (None, "Opens.open should return a list of benchmarks, not builtins.NoneType"),
         (Named("a"), r"Opens.open should return a list of benchmarks, not \S*Named"),
@@ -187,20 +187,20 @@ def test_what_is_no_member_of_a_suite_is_named_before_anything_is_opened():
         ([Named(None)], "Named: name=None is invalid"),
     ],
 )
-def test_what_a_member_may_not_open_is_named(context, found, said):
+def test_what_a_member_may_not_open_is_named(context, benchmarks, said):
     with pytest.raises(UserError, match=said):
-        open_member(Opens(found), context)
-    suite = Suite(folders={"own": Opens(found)}, where="folders")
+        open_member(Opens(benchmarks), context)
+    suite = Suite(folders={"own": Opens(benchmarks)}, where="folders")
     with pytest.raises(UserError, match=rf"own: .*{said}[\s\S]*benchmark\.skip=\[own\]"):
         suite.open(context)
 
 
 @pytest.mark.parametrize("name", ["own [a]", "own=a", "[a=b] own", "own"])
 def test_a_member_is_opened_as_it_is(context, name):
-    found = [Named(name), Lazy()]
-    assert open_member(Opens(found), context) == found
+    benchmarks = [Named(name), Lazy()]
+    assert open_member(Opens(benchmarks), context) == benchmarks
     with pytest.raises(UserError, match=r"member own has the name .*, lazy$"):
-        Suite(folders={"own": Opens(found)}, where="folders").open(context)
+        Suite(folders={"own": Opens(benchmarks)}, where="folders").open(context)
 
 
 def photographs(folder, count=3, captions=2):
@@ -270,7 +270,7 @@ def test_only_the_captions_that_were_edited(context, tmp_path):
     (pairs / "data/examples.jsonl").write_text("\n".join(lines))
     # The group of a pair is the id of its photo.
     listed = [json.loads(line) for line in (real / "captions.jsonl").read_text().splitlines()]
-    with_group = [json.dumps(one | {"image_id": int(one["image"][:12])}) for one in listed]
+    with_group = [json.dumps(entry | {"image_id": int(entry["image"][:12])}) for entry in listed]
     (real / "captions.jsonl").write_text("\n".join(with_group))
     folders = replace(context, has_world=False)
     [benchmark] = Retrieval(str(real), edited_by=str(pairs)).open(folders)
@@ -327,8 +327,8 @@ def test_the_worlds_factors_are_classes(context, factor, classes):
     from cfaug.data.shards.shards import read_sets
 
     shown = [
-        m.extra[factor] for one in read_sets(ensure(WORLD, "ood_pairs", index.folder.parents[1]))
-        for m in one.members
+        m.extra[factor] for cf_set in read_sets(ensure(WORLD, "ood_pairs", index.folder.parents[1]))
+        for m in cf_set.members
     ]  # fmt: skip
     assert [classes[label] for label in benchmark._labels] == shown
     assert benchmark.name == "w_classification"
@@ -404,10 +404,13 @@ def test_one_class_is_a_node_and_a_benchmark(world, opened):
     [benchmark] = Suite(folders={"ood_pairs_length": node}).open(world)
     assert isinstance(benchmark, Benchmark)
     assert (benchmark.name, benchmark.needs) == ("ood_pairs_length", LanguageModel)
-    found = benchmark.run(None)
-    assert [dict(one.by) for one in found.outcomes] == [{"colour": "red"}, {"colour": "green"}]
-    assert {one.better for one in found.outcomes} == {"lower"}
-    assert len(found.items["item"]) == len(opened["ood_pairs"])
+    evaluation = benchmark.run(None)
+    assert [dict(outcome.by) for outcome in evaluation.outcomes] == [
+        {"colour": "red"},
+        {"colour": "green"},
+    ]
+    assert {outcome.better for outcome in evaluation.outcomes} == {"lower"}
+    assert len(evaluation.items["item"]) == len(opened["ood_pairs"])
 
 
 def test_a_node_is_opened_for_many_runs_and_stays_as_it_was(world):

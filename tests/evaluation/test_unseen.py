@@ -45,8 +45,8 @@ def context_of(folder, opener, holdout=0.25, **data):
     settings = DataSettings(
         **{"real": None, "counterfactual": str(folder / "sets"), **given, **data}
     )
-    one = evaluate_checkpoint.EvaluationTarget(folder, "arm", 4, None, settings, "experiment")
-    return describe_data(one, opener)
+    target = evaluate_checkpoint.EvaluationTarget(folder, "arm", 4, None, settings, "experiment")
+    return describe_data(target, opener)
 
 
 def names(context, source, rows):
@@ -72,8 +72,8 @@ def test_every_arm_is_asked_about_the_same_subjects_and_trained_on_none_of_them(
         {"pairs_in_batch": True},
         {"cf_ratio": 0.0, "real": others, "size": 10},
     ):
-        found = context_of(folder, opener, **arm).unseen_rows(sets)
-        assert np.array_equal(found, rows)
+        rows_of_arm = context_of(folder, opener, **arm).unseen_rows(sets)
+        assert np.array_equal(rows_of_arm, rows)
 
 
 def test_a_subject_counts_whole_though_the_share_cuts_it(folder, opener):
@@ -100,7 +100,7 @@ def test_a_run_that_saw_a_held_out_subject_is_refused(folder, opener):
     sets = str(folder / "sets")
     context = context_of(folder, opener)
     rows = context.unseen_rows(sets)
-    [(index, trained)] = [one for one in context.training() if len(one[1])]
+    [(index, trained)] = [part for part in context.training() if len(part[1])]
     leaky = replace(context, training=lambda: [(index, np.append(trained, rows[:1]))])
     [name] = names(context, sets, rows[:1])
     with pytest.raises(UserError, match=rf"1 of the subjects it should not have seen \({name}\)"):

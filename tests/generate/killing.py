@@ -147,5 +147,5 @@ def kill_often(root: Path, kills: int, what: str) -> None:
         killed += 1
         inside += between(cut, what)
     final = in_child(lambda: generate(job(cut, what)))
-    told = {"killed": killed, "inside": inside, "final": final}
-    (root / "told.json").write_text(json.dumps(told))
+    report = {"killed": killed, "inside": inside, "final": final}
+    (root / "told.json").write_text(json.dumps(report))

@@ -47,7 +47,7 @@ class Counting:
         return getattr(self.inner, name)
 
     def annotate(self, examples):
-        self.batches.append([one.key for one in examples])
+        self.batches.append([example.key for example in examples])
         return self.inner.annotate(examples)
 
 
@@ -55,27 +55,27 @@ def examples(count, start=0):
     return [Example(f"e{n}", f"g{n}", (), photo(n)) for n in range(start, start + count)]
 
 
-def extras(found):
-    return {place: dict(one.extra) for place, one in sorted(found.done.items())}
+def extras(attempt):
+    return {place: dict(example.extra) for place, example in sorted(attempt.done.items())}
 
 
 def test_captions_and_objects_are_the_models_and_reach_the_examples(models):
     asked = [CaptionImages(models["captioner"], device="cpu"),
              DetectObjects(models["detector"], device="cpu")]  # fmt: skip
-    assert all(isinstance(one, Annotator) for one in asked)
-    given = [replace(one, extra={"file": f"{one.key}.jpg"}) for one in examples(5)]
+    assert all(isinstance(annotator, Annotator) for annotator in asked)
+    given = [replace(example, extra={"file": f"{example.key}.jpg"}) for example in examples(5)]
     stage = AnnotationStage(asked, batch=2, texts_from="captions")
-    found = stage.annotate(given)
+    attempt = stage.annotate(given)
     # A captioner with random weights says nothing of some photos: those are rejected.
-    assert all(isinstance(one, Rejection) for one in found.failed.values())
-    assert len(found.done) + len(found.failed) == 5
-    assert len({one.text for one in found.done.values()}) > 1
+    assert all(isinstance(rejection, Rejection) for rejection in attempt.failed.values())
+    assert len(attempt.done) + len(attempt.failed) == 5
+    assert len({example.text for example in attempt.done.values()}) > 1
     detector = models["detector"].load()
-    for n, one in found.done.items():
-        assert list(one.extra) == ["file", "captions", "detections"]
-        assert one.texts == tuple(one.extra["captions"])
+    for n, example in attempt.done.items():
+        assert list(example.extra) == ["file", "captions", "detections"]
+        assert example.texts == tuple(example.extra["captions"])
         [alone] = detector.detect([decode_image(given[n].image.read(), "it")])
-        assert one.extra["detections"] == alone
+        assert example.extra["detections"] == alone
     described = stage.describe()
     assert models["captioner"].weights_hash() in described["captions"]
     assert set(described) == {"captions", "detections"}
@@ -87,12 +87,14 @@ def test_what_is_known_is_not_asked_again_whoever_asks(models, tmp_path):
         return counting, AnnotationStage([counting], tmp_path, batch=2)
 
     first, whole = stage()
-    found = whole.annotate(examples(5))
+    attempt = whole.annotate(examples(5))
     assert first.batches == [["e0", "e1"], ["e2", "e3"], ["e4"]]
     second, again = stage()
     # The same images, in another order and with other texts.
-    others = [replace(one, texts=("a",), key=f"x{n}") for n, one in enumerate(examples(5)[::-1])]
-    assert extras(again.annotate(others)) == dict(enumerate(list(extras(found).values())[::-1]))
+    others = [
+        replace(example, texts=("a",), key=f"x{n}") for n, example in enumerate(examples(5)[::-1])
+    ]
+    assert extras(again.annotate(others)) == dict(enumerate(list(extras(attempt).values())[::-1]))
     assert second.batches == []
     third, more = stage()
     more.annotate(examples(3, start=4))  # of the first batch one is known, and it is asked whole
@@ -104,9 +106,9 @@ def test_what_is_known_is_not_asked_again_whoever_asks(models, tmp_path):
 def test_an_image_that_occurs_twice_is_asked_about_once(models):
     asked = Counting(DetectObjects(models["detector"], device="cpu"))
     given = [Example(f"e{n}", "g", ("a",), photo(n % 2)) for n in range(6)]
-    found = AnnotationStage([asked], batch=10).annotate(given)
+    attempt = AnnotationStage([asked], batch=10).annotate(given)
     assert asked.batches == [["e0", "e1"]]
-    assert extras(found)[0] == extras(found)[4] != extras(found)[1]
+    assert extras(attempt)[0] == extras(attempt)[4] != extras(attempt)[1]
 
 
 def test_other_weights_settings_or_names_share_nothing(models, tmp_path):
@@ -117,7 +119,7 @@ def test_other_weights_settings_or_names_share_nothing(models, tmp_path):
         plain, replace(plain, model=other), replace(plain, name="objects"),
         replace(plain, model=replace(models["detector"], threshold=0.5)),
     ]  # fmt: skip
-    assert len({one.identity() for one in every}) == 4
+    assert len({annotator.identity() for annotator in every}) == 4
     assert replace(plain, model=moved).identity() == plain.identity()
 
 
@@ -144,13 +146,13 @@ def test_bad_images_are_named_and_tried_again_next_time(models, tmp_path):
     whole = photo(0).content
     damaged = Example("e5", "g", (), Photo(whole[: len(whole) // 2]), "cat")
     given = [examples(4)[0], bad, *examples(4)[2:], Example("e4", "g", ("no image",)), damaged]
-    found = AnnotationStage([detect], tmp_path, batch=3).annotate(given)
-    assert sorted(found.done) == [0, 2, 3]
-    assert found.failed[1].key == "e1"
-    assert "is not an image" in found.failed[1].error
-    assert "no image to annotate" in found.failed[4].error
-    assert (found.failed[5].key, found.failed[5].reason) == ("e5", "photo_broken")
-    assert "example 'e5'" in found.failed[5].error
+    attempt = AnnotationStage([detect], tmp_path, batch=3).annotate(given)
+    assert sorted(attempt.done) == [0, 2, 3]
+    assert attempt.failed[1].key == "e1"
+    assert "is not an image" in attempt.failed[1].error
+    assert "no image to annotate" in attempt.failed[4].error
+    assert (attempt.failed[5].key, attempt.failed[5].reason) == ("e5", "photo_broken")
+    assert "example 'e5'" in attempt.failed[5].error
     asked = Counting(detect)
     again = AnnotationStage([asked], tmp_path, batch=3).annotate(
         [*given[:1], examples(4)[1], *given[2:4]]
@@ -166,8 +168,11 @@ def test_each_annotator_sees_what_those_before_said(tmp_path):
     given = [Example(n, n, (), photo(0), extra={"file": f"{n}.jpg"}) for n in ("a", "b")]
     asked = CaptionsFromFile(str(file), column="image", match="file")
     assert isinstance(asked, Annotator)
-    found = AnnotationStage([asked], tmp_path / "cache", texts_from="captions").annotate(given)
-    assert [one.texts for one in found.done.values()] == [("a cat",), ("a dog", "two dogs")]
+    attempt = AnnotationStage([asked], tmp_path / "cache", texts_from="captions").annotate(given)
+    assert [example.texts for example in attempt.done.values()] == [
+        ("a cat",),
+        ("a dog", "two dogs"),
+    ]
     assert not (tmp_path / "cache").exists()
     other = tmp_path / "captions.jsonl"
     other.write_text('{"key": "a", "caption": "x"}\n')
@@ -233,37 +238,37 @@ class Saying:
         return {}
 
     def annotate(self, given):
-        for one in given:
-            if self.said[one.key] is None:
-                raise RejectedError("broken photo", f"{one.key} cannot be decoded")
-        return [{"captions": self.said[one.key]} for one in given]
+        for example in given:
+            if self.said[example.key] is None:
+                raise RejectedError("broken photo", f"{example.key} cannot be decoded")
+        return [{"captions": self.said[example.key]} for example in given]
 
 
 def test_what_cannot_be_described_is_rejected_and_the_rest_goes_on(tmp_path):
     said = {"e0": ["a cat"], "e1": [], "e2": ["", " "], "e3": None, "e4": ["", "a dog"]}
-    given = [replace(one, texts=("a photo of a cat",)) for one in examples(5)]
+    given = [replace(example, texts=("a photo of a cat",)) for example in examples(5)]
     stage = AnnotationStage([Saying(said)], tmp_path, 2, texts_from="captions", replace_texts=True)
-    found = stage.annotate(given)
-    assert {place: one.texts for place, one in found.done.items()} == {
+    attempt = stage.annotate(given)
+    assert {place: example.texts for place, example in attempt.done.items()} == {
         0: ("a cat",), 4: ("a dog",),
     }  # fmt: skip
-    reasons = {place: one.reason for place, one in found.failed.items()}
+    reasons = {place: rejection.reason for place, rejection in attempt.failed.items()}
     assert reasons == {1: "no caption", 2: "no caption", 3: "broken photo"}
     kept = AnnotationStage([Saying(said)], tmp_path, 2, texts_from="captions").annotate(given)
-    assert {one.texts for one in kept.done.values()} == {("a photo of a cat",)}
+    assert {example.texts for example in kept.done.values()} == {("a photo of a cat",)}
     alone = AnnotationStage([Saying({"e0": None})], texts_from="captions").annotate(given[:1])
     assert alone.failed[0].error == "e0 cannot be decoded"
 
 
 def test_a_key_is_of_what_is_read():
-    one = Example("a", "g", ("t",), photo(0), "cat", {"x": [1]})
+    example = Example("a", "g", ("t",), photo(0), "cat", {"x": [1]})
     changes = {"key": "b", "group": "h", "texts": ("u",), "label": "dog", "extra": {"x": [2]},
                "image": photo(1)}  # fmt: skip
     for name, value in changes.items():
-        changed = replace(one, **{name: value})
-        assert content_key(changed, (name,)) != content_key(one, (name,))
+        changed = replace(example, **{name: value})
+        assert content_key(changed, (name,)) != content_key(example, (name,))
         rest = tuple(set(changes) - {name})
-        assert content_key(changed, rest) == content_key(one, rest)
+        assert content_key(changed, rest) == content_key(example, rest)
 
 
 def test_a_full_disk_is_said(models):
@@ -290,9 +295,13 @@ def test_a_recipe_s_annotators_reach_the_members_and_resume(models, tmp_path, ca
     assert (summary.failures, summary.rejected["no caption"]) == ((), 1)
     assert "has no caption of example 'e6'" in capsys.readouterr().err
     sets = list(read_sets(tmp_path / "one"))
-    assert {one.members[0].text for one in sets} <= {line["caption"] for line in lines}
+    assert {counterfactual.members[0].text for counterfactual in sets} <= {
+        line["caption"] for line in lines
+    }
     assert len(sets) > 1
-    assert all(member.extra["detections"] for one in sets for member in one.members)
+    assert all(
+        member.extra["detections"] for counterfactual in sets for member in counterfactual.members
+    )
     batches = len(detect.batches)
     generate(job("two"))
     assert len(detect.batches) == batches  # known by content

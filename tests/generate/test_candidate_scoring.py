@@ -39,7 +39,7 @@ from tests.records import image_job, proposal
 
 def caption_sets(members=2, count=9):
     edited = tiny.WordSwap(members=members).edit(tiny.captions(count))
-    return [proposal for one in edited for proposal in one.proposals]
+    return [proposal for of_example in edited for proposal in of_example.proposals]
 
 
 def cos(a, b):
@@ -72,24 +72,24 @@ def test_a_batch_scores_as_one_candidate_at_a_time(members, sampling) -> None:
     seen = set()
     for batch in ShardPlan(desk.proposals, draws, 3, 10).batches():
         for drawn in desk.score(batch, desk.sample(batch)):
-            for one in drawn.candidates:
+            for candidate in drawn.candidates:
                 texts = desk.proposals[drawn.place].texts
-                sim_0, sim_1, image, direction = slow_scores(texts, one.draw)
+                sim_0, sim_1, image, direction = slow_scores(texts, candidate.draw)
                 worst = {
                     "caption_0": sim_0 - 0.55,
                     "caption_1": min(sim_1) - 0.55,
                     "image": min(image) - 0.7,
                     "direction": min(direction) - 0.3,
                 }
-                assert one.reason == next((name for name, by in worst.items() if by < 0), "")
-                seen.add(one.reason)
-                assert one.scores["sim_0"] == pytest.approx(sim_0, abs=1e-5)
-                if one.reason == "caption_0":
-                    assert set(one.scores) == {"sim_0"}
+                assert candidate.reason == next((name for name, by in worst.items() if by < 0), "")
+                seen.add(candidate.reason)
+                assert candidate.scores["sim_0"] == pytest.approx(sim_0, abs=1e-5)
+                if candidate.reason == "caption_0":
+                    assert set(candidate.scores) == {"sim_0"}
                 else:
-                    assert one.scores["sim_1"] == pytest.approx(sim_1, abs=1e-5)
-                    assert one.scores["sim_image"] == pytest.approx(image, abs=1e-5)
-                    assert one.scores["sim_direction"] == pytest.approx(direction, abs=1e-4)
+                    assert candidate.scores["sim_1"] == pytest.approx(sim_1, abs=1e-5)
+                    assert candidate.scores["sim_image"] == pytest.approx(image, abs=1e-5)
+                    assert candidate.scores["sim_direction"] == pytest.approx(direction, abs=1e-4)
     assert {"", "caption_0", "caption_1"} <= seen
 
 
@@ -100,8 +100,8 @@ def test_a_tree_s_base_is_decoded_once_and_a_poor_base_s_edits_never() -> None:
     )
     [batch] = ShardPlan(desk.proposals, Draws(candidates=8, sampling="tree(4)"), 0, 10**6).batches()
     scored = desk.score(batch, desk.sample(batch))
-    judged = [one for of in scored for one in of.candidates]
-    poor = sum(one.reason == "caption_0" for one in judged)
+    judged = [candidate for of in scored for candidate in of.candidates]
+    poor = sum(candidate.reason == "caption_0" for candidate in judged)
     assert 0 < poor < len(judged)
     assert painter.decoded == len(judged) // 4 + len(judged) - poor
 
@@ -111,7 +111,7 @@ def test_the_images_are_the_best_candidate_s_own() -> None:
     desk = ShardScorer(studio, caption_sets(3))
     batch = ShardPlan(desk.proposals, Draws(candidates=8), 0, 10**6).batches()[0]
     for drawn in desk.score(batch, desk.sample(batch)):
-        accepted = [one for one in drawn.candidates if not one.reason]
+        accepted = [candidate for candidate in drawn.candidates if not candidate.reason]
         assert len(drawn.images) == min(1, len(accepted))
         for number, images in drawn.images.items():
             best = max(accepted, key=lambda o: (min(o.scores["sim_direction"]), o.draw.seed))
@@ -119,8 +119,8 @@ def test_the_images_are_the_best_candidate_s_own() -> None:
             job = ImageJob(desk.proposals[drawn.place], best.draw)
             expected = studio.editor.decode(studio.editor.sample([job])[0]).numpy()
             for data, pixels in zip(images.images, expected, strict=True):
-                found = np.asarray(Image.open(io.BytesIO(data))).transpose(2, 0, 1)
-                assert np.abs(found - pixels * 255).max() <= 0.5001
+                actual = np.asarray(Image.open(io.BytesIO(data))).transpose(2, 0, 1)
+                assert np.abs(actual - pixels * 255).max() <= 0.5001
 
 
 def test_a_set_without_a_visible_edit_is_not_drawn_but_logged() -> None:
@@ -129,7 +129,7 @@ def test_a_set_without_a_visible_edit_is_not_drawn_but_logged() -> None:
     desk = ShardScorer(tiny.studio(editor=painter), [same, *caption_sets(count=2)], Draws(3))
     [batch] = ShardPlan(desk.proposals, Draws(candidates=3), 0, 100).batches()
     scored = desk.score(batch, desk.sample(batch))
-    assert [one.reason for one in scored[0].candidates] == ["same_text"] * 3
+    assert [candidate.reason for candidate in scored[0].candidates] == ["same_text"] * 3
     assert scored[0].images == {}
     assert painter.sampled == [6]
     log = pq.read_table(io.BytesIO(candidate_log(desk, scored, set())))
@@ -159,8 +159,8 @@ def test_images_are_encoded_without_loss_or_nearly(image_format) -> None:
     smooth = torch.nn.functional.interpolate(torch.rand(1, 3, 4, 4), (32, 32), mode="bilinear")[0]
     pixels = (smooth * 255).byte().permute(1, 2, 0).numpy()
     data = encode_image(Image.fromarray(pixels), image_format)
-    found = np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
-    error = np.abs(found.astype(int) - pixels).max()
+    decoded = np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
+    error = np.abs(decoded.astype(int) - pixels).max()
     assert error == 0 if image_format != "jpeg" else error < 8
     assert data == encode_image(Image.fromarray(pixels), image_format)
 
@@ -173,14 +173,14 @@ def test_no_more_images_are_held_than_can_be_kept(law, tmp_path) -> None:
     desk = ShardScorer(pipeline, caption_sets(count=4), draws)
     plan = ShardPlan(desk.proposals, draws, 0, 3)
     watch = ProgressReporter("drawing", "candidates", "accepted", 48)
-    found = draw_shard(desk, plan, Journal(tmp_path / "journal"), watch, overlap=False)
-    whole = merge([found.done[i] for i in sorted(found.done)])
+    attempt = draw_shard(desk, plan, Journal(tmp_path / "journal"), watch, overlap=False)
+    whole = merge([attempt.done[i] for i in sorted(attempt.done)])
     winners = choose_winners(desk, whole)
-    for one in whole:
-        assert len(one.candidates) == 12
-        assert all(not candidate.reason for candidate in one.candidates)
-        assert set(one.images) == {winner.number for winner in winners[one.place]}
-        assert len(one.images) == 2
+    for scored in whole:
+        assert len(scored.candidates) == 12
+        assert all(not candidate.reason for candidate in scored.candidates)
+        assert set(scored.images) == {winner.number for winner in winners[scored.place]}
+        assert len(scored.images) == 2
 
 
 @given(
@@ -189,8 +189,8 @@ def test_no_more_images_are_held_than_can_be_kept(law, tmp_path) -> None:
 def test_the_better_half_of_every_set_is_kept(candidates) -> None:
     kept = better_half(candidates)
     assert kept == sorted(set(kept))
-    for one in {place for place, _ in candidates.values()}:
-        mine = [number for number, (place, _) in candidates.items() if place == one]
+    for set_place in {place for place, _ in candidates.values()}:
+        mine = [number for number, (place, _) in candidates.items() if place == set_place]
         staying = [number for number in kept if number in mine]
         leaving = [number for number in mine if number not in staying]
         assert len(staying) == math.ceil(len(mine) / 2)
@@ -210,12 +210,12 @@ def test_the_directional_similarity_decides(aggregate, rounds, left) -> None:
     for drawn in desk.score(batch, desk.sample(batch)):
         texts = sets[drawn.place].texts
         pool = min if aggregate == "min" else (lambda values: sum(values) / len(values))
-        value = {one.number: pool(slow_scores(texts, one.draw)[3]) for one in drawn.candidates}
+        value = {c.number: pool(slow_scores(texts, c.draw)[3]) for c in drawn.candidates}
         best = sorted(value, key=value.__getitem__)[-left:]
-        assert {one.number for one in drawn.candidates if not one.reason} == set(best)
-        for one in drawn.candidates:
-            if one.number not in best:
-                assert (one.reason, one.scores) == ("halving", {})
+        assert {c.number for c in drawn.candidates if not c.reason} == set(best)
+        for candidate in drawn.candidates:
+            if candidate.number not in best:
+                assert (candidate.reason, candidate.scores) == ("halving", {})
 
 
 def test_bytes_depend_on_the_plan_alone(tmp_path) -> None:

@@ -89,11 +89,11 @@ def test_an_invalid_answer_is_asked_for_again_and_then_counted(answer, problem):
         return good(number, body) if caption_of(body) == "a cat" else answer
 
     with serving(one_is_good) as server:
-        found, cat = model(server, attempts=2).vary(requests("a dog", "a cat"))
+        dog, cat = model(server, attempts=2).vary(requests("a dog", "a cat"))
     assert cat.texts
-    assert (found.texts, found.problem) == ((), problem)
-    assert len(found.extra["answer"]) <= 200
-    found.extra["answer"].encode()  # it can be written
+    assert (dog.texts, dog.problem) == ((), problem)
+    assert len(dog.extra["answer"]) <= 200
+    dog.extra["answer"].encode()  # it can be written
     first, second = (body for _, _, body in server.asked if caption_of(body) == "a dog")
     assert f"That was not valid ({problem})" in second["messages"][-1]["content"]
     assert first["seed"] != second["seed"]
@@ -110,8 +110,8 @@ def test_an_invalid_answer_is_asked_for_again_and_then_counted(answer, problem):
 )
 def test_the_answer_is_found_in_the_end(answers):
     with serving(lambda number, body: answers[number]) as server:
-        [found] = model(server).vary(requests("a dog"))
-    assert found.texts == ("a red dog",)
+        [dog] = model(server).vary(requests("a dog"))
+    assert dog.texts == ("a red dog",)
     assert len(server.asked) == len(answers)
 
 
@@ -271,6 +271,6 @@ def test_a_run_whose_server_dies_resumes_and_writes_the_bytes_of_one_that_did_no
         generate(job(server, "whole"))
     assert contents(tmp_path / "cut" / "captions") == contents(tmp_path / "whole" / "captions")
     assert (summary.sets, summary.failures) == (6, ())
-    edited = [one for n in (0, 1) for _, one in read_edits(tmp_path / "cut", n)]
-    lost = Counter(rejected.reason for one in edited for rejected in one.rejected)
+    edited = [of_example for n in (0, 1) for _, of_example in read_edits(tmp_path / "cut", n)]
+    lost = Counter(rejected.reason for of_example in edited for rejected in of_example.rejected)
     assert lost == {"same caption": 12, "duplicated": 12, "changes the label": 6}

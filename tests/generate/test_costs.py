@@ -61,7 +61,7 @@ def cost_of(editor, draws, sets, scorers=None):
 
 
 def parts(cost):
-    return {one.part: one for one in cost.work}
+    return {work.part: work for work in cost.work}
 
 
 @pytest.mark.slow
@@ -87,7 +87,7 @@ def test_sets_cost_what_a_real_run_does(weights):
     assert (parts(alone)["UNet"].calls, alone.images) == (2 * 3 * 6, 6)
     draws = Draws(candidates=2, sampling="tree(2)")
     cost = cost_of(editor, draws, sets)
-    jobs = [ImageJob(one, draw) for one in sets for draw in draws.draw(one.key, 0)]
+    jobs = [ImageJob(proposal, draw) for proposal in sets for draw in draws.draw(proposal.key, 0)]
     _ = editor._sampler
     real = count_operations(lambda: editor.edit(jobs))
     # Texts are projected once, not for every row, and each candidate of a tree decodes its base.
@@ -109,7 +109,7 @@ def test_shared_pipelines_cost_what_a_real_run_does(tmp_path, name, settings):
     guided = name != "klein"
     draws = Draws(candidates=2, sampling="tree(2)", guidance_scale=(4, 4) if guided else (1, 1))
     sets = proposals(("a red ball", "a red cube", "a red star"), count=1)
-    jobs = [ImageJob(one, draw) for one in sets for draw in draws.draw(one.key, 0)]
+    jobs = [ImageJob(proposal, draw) for proposal in sets for draw in draws.draw(proposal.key, 0)]
     _ = editor._sampler
     real = count_operations(lambda: editor.edit(jobs))
     for file in folder.rglob("*.safetensors"):
@@ -143,7 +143,7 @@ def test_halving_costs_half_of_each_part_and_a_look_at_it(weights):
         pytest.param(EditFriendly(0.25), marks=pytest.mark.slow),
         pytest.param(NullText(inner_steps=2, tolerance=1e-30, growth=0), marks=pytest.mark.slow),
     ],
-    ids=lambda one: one.name,
+    ids=lambda inversion: inversion.name,
 )
 def test_edits_of_photos_cost_what_a_real_run_does(weights, inversion):
     model = DiffusionWeights(str(weights), device="cpu")
@@ -151,7 +151,11 @@ def test_edits_of_photos_cost_what_a_real_run_does(weights, inversion):
     draws = GridDraws([0.34, 0.67])
     sets = proposals(image=photo(1), count=1)
     cost = cost_of(editor, draws, sets)
-    jobs = [ImageJob(one, draw) for one in sets for draw in draws.draw(one.example.key, 0)]
+    jobs = [
+        ImageJob(proposal, draw)
+        for proposal in sets
+        for draw in draws.draw(proposal.example.key, 0)
+    ]
     _ = editor._engine
     real = count_operations(lambda: editor.edit(jobs))
     assert cost.missing == []

@@ -53,34 +53,34 @@ BOXES = [(4.0, 3.0, 20.0, 30.0), (-9.0, -2.0, 12.5, 9.0), (31.2, 8.7, 55.0, 40.0
 
 
 def test_attributes_are_ranked_by_the_encoder_on_each_crop_alone(models):
-    found = [
+    detected = [
         [Detection("ball", 0.9, BOXES[0]), Detection("cube", 0.8, BOXES[1])],
         [],
         [Detection("ball", None, BOXES[2])],
     ]
     images = [image(0), image(1), image(2)]
-    ranked = crops(models, most=2, padding=0.0, chunk=2).add(images, found)
+    ranked = crops(models, most=2, padding=0.0, chunk=2).add(images, detected)
     model = models["clip"].load(DualEncoder)
     words = ["red", "blue", "green", "on"]
     windows = {BOXES[0]: (4, 3, 20, 30), BOXES[1]: (0, 0, 13, 9), BOXES[2]: (31, 8, 40, 32)}
     seen = set()
-    for picture, objects, before in zip(images, ranked, found, strict=True):
-        assert [replace(one, attributes=()) for one in objects] == before
-        for one in objects:
-            crop = model.transform(picture.crop(windows[one.box]))
+    for picture, objects, before in zip(images, ranked, detected, strict=True):
+        assert [replace(detection, attributes=()) for detection in objects] == before
+        for detection in objects:
+            crop = model.transform(picture.crop(windows[detection.box]))
             with torch.no_grad():
                 seeing = model.encode_image(torch.from_numpy(crop.copy())[None])[0]
                 logits = []
                 for word in words:
-                    tokens = model.tokenize([f"a photo of a {word} {one.label}"])
+                    tokens = model.tokenize([f"a photo of a {word} {detection.label}"])
                     saying = model.encode_text(tokens)[0]
                     cosine = seeing @ saying / (seeing.norm() * saying.norm())
                     logits.append(float(cosine * model.logit_scale()))
             shares = np.exp(logits) / np.exp(logits).sum()
             best = sorted(range(4), key=lambda i: -shares[i])[:2]
-            assert [a.name for a in one.attributes] == [words[i] for i in best]
-            assert [a.score for a in one.attributes] == pytest.approx(shares[best], abs=1e-4)
-            seen.add(one.attributes[0].name)
+            assert [a.name for a in detection.attributes] == [words[i] for i in best]
+            assert [a.score for a in detection.attributes] == pytest.approx(shares[best], abs=1e-4)
+            seen.add(detection.attributes[0].name)
     assert len(seen) > 1 or len({o.attributes for row in ranked for o in row}) == 3
 
 
@@ -88,7 +88,7 @@ def test_a_padded_box_shows_more_and_what_has_no_crop_has_no_attributes(models):
     far = Detection("ball", 0.5, (90.0, 90.0, 95.0, 99.0))
     known = Detection("ball", 0.5, BOXES[0])
     named = crops(models).add([image(0)], [[known, far, Detection("cube")]])[0]
-    assert [len(one.attributes) for one in named] == [3, 0, 0]
+    assert [len(detection.attributes) for detection in named] == [3, 0, 0]
     kept = crops(models).add([image(0)], [named])[0]
     assert kept == named  # those that are known are not asked for again
     tight = crops(models, padding=0.0).add([image(0)], [[known]])[0]
@@ -102,19 +102,19 @@ def test_a_detector_with_attributes_is_an_annotator_that_is_asked_once(models, t
     asked = replace(plain, attributes=crops(models))
     assert isinstance(asked, Annotator)
     given = [Example(f"e{n}", f"g{n}", ("a ball",), photo(n)) for n in range(3)]
-    found = AnnotationStage([asked], tmp_path, batch=2).annotate(given)
+    attempt = AnnotationStage([asked], tmp_path, batch=2).annotate(given)
     without = AnnotationStage([plain], batch=2).annotate(given)
-    for place, one in found.done.items():
-        objects = detections_of(one)
+    for place, annotated in attempt.done.items():
+        objects = detections_of(annotated)
         assert objects
         assert all(len(o.attributes) == 3 for o in objects)
         bare = detections_of(without.done[place])
         assert [replace(o, attributes=()) for o in objects] == list(bare)
     again = AnnotationStage([asked], tmp_path, batch=2).annotate(given)
-    assert again == found
+    assert again == attempt
     fewer, shipped = crops(models, most=1), replace(crops(models), vocabulary=None)
-    every = [plain, asked, *(replace(asked, attributes=one) for one in (fewer, shipped))]
-    assert len({one.identity() for one in every}) == 4
+    every = [plain, asked, *(replace(asked, attributes=ranker) for ranker in (fewer, shipped))]
+    assert len({annotator.identity() for annotator in every}) == 4
     assert set(asked.describe()) == {"detections", "detections.attributes"}
 
 
@@ -139,8 +139,10 @@ def test_nouns_of_the_caption_are_looked_for_by_name(models):
         Example("b", "g", ("a cube",), photo(0)),
         Example("c", "g", ("it is red",), photo(0)),
     ]
-    found = AnnotationStage([asked]).annotate(given).done
-    labels = {place: {o.label for o in detections_of(one)} for place, one in found.items()}
+    done = AnnotationStage([asked]).annotate(given).done
+    labels = {
+        place: {o.label for o in detections_of(annotated)} for place, annotated in done.items()
+    }
     assert labels[0] <= {"ball", "beach"}
     assert labels[0]
     assert labels[1] == {"cube"}
@@ -185,27 +187,27 @@ def test_coco_instances_name_images_by_id_file_or_stem_and_boxes_are_cut(tmp_pat
     asked = DetectionsFromFile(write(tmp_path / "instances.json", content))
     assert isinstance(asked, Annotator)
     given = [example(g, f"e{n}") for n, g in enumerate(["7", "sub/dog.jpg", "photos/dog", "9"])]
-    found = found_by(asked, *given).done
-    first, second, tiny_one = detections_of(found[0])
+    done = found_by(asked, *given).done
+    first, second, tiny_one = detections_of(done[0])
     assert tiny_one.box == (1.0, 1.0, 1.25, 1.5)  # of less than a pixel, as MS-COCO has some
     # The scored one is the more certain; a box that reaches out of the image is cut.
     assert (first.label, first.score, first.box) == ("fire hydrant", 0.5, (30.5, 3.0, 40.0, 32.0))
     assert (second.label, second.score, second.box) == ("dog", None, (4.0, 3.0, 14.0, 13.0))
-    assert [o.label for o in detections_of(found[1])] == ["fire hydrant"]
-    assert detections_of(found[2]) == detections_of(found[1])
-    assert detections_of(found[3]) == ()
+    assert [o.label for o in detections_of(done[1])] == ["fire hydrant"]
+    assert detections_of(done[2]) == detections_of(done[1])
+    assert detections_of(done[3]) == ()
 
 
 def test_coco_results_take_the_categories_of_another_file(tmp_path):
-    rows = [{**one, "score": 0.25 * n} for n, one in enumerate(COCO["annotations"])]
+    rows = [{**annotation, "score": 0.25 * n} for n, annotation in enumerate(COCO["annotations"])]
     results = write(tmp_path / "results.json", rows)
     instances = write(tmp_path / "instances.json", COCO)
     asked = DetectionsFromFile(results, more=[instances])
-    found = found_by(asked, example("7"), example("empty", "b")).done
-    assert [(o.label, o.score) for o in detections_of(found[0])] == [
+    done = found_by(asked, example("7"), example("empty", "b")).done
+    assert [(o.label, o.score) for o in detections_of(done[0])] == [
         ("fire hydrant", 0.25), ("dog", 0.0),
     ]  # fmt: skip
-    assert detections_of(found[1]) == ()
+    assert detections_of(done[1]) == ()
     with pytest.raises(UserError, match="numbers of categories and no names"):
         found_by(DetectionsFromFile(results), example("7"), example("8", "b"))
 
@@ -220,10 +222,10 @@ def test_visual_genome_joins_objects_and_attributes(tmp_path):
     )
     for file, more in [(objects, [attributes]), (attributes, [objects])]:
         asked = DetectionsFromFile(file, more=more)
-        found = detections_of(found_by(asked, example("VG_100K/2343")).done[0])
-        by_label = {one.label: [a.name for a in one.attributes] for one in found}
+        detections = detections_of(found_by(asked, example("VG_100K/2343")).done[0])
+        by_label = {o.label: [a.name for a in o.attributes] for o in detections}
         assert by_label == {"dog": ["wet", "brown"], "ball": []}
-        assert {one.label: one.box for one in found}["dog"] == (4.0, 3.0, 14.0, 13.0)
+        assert {o.label: o.box for o in detections}["dog"] == (4.0, 3.0, 14.0, 13.0)
     alone = detections_of(found_by(DetectionsFromFile(attributes), example("2343")).done[0])
     assert [(o.label, len(o.attributes)) for o in alone] == [("dog", 2)]
 
@@ -242,8 +244,8 @@ def test_own_lists_have_a_line_an_image_and_ask_for_attributes_where_they_say_no
         example("g", f"e{n}", image=photo(n), extra={"file": f"{name}.png"})
         for n, name in enumerate("ab")
     ]
-    found = AnnotationStage([asked], tmp_path / "cache").annotate(given).done
-    first, second = (detections_of(found[n])[0] for n in range(2))
+    done = AnnotationStage([asked], tmp_path / "cache").annotate(given).done
+    first, second = (detections_of(done[n])[0] for n in range(2))
     assert len(first.attributes) == 3
     assert [a.name for a in second.attributes] == ["wet"]
     plain = DetectionsFromFile(file, match="file")
@@ -265,21 +267,21 @@ def test_an_image_with_an_invalid_object_is_rejected_and_the_rest_goes_on(tmp_pa
     broken = {**COCO["annotations"][0], **entry}
     content = {**COCO, "annotations": [broken, *COCO["annotations"][1:]]}
     asked = DetectionsFromFile(write(tmp_path / "instances.json", content))
-    found = found_by(asked, example("7", "a"), example("8", "b"), example("10", "c"))
-    assert set(found.done) == {1}
-    assert isinstance(found.failed[0], Rejection)
-    assert found.failed[0].reason == "invalid detections"
-    assert "annotations[0]" in found.failed[0].error
-    assert said in found.failed[0].error
-    assert found.failed[2].reason == "no detections"
-    assert "has no entry for the image '10'" in found.failed[2].error
+    attempt = found_by(asked, example("7", "a"), example("8", "b"), example("10", "c"))
+    assert set(attempt.done) == {1}
+    assert isinstance(attempt.failed[0], Rejection)
+    assert attempt.failed[0].reason == "invalid detections"
+    assert "annotations[0]" in attempt.failed[0].error
+    assert said in attempt.failed[0].error
+    assert attempt.failed[2].reason == "no detections"
+    assert "has no entry for the image '10'" in attempt.failed[2].error
 
 
 def test_a_file_without_sizes_is_held_against_the_photo(tmp_path):
     line = {"key": "a", "detections": [{"label": "dog", "box": [60, 0, 70, 9]}]}
     asked = DetectionsFromFile(write(tmp_path / "own.jsonl", json.dumps(line)), match="key")
-    found = found_by(asked, example("g", image=photo(0)), example("g", "b"))
-    assert "which is 40 x 32" in found.failed[0].error
+    attempt = found_by(asked, example("g", image=photo(0)), example("g", "b"))
+    assert "which is 40 x 32" in attempt.failed[0].error
     # Nobody knows how large an image is that is not there.
     assert detections_of(found_by(asked, example("g")).done[0])[0].box == (60, 0, 70, 9)
 

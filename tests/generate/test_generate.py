@@ -27,14 +27,14 @@ from tests.generate.tiny import card, contents, job, log
 
 
 def test_a_set_says_where_it_comes_from(whole) -> None:
-    sets = {one.key: one for one in read_sets(whole)}
-    one = sets["photo1-1"]
-    assert one.group == "photo1"
-    assert [m.text for m in one.members] == ["a cat beside 3 tree", "a cat beside 3 cat"]
-    assert [m.edit for m in one.members] == [None, Edit("noun", "tree", "cat")]
-    assert [m.image_name for m in one.members] == ["0", "1"]
-    assert [m.source_id for m in one.members] == ["photo1-1"] * 2
-    assert dict(one.provenance) == {
+    sets = {counterfactual.key: counterfactual for counterfactual in read_sets(whole)}
+    counterfactual = sets["photo1-1"]
+    assert counterfactual.group == "photo1"
+    assert [m.text for m in counterfactual.members] == ["a cat beside 3 tree", "a cat beside 3 cat"]
+    assert [m.edit for m in counterfactual.members] == [None, Edit("noun", "tree", "cat")]
+    assert [m.image_name for m in counterfactual.members] == ["0", "1"]
+    assert [m.source_id for m in counterfactual.members] == ["photo1-1"] * 2
+    assert dict(counterfactual.provenance) == {
         "recipe": "tiny",
         "zoo": "none",
         "caption": {"rank": 1},
@@ -43,46 +43,46 @@ def test_a_set_says_where_it_comes_from(whole) -> None:
             "scorer": {"eye": "eye"}, "report": {"eye": "sign"},
         },
     }  # fmt: skip
-    rows = [r for r in log(whole) if r["kept"] and r["set"] == one.key]
+    rows = [r for r in log(whole) if r["kept"] and r["set"] == counterfactual.key]
     [row] = rows
-    assert {name: np.float32(value) for name, value in one.scores.items()} == {
+    assert {name: np.float32(value) for name, value in counterfactual.scores.items()} == {
         name: np.float32(row[name]) for name in ("sim_0", "sim_1", "sim_image", "sim_direction")
     }
-    for member in one.members:
+    for member in counterfactual.members:
         assert member.extra["seed"] == str(row["seed"])
         assert member.extra["candidate"] == row["candidate"]
         assert np.float32(member.extra["p"]) == row["p"]
         assert np.float32(member.extra["cfg"]) == row["cfg"]
-        assert Image.open(io.BytesIO(one.images[member.image_name])).size == (4, 4)
+        assert Image.open(io.BytesIO(counterfactual.images[member.image_name])).size == (4, 4)
 
 
 def test_the_summary_the_card_and_the_log_agree(whole, capsys) -> None:
     summary = generate(job(whole))
     assert "nothing to do" in capsys.readouterr().err
-    found, rows = card(whole), log(whole)
+    about, rows = card(whole), log(whole)
     sets = list(read_sets(whole))
     reasons = {row["reason"] for row in rows} - {""}
     counts = {reason: sum(row["reason"] == reason for row in rows) for reason in reasons}
-    assert found["rejected"] == counts
-    assert summary.rejected == {**counts, "similarity": found["edits"]["rejected"]["similarity"]}
-    assert found["candidates"] == len(rows) == 6 * found["caption_sets"]
-    assert found["accepted"] == sum(row["accepted"] for row in rows)
-    assert found["sets"] == summary.sets == len(sets) == sum(row["kept"] for row in rows)
-    assert found["sets"] + found["without"] == found["caption_sets"] == found["edits"]["sets"]
+    assert about["rejected"] == counts
+    assert summary.rejected == {**counts, "similarity": about["edits"]["rejected"]["similarity"]}
+    assert about["candidates"] == len(rows) == 6 * about["caption_sets"]
+    assert about["accepted"] == sum(row["accepted"] for row in rows)
+    assert about["sets"] == summary.sets == len(sets) == sum(row["kept"] for row in rows)
+    assert about["sets"] + about["without"] == about["caption_sets"] == about["edits"]["sets"]
     assert summary.json() | {"wall_s": 0} == {
         "shards": 5, "sets": len(sets), "members": 2 * len(sets), "failed": 0, "wall_s": 0,
         "rejected": dict(summary.rejected),
     }  # fmt: skip
-    assert (found["of"], len(found["shards"]), found["recipe"]) == (5, 5, "tiny")
-    assert found["models"]["text"] == found["edits"]["models"] == {"editor": "word swap"}
+    assert (about["of"], len(about["shards"]), about["recipe"]) == (5, 5, "tiny")
+    assert about["models"]["text"] == about["edits"]["models"] == {"editor": "word swap"}
 
 
 def test_bytes_do_not_depend_on_the_parts(whole, tmp_path) -> None:
     folder, parts = tmp_path / "shards", 7
     summaries = [generate(job(folder, part=part, parts=parts)) for part in reversed(range(parts))]
     assert contents(folder) == contents(whole)
-    assert sum(one.sets for one in summaries) == card(whole)["sets"]
-    assert [one.shards for one in summaries] == [
+    assert sum(summary.sets for summary in summaries) == card(whole)["sets"]
+    assert [summary.shards for summary in summaries] == [
         len(range(part, 5, parts)) for part in reversed(range(parts))
     ]
 
@@ -129,11 +129,11 @@ def test_a_shard_without_any_winner_is_a_shard(tmp_path) -> None:
 
 def grids(count):
     """Captions of two grids, and one that says nothing of its own."""
-    found = [
-        replace(one, extra={"grid": "first" if i % 3 else "second"})
-        for i, one in enumerate(tiny.captions(count))
+    examples = [
+        replace(example, extra={"grid": "first" if i % 3 else "second"})
+        for i, example in enumerate(tiny.captions(count))
     ]
-    return [*found[:-1], replace(found[-1], extra={})]
+    return [*examples[:-1], replace(examples[-1], extra={})]
 
 
 def test_yields_are_those_of_the_log(tmp_path) -> None:
@@ -150,7 +150,7 @@ def test_yields_are_those_of_the_log(tmp_path) -> None:
     yields = tiny.card(counted)["yields"]
     assert summary.yields == yields
     assert yields["by"] == "grid"
-    grid_of = {one.key: one.extra.get("grid", "(none)") for one in changes["captions"]}
+    grid_of = {example.key: example.extra.get("grid", "(none)") for example in changes["captions"]}
     wanted = {}
     rows = [row for row in tiny.log(counted) if row["member"] == 1]
     for row in rows:
@@ -170,9 +170,9 @@ def test_yields_are_those_of_the_log(tmp_path) -> None:
 
 
 def test_shards_are_added_and_shown() -> None:
-    one = {"by": "grid", "of": {"a": dict.fromkeys(COUNTS, 1)}}
-    two = {"by": "grid", "of": {"b": dict.fromkeys(COUNTS, 0), "a": dict.fromkeys(COUNTS, 2)}}
-    total = add_yields([one, two])
+    first = {"by": "grid", "of": {"a": dict.fromkeys(COUNTS, 1)}}
+    second = {"by": "grid", "of": {"b": dict.fromkeys(COUNTS, 0), "a": dict.fromkeys(COUNTS, 2)}}
+    total = add_yields([first, second])
     assert total["of"] == {"a": dict.fromkeys(COUNTS, 3), "b": dict.fromkeys(COUNTS, 0)}
     head, a, b = yield_lines(total)
     assert head.startswith("grid")
@@ -186,7 +186,7 @@ def test_a_failed_set_keeps_its_shard_back_until_it_works(whole, tmp_path, capsy
     painter = tiny.Painter(broken=frozenset({"7"}))  # caption 7 is in shard 1
     summary = generate(job(tmp_path, studio=tiny.studio(editor=painter), pipeline_scoring=overlap))
     assert summary.unpublished == (1,)
-    assert [one.key for one in summary.failures] == ["photo3-1"]
+    assert [failure.key for failure in summary.failures] == ["photo3-1"]
     assert "failed: photo3-1 (shard 00001): RuntimeError: cannot draw" in capsys.readouterr().err
     assert not (tmp_path / "00001.json").exists()
     assert summary.json()["failed"] == 1
@@ -205,7 +205,7 @@ def test_what_fails_in_the_other_thread_is_named_too(whole, tmp_path) -> None:
         return image
 
     made = job(tmp_path, studio=tiny.studio(finish=spoil), pipeline_scoring=True)
-    assert [one.key for one in generate(made).failures] == ["photo3-1"]
+    assert [failure.key for failure in generate(made).failures] == ["photo3-1"]
     generate(job(tmp_path))
     assert contents(tmp_path) == contents(whole)
 
@@ -215,9 +215,9 @@ def test_publishing_leaves_out_what_failed_and_lists_it(whole, tmp_path) -> None
     published = job(tmp_path, studio=tiny.studio(editor=painter), publish_incomplete=True)
     summary = generate(published)
     assert summary.unpublished == ()
-    expected = [one for one in read_sets(whole) if one.key != "photo3-1"]
+    expected = [s for s in read_sets(whole) if s.key != "photo3-1"]
     assert list(read_sets(tmp_path)) == expected
-    assert [one["key"] for one in card(tmp_path)["failed"]] == ["photo3-1"]
+    assert [failure["key"] for failure in card(tmp_path)["failed"]] == ["photo3-1"]
     assert {row["set"] for row in log(tmp_path)}.isdisjoint({"photo3-1"})
     assert generate(published).json()["failed"] == 1  # nothing to do, still said
     generate(job(tmp_path))  # publish_incomplete=false tries again
@@ -301,9 +301,9 @@ class Picky(tiny.Painter):
     """A painter that rejects captions with a certain word."""
 
     def sample(self, jobs):
-        for one in jobs:
-            if self.broken & set(one.texts[0].split()):
-                raise RejectedError("tiny photo", f"{one.proposal.key} is too small")
+        for image_job in jobs:
+            if self.broken & set(image_job.texts[0].split()):
+                raise RejectedError("tiny photo", f"{image_job.proposal.key} is too small")
         return super().sample(jobs)
 
 
@@ -316,7 +316,7 @@ def test_what_is_rejected_by_an_image_editor_is_counted_and_holds_nothing_back(
     assert (summary.unpublished, summary.failures) == ((), ())
     assert summary.rejected["tiny photo"] == 2 * 6
     assert "rejected: photo3-1 (tiny photo): photo3-1 is too small" in capsys.readouterr().err
-    expected = [one for one in read_sets(whole) if one.key not in ("photo3-1", "photo1-1")]
+    expected = [s for s in read_sets(whole) if s.key not in ("photo3-1", "photo1-1")]
     assert list(read_sets(tmp_path)) == expected
     assert {row["reason"] for row in log(tmp_path) if row["set"] == "photo3-1"} == {"tiny photo"}
     again = generate(job(tmp_path, studio=studio))
@@ -327,9 +327,9 @@ class PickyEditor(tiny.WordSwap):
     """An editor that rejects some examples, whatever is tried."""
 
     def edit(self, examples):
-        for one in examples:
-            if one.key in self.broken:
-                raise RejectedError("no label", f"{one.key} has no label")
+        for example in examples:
+            if example.key in self.broken:
+                raise RejectedError("no label", f"{example.key} has no label")
         return super().edit(examples)
 
 
@@ -340,9 +340,9 @@ def test_what_is_rejected_by_an_editor_is_counted_beside_what_its_filters_reject
     summary = generate(job(tmp_path / "some", editor=editor))
     assert (summary.unpublished, summary.failures) == ((), ())
     assert summary.rejected["no label"] == 2
-    expected = [one for one in read_sets(whole) if one.key not in ("photo3-1", "photo0-0")]
+    expected = [s for s in read_sets(whole) if s.key not in ("photo3-1", "photo0-0")]
     assert list(read_sets(tmp_path / "some")) == expected
-    editor.broken = frozenset(one.key for one in tiny.captions(17))
+    editor.broken = frozenset(example.key for example in tiny.captions(17))
     summary = generate(job(tmp_path / "all", editor=editor))
     assert (summary.sets, summary.rejected, summary.failures) == (0, {"no label": 17}, ())
 
@@ -352,8 +352,8 @@ def test_a_caption_that_fails_is_named_and_edited_later(whole, tmp_path) -> None
     assert generate(job(tmp_path, editor=swap)).unpublished == (1,)
     assert not (tmp_path / "00001.tar").exists()
     assert generate(job(tmp_path, editor=swap, publish_incomplete=True)).unpublished == ()
-    assert [one["key"] for one in card(tmp_path)["edits"]["failed"]] == ["photo2-0"]
-    assert "photo2-0" not in {one.key for one in read_sets(tmp_path)}
+    assert [failure["key"] for failure in card(tmp_path)["edits"]["failed"]] == ["photo2-0"]
+    assert "photo2-0" not in {counterfactual.key for counterfactual in read_sets(tmp_path)}
     generate(job(tmp_path))  # publish_incomplete=false edits it, and the shard is drawn anew
     assert contents(tmp_path) == contents(whole)
 
@@ -362,9 +362,9 @@ def test_a_caption_that_fails_is_named_and_edited_later(whole, tmp_path) -> None
 @pytest.mark.parametrize("what", ["pairs", "grids", "annotations"])
 def test_kills_leave_no_trace(tmp_path: Path, what: str) -> None:
     children.start(killing.kill_often, tmp_path, 12, what).join()
-    told = json.loads((tmp_path / "told.json").read_text())
-    assert (told["killed"], told["final"]) == (12, 0)
-    assert told["inside"] >= 6  # between the first result and the last shard
+    report = json.loads((tmp_path / "told.json").read_text())
+    assert (report["killed"], report["final"]) == (12, 0)
+    assert report["inside"] >= 6  # between the first result and the last shard
     assert contents(tmp_path / "cut") == contents(tmp_path / "whole")
     assert not list((tmp_path / "cut").rglob("*.batch"))
     assert not list((tmp_path / "cut").rglob("*.tmp"))

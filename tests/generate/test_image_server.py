@@ -73,7 +73,7 @@ def test_an_edit_is_a_form_and_a_first_image_is_json(monkeypatch):
             [replace(an_edit(photo=1), draw=draw), replace(an_edit(), draw=draw)]
         )
     forms = [(path, headers, body) for path, headers, body in server.asked if "edits" in path]
-    [(path, headers, body)] = [one for one in server.asked if "generations" in one[0]]
+    [(path, headers, body)] = [request for request in server.asked if "generations" in request[0]]
     assert path == "/v1/images/generations"
     assert headers["Authorization"] == "Bearer secret"
     assert body == {
@@ -83,7 +83,7 @@ def test_an_edit_is_a_form_and_a_first_image_is_json(monkeypatch):
     }  # fmt: skip
     assert len(forms) == 2
     shown = {tuple(np.asarray(Image.open(io.BytesIO(f["image"])))[0, 0]) for _, _, f in forms}
-    assert shown == {tuple(found.images[0][0, 0]) for found in (of_photo, drawn)}
+    assert shown == {tuple(edited.images[0][0, 0]) for edited in (of_photo, drawn)}
     for path, headers, fields in forms:
         assert path == "/v1/images/edits"
         assert headers["Authorization"] == "Bearer secret"
@@ -139,8 +139,8 @@ def test_an_unusable_answer_is_asked_for_again_and_then_counted(answer, reason, 
 
 def test_an_answer_of_another_size_gets_that_of_its_photo():
     with serving(lambda number, body: gives(encoded(noise(64, 62, 1), "WEBP"))) as server:
-        [found] = editor(server).edit([an_edit(photo=1)])
-    assert [image.shape for image in found.images] == [(32, 32, 3)] * 2
+        [edited] = editor(server).edit([an_edit(photo=1)])
+    assert [image.shape for image in edited.images] == [(32, 32, 3)] * 2
 
 
 def test_answers_are_kept_by_content_and_damaged_ones_asked_for_again(tmp_path):
@@ -149,8 +149,8 @@ def test_answers_are_kept_by_content_and_damaged_ones_asked_for_again(tmp_path):
         assert len(server.asked) == 3
         again = editor(server, cache=str(tmp_path)).edit([an_edit(photo=1), an_edit()])
         assert len(server.asked) == 3
-        for one, two in zip(before, again, strict=True):
-            assert all(map(np.array_equal, one.images, two.images))
+        for first, second in zip(before, again, strict=True):
+            assert all(map(np.array_equal, first.images, second.images))
         others = (
             {"fields": {"steps": 3}}, {"guidance": "guidance_scale"}, {"instructions": "captions"},
         )  # fmt: skip
@@ -173,8 +173,8 @@ def test_requests_are_sent_at_once():
         return paint(number, body)
 
     with serving(wait) as server:
-        found = editor(server, concurrency=4).edit([an_edit(n, photo=1) for n in range(8)])
-    assert all(len(one.images) == 2 for one in found)
+        edited = editor(server, concurrency=4).edit([an_edit(n, photo=1) for n in range(8)])
+    assert all(len(pair.images) == 2 for pair in edited)
 
 
 def made(folder, server, cache):

@@ -91,11 +91,11 @@ def test_a_recipe_takes_it_and_resumes_with_the_same_bytes(shelf, tmp_path, scri
     assert run(whole) == 0
     sets = list(read_sets(whole))
     assert zoo.models.items() <= sets[0].provenance["models"]["image"].items()
-    for one in sets:
-        assert len(one.images) == len(one.members)
+    for counterfactual in sets:
+        assert len(counterfactual.images) == len(counterfactual.members)
         if recipe == "lance":
-            assert one.members[1].edit.kind == "reconstruction"
-            assert {member.extra["p"] for member in one.members[1:]} == {0.0}
+            assert counterfactual.members[1].edit.kind == "reconstruction"
+            assert {member.extra["p"] for member in counterfactual.members[1:]} == {0.0}
     calls, work = [], getattr(zoo.editor, zoo.step)
 
     def die(self, asked):

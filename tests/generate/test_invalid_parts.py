@@ -43,33 +43,39 @@ OTHER = Example("other", "other", ("a",))
 def replaced(**changes):
     """Return a spoiler that puts a proposal of other contents in place of each."""
 
-    def change(one):
-        parts = {"example": one.example, "texts": one.texts, "edits": one.edits}
+    def change(proposal):
+        parts = {"example": proposal.example, "texts": proposal.texts, "edits": proposal.edits}
         return Proposal(**{**parts, **changes})
 
-    def spoil(found):
-        return [replace(edited, proposals=tuple(map(change, edited.proposals))) for edited in found]
+    def spoil(results):
+        return [
+            replace(edited, proposals=tuple(map(change, edited.proposals))) for edited in results
+        ]
 
     return spoil
 
 
-def same_key(found):
+def same_key(results):
     """Give the first proposal of a batch the key "same"."""
-    first = next(k for k, one in enumerate(found) if one.proposals)
-    return [*found[:first], *replaced(key="same")(found[first : first + 1]), *found[first + 1 :]]
+    first = next(k for k, edited in enumerate(results) if edited.proposals)
+    return [
+        *results[:first],
+        *replaced(key="same")(results[first : first + 1]),
+        *results[first + 1 :],
+    ]
 
 
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
-        (lambda found: None, "recipe.editor should return a list, not NoneType"),
-        (lambda found: found[1:], "one result for each of 4 items; it returned 3"),
+        (lambda results: None, "recipe.editor should return a list, not NoneType"),
+        (lambda results: results[1:], "one result for each of 4 items; it returned 3"),
         (
-            lambda found: [{} for _ in found],
+            lambda results: [{} for _ in results],
             "'photo0-0': should be a cfaug.core.types.Edited, not dict",
         ),
         (replaced(example=OTHER), "'photo0-0': the proposal 'other' is of example 'other'"),
-        (lambda found: [Edited((), {"x": "many"}) for _ in found], "survivors['x'] should be"),
+        (lambda results: [Edited((), {"x": "many"}) for _ in results], "survivors['x'] should be"),
         (replaced(extra={"a": {1, 2}}), "known of the proposal 'photo0-0' is not JSON"),
         (replaced(extra={"a": float("nan")}), "known of the proposal 'photo0-0' is not JSON"),
         (replaced(extra={1: 2}), "should be a mapping of names to JSON values"),
@@ -87,13 +93,15 @@ def test_what_an_editor_may_not_return_is_refused_before_it_is_written(tmp_path,
 
 
 def test_one_invalid_proposal_keeps_only_its_shard_back(tmp_path, capsys):
-    def spoil(found):
-        bad = [one for one in found if any(p.key == "photo3-1" for p in one.proposals)]
+    def spoil(results):
+        bad = [edited for edited in results if any(p.key == "photo3-1" for p in edited.proposals)]
         extra = {"score": float("inf")}
-        return [replaced(extra=extra)([one])[0] if one in bad else one for one in found]
+        return [
+            replaced(extra=extra)([edited])[0] if edited in bad else edited for edited in results
+        ]
 
     summary = generate(job(tmp_path, editor=Spoilt(spoil=spoil)))
-    assert (summary.unpublished, [one.key for one in summary.failures]) == ((1,), ["photo3-1"])
+    assert (summary.unpublished, [lost.key for lost in summary.failures]) == ((1,), ["photo3-1"])
     assert "is not JSON" in capsys.readouterr().err
 
 
@@ -172,7 +180,7 @@ def test_a_score_that_is_not_finite_is_a_named_failure(tmp_path):
 @pytest.mark.parametrize("value", [np.float32(0.75), np.int64(1), True, (np.float64(1),)])
 def test_scores_of_numpy_are_numbers(tmp_path, value):
     generate(job(tmp_path, studio=fixed(lambda n: [{"good": value}] * n), **ONE))
-    scores = {score for one in read_sets(tmp_path) for score in one.scores.values()}
+    scores = {score for s in read_sets(tmp_path) for score in s.scores.values()}
     assert scores == {float(np.ravel(value)[0])}
     assert {type(score) for score in scores} == {float}
 
@@ -248,8 +256,8 @@ def test_proposals_may_be_a_list_of_nothing_else():
     with pytest.raises(UserError, match="should be a Proposal"):
         Edited([Edit("a", "b", "c")])
     example = Example("a", "a", ("x",))
-    found = Edited([Proposal(example, ("y",), (None,)), Proposal(example, ("z",), (None,))])
-    assert [one.key for one in found.proposals] == ["a-0", "a-1"]
+    edited = Edited([Proposal(example, ("y",), (None,)), Proposal(example, ("z",), (None,))])
+    assert [proposal.key for proposal in edited.proposals] == ["a-0", "a-1"]
 
 
 def test_images_need_captions_first(tmp_path) -> None:

@@ -56,17 +56,17 @@ class Retouch:
 
     def edit(self, jobs: Sequence[ImageJob]) -> list[Images]:
         self.jobs += jobs
-        return [self._one(one) for one in jobs]
+        return [self._one(image_job) for image_job in jobs]
 
-    def _one(self, one: ImageJob) -> Images:
-        assert one.image is not None
-        source = np.asarray(decode_image(one.image.read(), "it"))[:SIDE, :SIDE]
+    def _one(self, image_job: ImageJob) -> Images:
+        assert image_job.image is not None
+        source = np.asarray(decode_image(image_job.image.read(), "it"))[:SIDE, :SIDE]
         if self.drift:
-            source = source ^ np.uint8(len(one.proposal.key))
-        base, edited = one.texts
+            source = source ^ np.uint8(len(image_job.proposal.key))
+        base, edited = image_job.texts
         # As much of the change as is not shared; the last steps change nothing but details.
         look = colours(edited) - colours(base)
-        strength = 1 - one.draw.p if base != edited else 0
+        strength = 1 - image_job.draw.p if base != edited else 0
         change = np.moveaxis(look, 0, -1) * (140 * strength)
         made = np.clip(source.astype(float) + change + (base == edited), 0, 255).astype(np.uint8)
         return Images((source, made))
@@ -102,30 +102,30 @@ def made(folder, *, editor=None, retouch=None, selection=SELECTION, set_per="exa
 def test_the_sets_of_an_example_become_one(tmp_path):
     summary, sets = made(tmp_path / "joined")
     _, apart = made(tmp_path / "apart", set_per="proposal")
-    assert [one.key for one in sets] == [one.key for one in EXAMPLES]
+    assert [joined.key for joined in sets] == [example.key for example in EXAMPLES]
     assert summary.sets == 5
-    edits = {(one.members[1].text, one.key[:2]) for one in apart}
+    edits = {(counterfactual.members[1].text, counterfactual.key[:2]) for counterfactual in apart}
     assert len(apart) < 5 + 13  # some edits were rejected
-    assert {(m.text, one.key) for one in sets for m in one.members[1:]} == edits
-    for one, example in zip(sets, EXAMPLES, strict=True):
-        original, control, *edited = one.members
+    assert {(m.text, joined.key) for joined in sets for m in joined.members[1:]} == edits
+    for joined, example in zip(sets, EXAMPLES, strict=True):
+        original, control, *edited = joined.members
         assert (original.edit, original.text) == (None, example.text)
         assert (control.edit, control.text) == (Edit("reconstruction", "", ""), example.text)
         assert control.image_name != original.image_name == "0"
         assert all(member.edit.kind == "object" for member in edited)
-        assert {member.label for member in one.members} == {example.label}
+        assert {member.label for member in joined.members} == {example.label}
         assert original.extra == {"scene": example.extra["scene"]}
         for member in edited:
             parts = next(a for a in apart if a.key == member.source_id)
-            assert one.images[member.image_name] == parts.images["1"]
+            assert joined.images[member.image_name] == parts.images["1"]
             assert member.extra["scores"] == dict(parts.scores)
             assert member.extra["p"] == parts.members[1].extra["p"]
             assert member.extra["prompt"] == "location"
             assert member.extra["scene"] == original.extra["scene"]
             assert "rank" in member.extra
-        pooled = {name: min(m.extra["scores"][name] for m in edited) for name in one.scores}
-        assert dict(one.scores) == pooled
-        assert one.provenance["recipe"] == "tiny"
+        pooled = {name: min(m.extra["scores"][name] for m in edited) for name in joined.scores}
+        assert dict(joined.scores) == pooled
+        assert joined.provenance["recipe"] == "tiny"
     # Each candidate that is kept has the best direction of those that were accepted.
     rows = log(tmp_path / "joined")
     for key in {row["set"] for row in rows if row["kept"] and "reconstruction" not in row["set"]}:
@@ -139,9 +139,9 @@ def test_a_control_has_one_candidate_and_reaches_no_threshold(tmp_path):
     assert made(tmp_path / "bare", editor=Swaps(), selection=selection)[1] == []
     folder = tmp_path / "controls"
     summary, sets = made(folder, retouch=retouch, selection=selection)
-    assert all(len(one.members) == 2 for one in sets)  # every edit is rejected
-    controls = [one for one in retouch.jobs if one.texts[0] == one.texts[1]]
-    assert [one.draw.p for one in controls] == [GRID[0]] * 5
+    assert all(len(joined.members) == 2 for joined in sets)  # every edit is rejected
+    controls = [image_job for image_job in retouch.jobs if image_job.texts[0] == image_job.texts[1]]
+    assert [image_job.draw.p for image_job in controls] == [GRID[0]] * 5
     assert summary.rejected["direction"] == len(retouch.jobs) - 5
     with_edits = [row for row in log(folder) if row["accepted"]]
     assert {row["set"] for row in with_edits} == {f"p{n}-reconstruction" for n in range(5)}
@@ -152,14 +152,14 @@ def test_every_edit_of_a_photo_is_drawn_at_the_same_shares_and_noise(tmp_path):
     retouch = Retouch()
     made(tmp_path, retouch=retouch)
     draws = {}
-    for one in retouch.jobs:
-        draws.setdefault(one.proposal.key, []).append(one.draw)
-    for key, found in draws.items():
+    for image_job in retouch.jobs:
+        draws.setdefault(image_job.proposal.key, []).append(image_job.draw)
+    for key, drawn in draws.items():
         if not key.endswith("reconstruction"):
-            assert tuple(draw.p for draw in found) == GRID
-    assert {draw.cfg for found in draws.values() for draw in found} == {2.0}
-    seeds = {key: {draw.seed for draw in found} for key, found in draws.items()}
-    assert all(len(found) == 1 for found in seeds.values())
+            assert tuple(draw.p for draw in drawn) == GRID
+    assert {draw.cfg for drawn in draws.values() for draw in drawn} == {2.0}
+    seeds = {key: {draw.seed for draw in drawn} for key, drawn in draws.items()}
+    assert all(len(distinct) == 1 for distinct in seeds.values())
     assert seeds["p0-0"] == seeds["p0-reconstruction"] if "p0-0" in seeds else True
     assert len(set.union(*seeds.values())) == 5
 
@@ -181,8 +181,8 @@ def test_a_set_of_single_edited_texts_keeps_all_of_them(tmp_path):
         def _one(self, example):
             edited = super()._one(example)
             single = [
-                replace(one, texts=one.texts[1:], edits=one.edits[1:], details=())
-                for one in edited.proposals
+                replace(proposal, texts=proposal.texts[1:], edits=proposal.edits[1:], details=())
+                for proposal in edited.proposals
             ]
             return replace(edited, proposals=tuple(single))
 
@@ -193,7 +193,7 @@ def test_a_set_of_single_edited_texts_keeps_all_of_them(tmp_path):
     )  # fmt: skip
     generate(replace(base, recipe=recipe))
     first = next(iter(read_sets(tmp_path)))
-    assert [one.text for one in first.members] == ["a dog", "a tree"]
+    assert [member.text for member in first.members] == ["a dog", "a tree"]
     assert list(first.images) == ["0"]
 
 
@@ -236,12 +236,12 @@ def test_a_control_is_known_by_the_kinds_of_all_its_edits():
 
 @pytest.mark.parametrize("size", [1, 7, 8, 14, 17, 19, 24])
 def test_a_batch_holds_whole_examples_whose_control_has_one_candidate(size):
-    every = [one.proposals for one in AddReconstruction(Swaps()).edit(EXAMPLES)]
-    sets = [one for proposals in every for one in proposals]
+    every = [edited.proposals for edited in AddReconstruction(Swaps()).edit(EXAMPLES)]
+    sets = [proposal for proposals in every for proposal in proposals]
     is_control = SELECTION.is_control
     plan = ShardPlan(sets, GridDraws(GRID), 0, size, is_control, whole_examples=True)
     cut = plan.batches()
-    counts = [1 + len(GRID) * (len(one) - 1) for one in every]  # 7, 7, 10, 7, 10
+    counts = [1 + len(GRID) * (len(proposals) - 1) for proposals in every]  # 7, 7, 10, 7, 10
     held, expected = 0, [0]
     for count in counts:
         if held and held + count > size:
@@ -249,4 +249,4 @@ def test_a_batch_holds_whole_examples_whose_control_has_one_candidate(size):
             held = 0
         held += count
         expected[-1] += count
-    assert [sum(len(one.draws) for one in batch) for batch in cut] == expected
+    assert [sum(len(portion.draws) for portion in batch) for batch in cut] == expected

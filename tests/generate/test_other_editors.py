@@ -40,10 +40,10 @@ class Lengths:
         self.images += images
         return [
             {
-                "length": tuple(float(len(text)) for text in one.texts[1:]),
-                "longest": float(max(map(len, one.texts))),
+                "length": tuple(float(len(text)) for text in proposal.texts[1:]),
+                "longest": float(max(map(len, proposal.texts))),
             }
-            for one in proposals
+            for proposal in proposals
         ]
 
     def describe(self):
@@ -52,15 +52,15 @@ class Lengths:
 
 def proposals(count: int, texts: int = 2, groups: int = 1) -> list[Proposal]:
     """Return proposals on photos of different sizes, several an example."""
-    found = []
+    made = []
     for i in range(count):
         data = encoded(noise(4 + i, 6), "JPEG")
         example = Example(f"p{i}", f"g{i % groups}", ("a dog",), Photo(data), "dog", {"boxes": [i]})
         words = ("a dog", *(f"a dog{'!' * (i + k)}" for k in range(1, texts)))
         edits = (None, *(Edit("marks", "", "!") for _ in words[1:]))
         details = tuple({"place": k} for k in range(texts))
-        found.append(Proposal(example, words, edits, {"rank": i}, f"p{i}-x", details))
-    return found
+        made.append(Proposal(example, words, edits, {"rank": i}, f"p{i}-x", details))
+    return made
 
 
 def make(folder, pipeline, sets, draws=None, size=4):
@@ -69,28 +69,30 @@ def make(folder, pipeline, sets, draws=None, size=4):
     plan = ShardPlan(sets, draws, 0, size)
     folder.mkdir(exist_ok=True)
     with ProgressReporter("drawing", "candidates", "accepted", len(sets)) as progress:
-        found = draw_shard(shard, plan, Journal(folder / ".work"), progress, overlap=False)
+        attempt = draw_shard(shard, plan, Journal(folder / ".work"), progress, overlap=False)
         again = draw_shard(shard, plan, Journal(folder / ".work"), progress, overlap=True)
-    assert not found.failed
-    assert again.done == found.done  # what the journal kept
-    publish(shard, found, folder, 0, Provenance({"recipe": "x"}, pipeline.describe(), "0" * 64))
+    assert not attempt.failed
+    assert again.done == attempt.done  # what the journal kept
+    publish(shard, attempt, folder, 0, Provenance({"recipe": "x"}, pipeline.describe(), "0" * 64))
     return list(read_sets(folder)), pq.read_table(folder / "00000.parquet").to_pylist()
 
 
 @pytest.mark.parametrize("texts", [1, 2, 4])
 def test_sets_of_unchanged_images(tmp_path, texts) -> None:
     sets = proposals(5, texts)
-    found, rows = make(tmp_path / "shards", Pipeline(SameImage()), sets)
-    assert [one.key for one in found] == [one.key for one in sets]
-    for one, proposal in zip(found, sets, strict=True):
-        assert dict(one.images) == {"0": proposal.example.image.content}
-        assert [m.text for m in one.members] == list(proposal.texts)
-        assert [m.edit for m in one.members] == list(proposal.edits)
-        assert {m.label for m in one.members} == {"dog"}
+    written, rows = make(tmp_path / "shards", Pipeline(SameImage()), sets)
+    assert [counterfactual.key for counterfactual in written] == [proposal.key for proposal in sets]
+    for counterfactual, proposal in zip(written, sets, strict=True):
+        assert dict(counterfactual.images) == {"0": proposal.example.image.content}
+        assert [m.text for m in counterfactual.members] == list(proposal.texts)
+        assert [m.edit for m in counterfactual.members] == list(proposal.edits)
+        assert {m.label for m in counterfactual.members} == {"dog"}
         known = dict(proposal.example.extra)
-        assert [dict(m.extra) for m in one.members] == [{**known, "place": k} for k in range(texts)]
-        assert one.provenance["caption"] == dict(proposal.extra)
-        assert dict(one.scores) == {}
+        assert [dict(m.extra) for m in counterfactual.members] == [
+            {**known, "place": k} for k in range(texts)
+        ]
+        assert counterfactual.provenance["caption"] == dict(proposal.extra)
+        assert dict(counterfactual.scores) == {}
     members = [1] if texts == 2 else list(range(1, texts)) or [0]
     assert [(r["set"], r["member"]) for r in rows] == [(s.key, m) for s in sets for m in members]
     columns = {"set", "candidate", "member", "accepted", "kept", "reason"}
@@ -102,14 +104,14 @@ def test_a_scorer_of_texts_decides_and_names_its_columns(tmp_path) -> None:
     scorer = Lengths()
     select = Selection({"length": 7.0}, maximise="longest", reasons={"length": "too_short"})
     pipeline = Pipeline(SameImage(), {"lengths": scorer}, select)
-    found, rows = make(tmp_path / "shards", pipeline, proposals(4, 3))
-    assert [one.key for one in found] == ["p1-x", "p2-x", "p3-x"]
-    assert dict(found[0].scores) == {"length": 7.0, "longest": 8.0}
+    written, rows = make(tmp_path / "shards", pipeline, proposals(4, 3))
+    assert [counterfactual.key for counterfactual in written] == ["p1-x", "p2-x", "p3-x"]
+    assert dict(written[0].scores) == {"length": 7.0, "longest": 8.0}
     assert [(r["length"], r["longest"], r["reason"]) for r in rows[:4]] == [
         (6, 7, "too_short"), (7, 7, "too_short"), (7, 8, ""), (8, 8, ""),
     ]  # fmt: skip
     assert scorer.images[0].images[0] == encoded(noise(4, 6), "JPEG")
-    assert found[0].provenance["models"]["lengths"] == {"lengths": "of texts"}
+    assert written[0].provenance["models"]["lengths"] == {"lengths": "of texts"}
 
 
 def test_several_scorers_of_any_kind_decide_together(tmp_path) -> None:
@@ -121,29 +123,29 @@ def test_several_scorers_of_any_kind_decide_together(tmp_path) -> None:
         {"seen": tiny.Eye("sign", "seen_")},
     )  # fmt: skip
     edited = tiny.WordSwap(members=3).edit(tiny.captions(5))
-    sets = [one for found in edited for one in found.proposals]
-    found, rows = make(tmp_path / "shards", pipeline, sets, Draws(candidates=6))
+    sets = [proposal for of_example in edited for proposal in of_example.proposals]
+    written, rows = make(tmp_path / "shards", pipeline, sets, Draws(candidates=6))
     poor = {(r["set"], r["candidate"]) for r in rows if r["reason"] == "sim_0"}
     assert 0 < len(poor) < 6 * len(sets)
     assert sum(scorer.asked) == 6 * len(sets) - len(poor)
     assert all((r["length"] is None) == ((r["set"], r["candidate"]) in poor) for r in rows)
     assert all((r["seen_sim_1"] is None) == (r["length"] is None) for r in rows)
-    for one in found:
-        assert set(one.scores) == {
+    for counterfactual in written:
+        assert set(counterfactual.scores) == {
             "sim_0", "sim_1", "sim_image", "sim_direction", "length", "longest",
         }  # fmt: skip
-        passed = [r for r in rows if r["set"] == one.key and r["accepted"]]
+        passed = [r for r in rows if r["set"] == counterfactual.key and r["accepted"]]
         worst = {r["candidate"]: 9.0 for r in passed}
         for r in passed:
             worst[r["candidate"]] = min(worst[r["candidate"]], r["sim_1"])
-        assert one.members[0].extra["candidate"] == max(worst, key=worst.__getitem__)
+        assert counterfactual.members[0].extra["candidate"] == max(worst, key=worst.__getitem__)
 
 
 def test_cosines_of_ready_images_are_those_of_the_scorer_alone(tmp_path) -> None:
     """Pixels that are given at once, in a pipeline and without one."""
     pipeline = Pipeline(tiny.Painter(), {"eye": tiny.Eye()}, Selection())
     edited = tiny.WordSwap(members=3).edit(tiny.captions(4))
-    sets = [one for found in edited for one in found.proposals]
+    sets = [proposal for of_example in edited for proposal in of_example.proposals]
     shard = ShardScorer(pipeline, sets, Draws(candidates=2))
 
     class Drawn:
@@ -157,21 +159,21 @@ def test_cosines_of_ready_images_are_those_of_the_scorer_alone(tmp_path) -> None
 
     ready = ShardScorer(Pipeline(Drawn(), {"eye": tiny.Eye()}, Selection()), sets, shard.draws)
     for batch in ShardPlan(sets, shard.draws, 0, 100).batches():
-        lazy = [c for one in shard.score(batch, shard.sample(batch)) for c in one.candidates]
+        lazy = [c for piece in shard.score(batch, shard.sample(batch)) for c in piece.candidates]
         made = ready.sample(batch)
-        at_once = [c for one in ready.score(batch, made) for c in one.candidates]
+        at_once = [c for piece in ready.score(batch, made) for c in piece.candidates]
         alone = tiny.Eye().score([job.proposal for job in ready.jobs(batch)], list(made.values()))
-        for one, two, three in zip(lazy, at_once, alone, strict=True):
-            for name, value in one.scores.items():
+        for from_latents, from_pixels, by_scorer in zip(lazy, at_once, alone, strict=True):
+            for name, value in from_latents.scores.items():
                 # Pixels are rounded to 8 bits in all but the first.
-                assert two.scores[name] == pytest.approx(value, abs=0.1)
-                assert three[name] == pytest.approx(two.scores[name], abs=1e-6)
+                assert from_pixels.scores[name] == pytest.approx(value, abs=0.1)
+                assert by_scorer[name] == pytest.approx(from_pixels.scores[name], abs=1e-6)
 
 
 def test_a_progressive_editor_gives_pixels_too() -> None:
     painter = tiny.Painter(flagged=0.9)
     edited = tiny.WordSwap().edit(tiny.captions(6))
-    sets = [one for found in edited for one in found.proposals]
+    sets = [proposal for of_example in edited for proposal in of_example.proposals]
     shard = ShardScorer(Pipeline(painter, {"eye": tiny.Eye()}), sets, Draws(candidates=3))
     [batch] = ShardPlan(sets, shard.draws, 0, 100).batches()
     jobs = shard.jobs(batch)
@@ -183,32 +185,32 @@ def test_a_progressive_editor_gives_pixels_too() -> None:
         assert np.array_equal(np.stack(images.images), expected)
         assert images.unsafe == {i for i, flag in enumerate(painter.unsafe(pixels)) if flag}
         flags += len(images.unsafe)
-    scored = [one for piece in shard.score(batch, shard.sample(batch)) for one in piece.candidates]
-    assert 0 < sum(one.reason == "unsafe" for one in scored) <= flags
+    scored = [c for piece in shard.score(batch, shard.sample(batch)) for c in piece.candidates]
+    assert 0 < sum(c.reason == "unsafe" for c in scored) <= flags
 
 
 def test_unsafe_images_of_a_simple_editor_are_rejected(tmp_path) -> None:
     class Flagging(tiny.Copyist):
         def edit(self, jobs):
             return [
-                Images(one.images, one.shown, frozenset({0} if "!!!" in job.texts[1] else ()))
-                for job, one in zip(jobs, super().edit(jobs), strict=True)
+                Images(images.images, images.shown, frozenset({0} if "!!!" in job.texts[1] else ()))
+                for job, images in zip(jobs, super().edit(jobs), strict=True)
             ]
 
-    found, rows = make(tmp_path / "shards", Pipeline(Flagging()), proposals(4))
-    assert [one.key for one in found] == ["p0-x", "p1-x"]
+    written, rows = make(tmp_path / "shards", Pipeline(Flagging()), proposals(4))
+    assert [counterfactual.key for counterfactual in written] == ["p0-x", "p1-x"]
     assert [row["reason"] for row in rows] == ["", "", "unsafe", "unsafe"]
-    assert Image.open(io.BytesIO(found[0].images["0"])).size == (3, 5)  # as high as the text long
+    assert Image.open(io.BytesIO(written[0].images["0"])).size == (3, 5)  # as high as the text long
 
 
 def test_the_best_of_every_group_are_kept(tmp_path) -> None:
     select = Selection(maximise="longest", keep=2, per="group")
     pipeline = Pipeline(SameImage(), {"lengths": Lengths()}, select)
-    found, rows = make(tmp_path / "shards", pipeline, proposals(7, groups=2))
-    assert [one.key for one in found] == ["p3-x", "p4-x", "p5-x", "p6-x"]
+    written, rows = make(tmp_path / "shards", pipeline, proposals(7, groups=2))
+    assert [counterfactual.key for counterfactual in written] == ["p3-x", "p4-x", "p5-x", "p6-x"]
     assert sum(row["accepted"] for row in rows) == 7
     drawn, _ = make(tmp_path / "drawn", pipeline, proposals(3), Draws(candidates=2))
-    assert [one.key for one in drawn] == ["p2-x-0", "p2-x-1"]
+    assert [counterfactual.key for counterfactual in drawn] == ["p2-x-0", "p2-x-1"]
 
 
 def test_a_group_in_two_shards_is_refused_where_groups_are_chosen_from() -> None:
@@ -226,17 +228,17 @@ def test_further_parameters_reach_the_editor_and_the_disk(tmp_path) -> None:
             ]
 
     draws = Draws(candidates=3, parameters={"f": (0.4, 0.9)})
-    found, rows = make(tmp_path / "shards", Pipeline(Shade()), proposals(4), draws)
+    written, rows = make(tmp_path / "shards", Pipeline(Shade()), proposals(4), draws)
     assert all(0.4 <= row["f"] <= 0.9 for row in rows)
     assert len({row["f"] for row in rows}) == len(rows)
-    for one in found:
-        f = one.members[0].extra["f"]
-        assert np.asarray(Image.open(io.BytesIO(one.images["0"])))[0, 0, 0] == round(255 * f)
+    for shaded in written:
+        f = shaded.members[0].extra["f"]
+        assert np.asarray(Image.open(io.BytesIO(shaded.images["0"])))[0, 0, 0] == round(255 * f)
     plain = Draws(candidates=3)
     for ours, theirs in zip(draws.draw("p0-x", 0), plain.draw("p0-x", 0), strict=True):
         assert (ours.seed, ours.p, ours.cfg) == (theirs.seed, theirs.p, theirs.cfg)
     sets = proposals(1)
-    [batch], [other] = (ShardPlan(sets, one, 0, 9).batches() for one in (draws, plain))
+    [batch], [other] = (ShardPlan(sets, drawing, 0, 9).batches() for drawing in (draws, plain))
     assert digest(batch, sets) != digest(other, sets)
 
 
@@ -263,9 +265,9 @@ def test_a_postprocess_is_applied_to_the_source_s_image(tmp_path) -> None:
         return image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
 
     sets = proposals(1)
-    found, _ = make(tmp_path / "shards", Pipeline(SameImage(), finish=mirror), sets)
+    written, _ = make(tmp_path / "shards", Pipeline(SameImage(), finish=mirror), sets)
     source = np.asarray(Image.open(io.BytesIO(sets[0].example.image.content)))
-    made = Image.open(io.BytesIO(found[0].images["0"]))
+    made = Image.open(io.BytesIO(written[0].images["0"]))
     assert made.format == "PNG"
     assert np.array_equal(np.asarray(made), source[:, ::-1])
 
@@ -277,8 +279,8 @@ class Fussy(SameImage):
         made = super().edit(jobs)
         odd = [int(job.proposal.key[1]) % 2 for job in jobs]
         return [
-            Images((), rejected="photo_odd") if reject else one
-            for one, reject in zip(made, odd, strict=True)
+            Images((), rejected="photo_odd") if reject else images
+            for images, reject in zip(made, odd, strict=True)
         ]
 
 
@@ -286,7 +288,7 @@ def test_a_photo_that_an_editor_rejects_is_counted_and_in_nobodys_way(tmp_path) 
     scorer = Lengths()
     pipeline = Pipeline(Fussy(), {"lengths": scorer})
     sets, log = make(tmp_path / "out", pipeline, proposals(3))
-    assert [one.key for one in sets] == ["p0-x", "p2-x"]
+    assert [counterfactual.key for counterfactual in sets] == ["p0-x", "p2-x"]
     assert [(row["set"], row["reason"]) for row in log] == [
         ("p0-x", ""), ("p1-x", "photo_odd"), ("p2-x", ""),
     ]  # fmt: skip

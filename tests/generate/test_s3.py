@@ -159,7 +159,7 @@ def test_made_killed_and_read_through_a_network_that_fails(bucket, whole, tmp_pa
     assert index.hash == local.hash
     batches = [
         [(batch["texts"], batch["pixels"].tolist()) for batch in
-         loader((None, one), mixture_of((None, one), 1), workers=w, steps=4, batch_size=8)]
-        for one, w in ((local, 0), (index, 2))
+         loader((None, cf), mixture_of((None, cf), 1), workers=w, steps=4, batch_size=8)]
+        for cf, w in ((local, 0), (index, 2))
     ]  # fmt: skip
     assert batches[0] == batches[1]

@@ -47,11 +47,11 @@ def test_a_link_of_the_chain_is_what_torch_draws(seed: int) -> None:
 def test_a_chain_is_the_reference_s_loop(key: str, seed: int, candidates: int) -> None:
     drawn = Draws(candidates=candidates, seed_policy="chain").draw(key, seed)
     state = drawn[0].seed
-    for one in drawn:
-        assert one.seed == state
+    for draw in drawn:
+        assert draw.seed == state
         torch.manual_seed(state)
-        assert one.p == 0.1 + torch.rand(()).item() * (0.9 - 0.1)
-        assert one.cfg == 7.5 + torch.rand(()).item() * (15.0 - 7.5)
+        assert draw.p == 0.1 + torch.rand(()).item() * (0.9 - 0.1)
+        assert draw.cfg == 7.5 + torch.rand(()).item() * (15.0 - 7.5)
         state = torch.randint(1 << 32, ()).item()
 
 
@@ -63,11 +63,11 @@ def test_a_tree_has_one_p_in_each_stratum_of_a_family(key, seed, candidates, siz
     assert len(drawn) == candidates
     for first in range(0, candidates, size):
         family = drawn[first : first + size]
-        assert len({(one.seed, one.cfg) for one in family}) == 1
-        strata = [math.floor((one.p - 0.1) / 0.8 * len(family)) for one in family]
+        assert len({(draw.seed, draw.cfg) for draw in family}) == 1
+        strata = [math.floor((draw.p - 0.1) / 0.8 * len(family)) for draw in family]
         assert strata == list(range(len(family)))
-        assert all(7.5 <= one.cfg <= 15 for one in family)
-    assert len({one.seed for one in drawn}) == -(-candidates // size)
+        assert all(7.5 <= draw.cfg <= 15 for draw in family)
+    assert len({draw.seed for draw in drawn}) == -(-candidates // size)
 
 
 def test_a_candidate_does_not_depend_on_how_many_follow_or_on_other_sets() -> None:
@@ -117,18 +117,18 @@ LOW, HIGH = 0.1, 0.9
 
 def law_of(trials):
     """The rule again, slowly: worst standardised margin, shrunken stratum means, one variance."""
-    names = sorted({name for _, found in trials for name in found})
-    whole = [(p, found) for p, found in trials if sorted(found) == names]
+    names = sorted({name for _, margins in trials for name in margins})
+    whole = [(p, margins) for p, margins in trials if sorted(margins) == names]
     if not names or len(whole) < 4:
         return [1.0]
     worst = []
-    for _, found in whole:
+    for _, margins in whole:
         ratios = []
         for name in names:
             every = [other[name] for _, other in whole]
             mean = sum(every) / len(every)
             sd = math.sqrt(sum((x - mean) ** 2 for x in every) / len(every))
-            ratios.append(found[name] / (sd or 1))
+            ratios.append(margins[name] / (sd or 1))
         worst.append(min(ratios))
     middle = sum(worst) / len(worst)
     at = [min(int((p - LOW) / (HIGH - LOW) * 4), 3) for p, _ in whole]
@@ -140,8 +140,8 @@ def law_of(trials):
     if noise <= 1e-9 * max(map(abs, worst)):
         return [1.0]
     logs = [2 * log_cdf(mean / noise) for mean in means]
-    squares = [math.exp(one - max(logs)) for one in logs]
-    return [0.9 * one / sum(squares) + 0.1 / 4 for one in squares]
+    squares = [math.exp(log - max(logs)) for log in logs]
+    return [0.9 * square / sum(squares) + 0.1 / 4 for square in squares]
 
 
 def log_cdf(z):
@@ -160,12 +160,12 @@ def log_cdf(z):
 )
 def test_weights_are_those_of_the_slow_rule(rows) -> None:
     trials = [(p, {"a": a} if cut else {"a": a, "b": b}) for p, a, b, cut in rows]
-    found = LawLearner((LOW, HIGH)).learn(trials).weights
+    weights = LawLearner((LOW, HIGH)).learn(trials).weights
     wanted = law_of(trials)
-    assert len(found) == len(wanted)
-    assert found == pytest.approx(wanted, abs=2.1e-3)  # rounded to a thousandth, then to sum to 1
-    assert sum(found) == pytest.approx(1, abs=1e-9)
-    assert min(found) >= min(1.0, 0.1 / STRATA - 1e-3)
+    assert len(weights) == len(wanted)
+    assert weights == pytest.approx(wanted, abs=2.1e-3)  # rounded to a thousandth, then to sum to 1
+    assert sum(weights) == pytest.approx(1, abs=1e-9)
+    assert min(weights) >= min(1.0, 0.1 / STRATA - 1e-3)
 
 
 @settings(max_examples=examples(60), deadline=None)
@@ -185,9 +185,9 @@ def test_a_stratified_set_has_one_p_in_every_stratum(candidates, family, seed) -
     whole = candidates * family
     draws = Draws(candidates=whole, sampling=f"tree({family})", p_law="stratified")
     drawn = draws.draw("a", seed)
-    places = sorted(int((one.p - LOW) / (HIGH - LOW) * whole) for one in drawn)
+    places = sorted(int((draw.p - LOW) / (HIGH - LOW) * whole) for draw in drawn)
     assert places == list(range(whole))
-    assert {one.p_density for one in drawn} == {1.0}
+    assert {draw.p_density for draw in drawn} == {1.0}
     assert [(d.seed, d.cfg) for d in drawn] == [
         (d.seed, d.cfg) for d in Draws(candidates=whole, sampling=f"tree({family})").draw("a", seed)
     ]
@@ -204,9 +204,9 @@ def test_rounds_hold_every_candidate_once(candidates, rounds, family, size) -> N
     numbers: dict[int, list[int]] = {}
     for number in range(plan.rounds):
         for batch in plan.batches(number, trials, lost={1} if number else ()):
-            for one in batch:
-                numbers.setdefault(one.place, []).extend(
-                    range(one.first, one.first + len(one.draws))
+            for portion in batch:
+                numbers.setdefault(portion.place, []).extend(
+                    range(portion.first, portion.first + len(portion.draws))
                 )
         for place in numbers:
             trials[place] = [(0.5, {})] * len(numbers[place])
@@ -218,14 +218,14 @@ def test_rounds_hold_every_candidate_once(candidates, rounds, family, size) -> N
 
 def test_a_round_depends_on_its_own_set_alone() -> None:
     draws = Draws(candidates=40, p_law="adaptive(4)")
-    trials = [(one.p, {"a": one.p - 0.7}) for one in draws.draw("a", 0)]
+    trials = [(draw.p, {"a": draw.p - 0.7}) for draw in draws.draw("a", 0)]
     later = draws.draw("a", 0, 1, trials)
     assert later == draws.draw("a", 0, 1, trials)
-    assert [one.p for one in later] != [one.p for one in draws.draw("a", 0, 1, ())]
+    assert [draw.p for draw in later] != [draw.p for draw in draws.draw("a", 0, 1, ())]
     learned = LawLearner((LOW, HIGH))
     law = learned.learn(trials)
-    assert [one.p_density for one in later] == [law.density(learned.place(d.p)) for d in later]
-    assert np.mean([one.p for one in later]) > 0.55
+    assert [draw.p_density for draw in later] == [law.density(learned.place(d.p)) for d in later]
+    assert np.mean([draw.p for draw in later]) > 0.55
 
 
 DENSITIES = {  # accepted sets relative to U(.1, .9), eight bins of the released metadata
@@ -240,16 +240,16 @@ DENSITIES = {  # accepted sets relative to U(.1, .9), eight bins of the released
 def test_adaptive_never_accepts_less_than_chance(name) -> None:
     shape, rate = DENSITIES[name]
     chance = np.array(shape) / np.mean(shape) * rate
-    limits = [NormalDist().inv_cdf(1 - one) for one in chance]
+    limits = [NormalDist().inv_cdf(1 - probability) for probability in chance]
     draws = Draws(candidates=100, p_law="adaptive(5)")
     stream = np.random.default_rng(1)
     expected = []
     for number in range(15):
         trials: list = []
         for turn in range(draws.learning_rounds):
-            for one in draws.draw(str(number), 0, turn, trials):
-                part = min(int((one.p - LOW) / 0.1), 7)
-                trials.append((one.p, {"a": stream.normal() - limits[part]}))
+            for draw in draws.draw(str(number), 0, turn, trials):
+                part = min(int((draw.p - LOW) / 0.1), 7)
+                trials.append((draw.p, {"a": stream.normal() - limits[part]}))
                 expected.append(chance[part])  # the expectation, not the outcome: less noise
     gain = np.mean(expected) / rate
     assert gain > (1.2 if name in ("physical x race", "in the middle") else 0.985)
@@ -334,16 +334,16 @@ def test_batches_hold_every_candidate_once_in_order(count, candidates, tree, siz
     draws = Draws(candidates=candidates, sampling=f"tree({tree})")
     some = sets(count)
     cut = ShardPlan(some, draws, seed, size).batches()
-    found = [
+    planned = [
         (portion.place, portion.first + k, draw)
         for batch in cut
         for portion in batch
         for k, draw in enumerate(portion.draws)
     ]
-    assert found == [
+    assert planned == [
         (place, k, draw)
-        for place, one in enumerate(some)
-        for k, draw in enumerate(draws.draw(one.key, seed))
+        for place, caption_set in enumerate(some)
+        for k, draw in enumerate(draws.draw(caption_set.key, seed))
     ]
     for batch in cut:
         held = sum(len(portion.draws) for portion in batch)
@@ -377,10 +377,10 @@ def test_batches_never_part_an_example_where_they_are_to_keep_it_whole(
     ]
     draws = Draws(candidates=candidates)
     cut = ShardPlan(some, draws, 0, size, whole_examples=True).batches()
-    places = [one.place for batch in cut for one in batch]
+    places = [portion.place for batch in cut for portion in batch]
     assert places == list(range(len(some)))
-    assert all(len(one.draws) == candidates for batch in cut for one in batch)
-    held = [[some[one.place].example.key for one in batch] for batch in cut]
+    assert all(len(portion.draws) == candidates for batch in cut for portion in batch)
+    held = [[some[portion.place].example.key for portion in batch] for batch in cut]
     for before, after in pairwise(held):
         assert before[-1] != after[0]
         # Nothing is cut that would have fitted.

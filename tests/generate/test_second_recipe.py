@@ -67,17 +67,17 @@ def test_photos_become_shards_of_unchanged_photos_with_edited_captions(made, pho
     assert (about["edits"]["rejected"], about["rejected"]) == ({"noun": 1}, {"likely": 3})
     sets = list(read_sets(made))
     # Two of each photo's three proposals are kept: the third has an unlikely word.
-    texts = [[member.text for member in one.members] for one in sets]
+    texts = [[member.text for member in counterfactual.members] for counterfactual in sets]
     assert texts[:2] == [["a red ball on the beach"], ["a huge ball on the beach"]]
-    assert [len({one.group for one in sets}), len({one.key for one in sets})] == [3, 6]
-    for one in sets:
-        [member] = one.members
+    assert [len({s.group for s in sets}), len({s.key for s in sets})] == [3, 6]
+    for counterfactual in sets:
+        [member] = counterfactual.members
         name = {"ball": "a.png", "house": "b.png", "tree": "d.png"}[member.edit.before]
-        assert dict(one.images) == {"0": (photos / name).read_bytes()}
+        assert dict(counterfactual.images) == {"0": (photos / name).read_bytes()}
         assert member.extra["noun"] == member.edit.before
         assert member.extra["topic"] in {"toy", "place", "plant"}
         assert member.extra["kind"] == member.edit.kind
-        assert set(one.scores) == {"words", "likely"}
+        assert set(counterfactual.scores) == {"words", "likely"}
     index = open_index(made, tmp_path / "cache")
     assert {"noun", "topic", "kind", "caption"} <= set(index.extra_names)
 

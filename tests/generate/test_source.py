@@ -46,12 +46,12 @@ def test_captions_of_a_photo_share_its_group(tmp_path: Path) -> None:
         {"image_id": 7, "caption": "A cat sits. "}, {"image_id": 9, "caption": "A cat sits."},
         {"id": "X/1", "text": "Alone."},
     )  # fmt: skip
-    found = read_captions(file)
-    assert found.duplicates == 1
-    assert [(c.key, c.group, c.text) for c in found.captions[:3]] == [
+    captions = read_captions(file)
+    assert captions.duplicates == 1
+    assert [(c.key, c.group, c.text) for c in captions.captions[:3]] == [
         ("7-0", "7", "A cat sits."), ("7-1", "7", "A dog."), ("9-0", "9", "A cat sits."),
     ]  # fmt: skip
-    last = found.captions[3]
+    last = captions.captions[3]
     assert last.key.startswith("x-1-")
     assert (last.group, last.text) == (last.key, "Alone.")
 
@@ -62,10 +62,10 @@ def test_tables_and_plain_lines_say_the_same(tmp_path: Path, name: str) -> None:
     lines = ["a red ball", "", "a blue cube", "a red ball"]
     if name != "c.txt":
         lines = [mark.join(("other", "caption")), *(f"1{mark}{line}" for line in lines if line)]
-    found = read_captions(written(tmp_path, name, *lines))
-    assert [c.text for c in found.captions] == ["a red ball", "a blue cube"]
-    assert [c.key for c in found.captions] == ["00000000", "00000001"]
-    assert found.duplicates == 1
+    captions = read_captions(written(tmp_path, name, *lines))
+    assert [c.text for c in captions.captions] == ["a red ball", "a blue cube"]
+    assert [c.key for c in captions.captions] == ["00000000", "00000001"]
+    assert captions.duplicates == 1
 
 
 def test_a_limit_gives_the_first_ones(tmp_path: Path) -> None:
@@ -113,12 +113,12 @@ def test_columns_are_carried_if_asked_for(tmp_path: Path) -> None:
         tmp_path, "c.jsonl",
         {"caption": "A cat.", "boxes": [1, 2], "url": "x"}, {"caption": "A dog.", "url": "y"},
     )  # fmt: skip
-    found = read_captions(file, extra=["boxes"])
-    assert [dict(one.extra) for one in found.captions] == [{"boxes": [1, 2]}, {}]
-    assert found.unused == ("url",)
+    captions = read_captions(file, extra=["boxes"])
+    assert [dict(caption.extra) for caption in captions.captions] == [{"boxes": [1, 2]}, {}]
+    assert captions.unused == ("url",)
     plain = read_captions(file).captions
-    assert [dict(one.extra) for one in plain] == [{}, {}]
-    assert digest_of(plain) != digest_of(found.captions)
+    assert [dict(caption.extra) for caption in plain] == [{}, {}]
+    assert digest_of(plain) != digest_of(captions.captions)
     with pytest.raises(UserError, match=r"no column 'box' \(data.extra\); there are: boxes, url"):
         read_captions(file, extra=["box"])
 
@@ -126,8 +126,8 @@ def test_columns_are_carried_if_asked_for(tmp_path: Path) -> None:
 def test_captions_of_a_photo_become_one_example(tmp_path: Path) -> None:
     lines = [(7, "A cat."), (8, "A tree."), (7, "An animal.")]
     file = written(tmp_path, "c.jsonl", *({"image_id": i, "caption": text} for i, text in lines))
-    found = group_by_image(read_captions(file).captions)
-    assert [(one.key, one.group, one.texts) for one in found] == [
+    examples = group_by_image(read_captions(file).captions)
+    assert [(example.key, example.group, example.texts) for example in examples] == [
         ("7", "7", ("A cat.", "An animal.")),
         ("8", "8", ("A tree.",)),
     ]
@@ -138,21 +138,23 @@ EDIT = Edit("noun", "cat", "dog")
 
 def write(folder, *edited):
     examples = [example for example, _ in edited]
-    found = Attempt(dict(enumerate(one for _, one in edited)), {})
-    write_captions(examples, found, folder, 0, {"editor": "hand"})
+    attempt = Attempt(dict(enumerate(proposed for _, proposed in edited)), {})
+    write_captions(examples, attempt, folder, 0, {"editor": "hand"})
     return (folder / "captions" / "00000.jsonl").read_text()
 
 
 def test_a_caption_with_one_proposal_has_the_line_it_always_had(tmp_path):
-    one = Example("k", "g", ("a cat",))
-    found = Edited((Proposal(one, ("a cat", "a dog"), (None, EDIT), {"rank": 1}),), {"words": 2})
-    line = write(tmp_path, (one, found))
+    example = Example("k", "g", ("a cat",))
+    edited = Edited(
+        (Proposal(example, ("a cat", "a dog"), (None, EDIT), {"rank": 1}),), {"words": 2}
+    )
+    line = write(tmp_path, (example, edited))
     assert line == (
         '{"key": "k", "group": "g", "text": "a cat", "survivors": {"words": 2}, "set": {"key": '
         '"k", "group": "g", "texts": ["a cat", "a dog"], "edits": [null, {"kind": "noun", '
         '"before": "cat", "after": "dog"}], "extra": {"rank": 1}}}\n'
     )
-    assert read_edits(tmp_path, 0) == [(one, found)]
+    assert read_edits(tmp_path, 0) == [(example, edited)]
 
 
 def test_everything_known_of_an_example_comes_back(tmp_path):
@@ -171,7 +173,7 @@ def test_everything_known_of_an_example_comes_back(tmp_path):
     ]
     write(tmp_path, *edited)
     assert read_edits(tmp_path, 0, {"bare": photo, "several": photo}.get) == edited
-    keys = [one.key for one in read_proposals(tmp_path, 0, {"bare": photo, "several": photo}.get)]
+    keys = [p.key for p in read_proposals(tmp_path, 0, {"bare": photo, "several": photo}.get)]
     assert keys == ["said", "several-0", "several-1"]
     commit = json.loads((tmp_path / "captions" / "00000.json").read_text())
     assert (commit["captions"], commit["sets"], commit["members"]) == (3, 3, 4)
@@ -179,26 +181,26 @@ def test_everything_known_of_an_example_comes_back(tmp_path):
 
 
 def test_an_image_that_is_gone_or_another_is_refused_and_texts_need_none(tmp_path):
-    one = Example("k", "g", ("a cat",), Photo(b"photo"))
-    write(tmp_path, (one, Edited((Proposal(one, ("a cat",), (None,)),))))
+    example = Example("k", "g", ("a cat",), Photo(b"photo"))
+    write(tmp_path, (example, Edited((Proposal(example, ("a cat",), (None,)),))))
     with pytest.raises(UserError, match=r"'k' is missing in the source.*data\.source"):
         read_edits(tmp_path, 0, {}.get)
     with pytest.raises(UserError, match="another than when it was edited"):
         read_edits(tmp_path, 0, {"k": Photo(b"other")}.get)
-    [(found, _)] = read_edits(tmp_path, 0)
-    assert found.image.digest == Photo(b"photo").digest
+    [(read_back, _)] = read_edits(tmp_path, 0)
+    assert read_back.image.digest == Photo(b"photo").digest
     with pytest.raises(UserError, match=r"data\.source"):
-        found.image.read()
+        read_back.image.read()
 
 
 def test_rejected_edits_come_back_and_are_counted_by_reason_and_kind(tmp_path):
-    one, other = Example("k", "g", ("a cat",)), Example("l", "h", ("a\u2028dog",))
+    cat, dog = Example("k", "g", ("a cat",)), Example("l", "h", ("a\u2028dog",))
     lost = (
         Rejected("a dog", EDIT, "label", {"similarity": 0.5}),
         Rejected("a cow", Edit("noun", "cat", "cow"), "label"),
         Rejected("", Edit("domain", "", ""), "no JSON"),
     )
-    edited = [(one, Edited((), {"label": 0}, lost)), (other, Edited((), {}, lost[:1]))]
+    edited = [(cat, Edited((), {"label": 0}, lost)), (dog, Edited((), {}, lost[:1]))]
     text = write(tmp_path, *edited)
     assert text.count("\n") == 2
     assert read_edits(tmp_path, 0) == edited
@@ -220,8 +222,8 @@ def test_a_rejected_edit_is_json_or_refused():
         def describe(self):
             return {}
 
-    found = edit_captions(Attempt({0: Example("k", "g", ("a cat",))}, {}), Careless())
-    assert "the rejected edit 'a dog' is not JSON" in found.lost["k"].error
+    attempt = edit_captions(Attempt({0: Example("k", "g", ("a cat",))}, {}), Careless())
+    assert "the rejected edit 'a dog' is not JSON" in attempt.lost["k"].error
     with pytest.raises(UserError, match="should be a Rejected"):
         Edited((), {}, ("a dog",))
     with pytest.raises(UserError, match="should be an Edit"):
@@ -241,7 +243,7 @@ RECORDS = st.lists(
 
 def examples_of(records: list[dict[str, Any]]) -> list[Example]:
     """What read_captions finds, written down plainly."""
-    found: list[Example] = []
+    examples: list[Example] = []
     texts, numbers = set(), Counter[str]()
     for record in records:
         text = " ".join(record["caption"].split())
@@ -254,8 +256,8 @@ def examples_of(records: list[dict[str, Any]]) -> list[Example]:
             numbers[photo] += 1
         texts.add((photo, text))
         extra = {"boxes": record["boxes"]} if "boxes" in record else {}
-        found.append(Example(key, photo or key, (text,), extra=extra))
-    return found
+        examples.append(Example(key, photo or key, (text,), extra=extra))
+    return examples
 
 
 @given(RECORDS)
@@ -263,14 +265,14 @@ def test_columns_of_captions_are_the_examples(records):
     with tempfile.TemporaryDirectory() as folder:
         file = written(Path(folder), "c.jsonl", *records)
         wanted = examples_of(records)
-        extra = ["boxes"] if any(one.extra for one in wanted) else []
-        found = read_captions(file, extra=extra)
-    assert list(found.captions) == wanted
-    assert [found.captions[row] for row in range(-len(wanted), 0)] == wanted
-    assert found.captions[1:-1] == tuple(wanted[1:-1])
-    assert found.duplicates == len(records) - len(wanted)
+        extra = ["boxes"] if any(example.extra for example in wanted) else []
+        captions = read_captions(file, extra=extra)
+    assert list(captions.captions) == wanted
+    assert [captions.captions[row] for row in range(-len(wanted), 0)] == wanted
+    assert captions.captions[1:-1] == tuple(wanted[1:-1])
+    assert captions.duplicates == len(records) - len(wanted)
     with pytest.raises(IndexError):
-        found.captions[len(wanted)]
+        captions.captions[len(wanted)]
 
 
 def test_a_caption_takes_some_bytes(tmp_path: Path) -> None:
@@ -281,11 +283,11 @@ def test_a_caption_takes_some_bytes(tmp_path: Path) -> None:
     read_captions(file, 1)  # what is imported is not measured
     tracemalloc.start()
     try:
-        found = read_captions(file)
+        captions = read_captions(file)
         kept, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert len(found.captions) == rows
+    assert len(captions.captions) == rows
     assert kept < 150 * rows
 
 
@@ -304,6 +306,6 @@ def test_siblings_are_the_other_captions_of_a_group(groups):
 
     assert SiblingAware(Looks(), examples).edit(examples) == [Edited(())] * len(examples)
     assert shown == [
-        [other.text for other in examples if other.group == one.group and other.key != one.key]
-        for one in examples
+        [other.text for other in examples if other.group == this.group and other.key != this.key]
+        for this in examples
     ]

@@ -276,11 +276,9 @@ def test_batches_are_those_of_a_folder_though_answers_are_late_and_short(
     store.trouble = staticmethod(fail)
     both = [
         seen(
-            loader(
-                (None, one), mixture_of((None, one), 1, size=40), workers=w, steps=6, batch_size=8
-            )
+            loader((None, cf), mixture_of((None, cf), 1, size=40), workers=w, steps=6, batch_size=8)
         )
-        for one, w in ((local, 0), (index, 0), (index, 2))
+        for cf, w in ((local, 0), (index, 0), (index, 2))
     ]
     assert both[0] == both[1] == both[2]
 

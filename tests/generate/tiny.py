@@ -50,9 +50,9 @@ class WordSwap:
 
     def edit(self, examples: Sequence[Example]) -> list[Edited]:
         self.edited.append(len(examples))
-        for one in examples:
-            if one.key in self.broken:
-                raise RuntimeError(f"cannot read {one.key}")
+        for example in examples:
+            if example.key in self.broken:
+                raise RuntimeError(f"cannot read {example.key}")
         return [self._one(example) for example in examples]
 
     def describe(self) -> dict[str, str]:
@@ -65,8 +65,8 @@ class WordSwap:
         others = [word for word in WORDS if word not in (last, "star")][: self.members - 1]
         texts = (example.text, *(" ".join([*head, other]) for other in others))
         edits = (None, *(Edit("noun", last, other) for other in others))
-        found = Proposal(example, texts, edits, {"rank": 1})
-        return Edited((found,), {"words": 5, "similarity": 2})
+        proposal = Proposal(example, texts, edits, {"rank": 1})
+        return Edited((proposal,), {"words": 5, "similarity": 2})
 
 
 @dataclass
@@ -110,7 +110,7 @@ class Painter:
         base = colours(job.texts[0]) * (job.draw.cfg / 10) + noise
         edited = [colours(text) * (job.draw.cfg / 10) + noise for text in job.texts[1:]]
         p = np.float32(job.draw.p)
-        return torch.from_numpy(np.stack([base, *(p * base + (1 - p) * one for one in edited)]))
+        return torch.from_numpy(np.stack([base, *(p * base + (1 - p) * look for look in edited)]))
 
     def decode(self, latents: Tensor) -> Tensor:
         self.decoded += len(latents)
@@ -163,12 +163,12 @@ class Eye(CosineScorer):
 
 
 def captions(count: int) -> list[Example]:
-    found = []
+    examples = []
     for i in range(count):
         word = WORDS[i % len(WORDS)]
         text = f"a {WORDS[(i // 6) % len(WORDS)]} beside {i} {word}"
-        found.append(Example(f"photo{i // 2}-{i % 2}", f"photo{i // 2}", (text,)))
-    return found
+        examples.append(Example(f"photo{i // 2}-{i % 2}", f"photo{i // 2}", (text,)))
+    return examples
 
 
 def studio(**changes: Any) -> Pipeline:

@@ -73,7 +73,7 @@ def test_a_photo_is_edited_for_one_failure_drawn_by_importance(tmp_path):
     first = [edited.proposals[0].extra["failure"] for edited in every]
     assert all(len(edited.proposals) == 1 for edited in every)
     assert 0.75 < first.count(0) / 300 < 0.91  # 1 to 0.2
-    assert [FailureEdits(file).edit([one])[0] for one in photos[:20]] == every[:20]
+    assert [FailureEdits(file).edit([single])[0] for single in photos[:20]] == every[:20]
     assert FailureEdits(file, seed=1).edit(photos) != every
     assert all(len(e.proposals) == 2 for e in FailureEdits(file, per_photo=2).edit(photos[:5]))
 

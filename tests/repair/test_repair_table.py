@@ -94,8 +94,8 @@ def document(tmp_path_factory):
 
 
 def part(document, title):
-    (found,) = [part for part in document.parts if part.title == title]
-    return found
+    (section,) = [part for part in document.parts if part.title == title]
+    return section
 
 
 def test_what_was_declared_before_training_is_not_exploratory(document):
@@ -223,8 +223,8 @@ def made(key: str, words: tuple[str, str]) -> CounterfactualSet:
 
 @pytest.mark.slow
 def test_pictures_show_what_failed_and_what_was_made(tmp_path):
-    found, new = tmp_path / "found", tmp_path / "made"
-    for folder in (found, new):
+    searched, new = tmp_path / "found", tmp_path / "made"
+    for folder in (searched, new):
         folder.mkdir()
         write_shard([made(f"p{i}", ("snow", "sand")) for i in range(3)], folder, 0)
         write_card(folder)
@@ -238,7 +238,7 @@ def test_pictures_show_what_failed_and_what_was_made(tmp_path):
     ]}  # fmt: skip
     write_chosen(new, chosen)
     root = put(tmp_path / "runs", declared_hash())
-    document = table(failures=str(failures), found=str(found), made=[str(new)]).build(Runs(root))
+    document = table(failures=str(failures), found=str(searched), made=[str(new)]).build(Runs(root))
     captions = [shown.caption for shown in document.pictures]
     assert captions[0].startswith("Failed: ball: background: snow → sand, 1.00")
     assert captions[1] == "Made: snow → sand (p2)"

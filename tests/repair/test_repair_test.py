@@ -82,18 +82,18 @@ def test_what_is_left_is_the_mean_excess_and_what_is_new_is_counted(tmp_path):
     }
     benchmark = opened(tmp_path, losses, SNOW, NIGHT)
     assert benchmark.name == "fresh_repair"
-    evaluation, found = outcomes(benchmark)
+    evaluation, measured = outcomes(benchmark)
     declared = losses[DOG] + losses[DARK]
-    assert found["excess", None].value == pytest.approx(np.mean(declared))
-    assert (found["excess", None].n, found["excess", None].better) == (60, "lower")
-    assert found["excess", SNOW.words].value == pytest.approx(np.mean(losses[DOG]))
-    assert found["repair_rate", None].value == 0.5
-    assert found["collateral", None].value == 1
-    assert found["worst_cell", None].value == pytest.approx(np.mean(losses[RED]))
+    assert measured["excess", None].value == pytest.approx(np.mean(declared))
+    assert (measured["excess", None].n, measured["excess", None].better) == (60, "lower")
+    assert measured["excess", SNOW.words].value == pytest.approx(np.mean(losses[DOG]))
+    assert measured["repair_rate", None].value == 0.5
+    assert measured["collateral", None].value == 1
+    assert measured["worst_cell", None].value == pytest.approx(np.mean(losses[RED]))
     assert set(evaluation.items["failure"]) == {SNOW.words, NIGHT.words}
     RepairTest.item_schema.check(evaluation.items, "items")
     mean = np.mean(evaluation.items["excess"])
-    assert mean == pytest.approx(found["excess", None].value)
+    assert mean == pytest.approx(measured["excess", None].value)
 
 
 @given(st.lists(st.floats(0, 1), min_size=8, max_size=20), st.floats(0.05, 0.5))

@@ -62,10 +62,10 @@ FAILING = [
 
 
 def theirs(template: str) -> str:
-    found, _ = render_jinja_template(
+    prompts, _ = render_jinja_template(
         [MESSAGES], chat_template=template, add_generation_prompt=True, **TOKENS
     )
-    return found[0]
+    return prompts[0]
 
 
 @pytest.mark.parametrize("template", TEMPLATES)

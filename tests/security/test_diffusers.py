@@ -97,6 +97,6 @@ def test_a_safety_checkers_processor_is_held_against_the_same_rules(folder, trap
     image_processor().save_pretrained(folder / "feature_extractor")
     checker = SafetyChecker(str(folder), device="cpu")
     file = folder / "feature_extractor" / "preprocessor_config.json"
-    own = {"AutoImageProcessor": "evil.Evil"}
-    edit(file, auto_map=own)
+    auto_map = {"AutoImageProcessor": "evil.Evil"}
+    edit(file, auto_map=auto_map)
     assert str(file) in trap.holds(lambda: checker._parts)

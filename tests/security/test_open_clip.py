@@ -40,8 +40,8 @@ def text_tower(folder):
     other = folder.parent / "other"
     other.mkdir()
     (folder / "evil.py").rename(other / "evil.py")
-    own = {"AutoConfig": "evil.Evil", "AutoModel": "evil.Evil"}
-    edit(other / "config.json", auto_map=own, model_type="evil")
+    auto_map = {"AutoConfig": "evil.Evil", "AutoModel": "evil.Evil"}
+    edit(other / "config.json", auto_map=auto_map, model_type="evil")
     change(folder, "text_cfg", hf_model_name=str(other))
 
 
@@ -49,8 +49,8 @@ def text_tower_inside(folder):
     inside = folder / "text"
     inside.mkdir()
     (folder / "evil.py").rename(inside / "evil.py")
-    own = {"AutoConfig": "evil.Evil", "AutoModel": "evil.Evil"}
-    edit(inside / "config.json", auto_map=own, model_type="evil")
+    auto_map = {"AutoConfig": "evil.Evil", "AutoModel": "evil.Evil"}
+    edit(inside / "config.json", auto_map=auto_map, model_type="evil")
     change(folder, "text_cfg", hf_model_name=str(inside))
 
 

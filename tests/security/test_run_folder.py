@@ -109,8 +109,8 @@ def test_evaluate_runs_no_target_of_a_run(received, trap, capsys):
 def test_evaluate_runs_no_code_of_a_checkpoint(received, trap, capsys):
     place = folder_of(received) / "checkpoint"
     trap.plant(place)
-    own = {"AutoConfig": "evil.Evil", "AutoModel": "evil.Evil"}
-    edit(place / "config.json", auto_map=own, model_type="evil")
+    auto_map = {"AutoConfig": "evil.Evil", "AutoModel": "evil.Evil"}
+    edit(place / "config.json", auto_map=auto_map, model_type="evil")
     assert received.evaluate(*ASK) == 2
     said = capsys.readouterr().err
     assert "auto_map" in said

@@ -74,14 +74,14 @@ def pipe(host: str, name: str = "{00000..00001}.tar") -> str:
 
 def search(*folders: Path) -> list[str]:
     """Return every planted secret in a file or in the name of a file or folder."""
-    found = []
+    leaks = []
     for folder in folders:
         for path in [folder, *folder.rglob("*")]:
             content = path.read_bytes() if path.is_file() and not path.is_symlink() else b""
             for secret in PLANTED:
                 if secret.encode() in content or secret in str(path.relative_to(folder)):
-                    found.append(f"{secret} in {path}")
-    return found
+                    leaks.append(f"{secret} in {path}")
+    return leaks
 
 
 def places(out: Path) -> list[str]:

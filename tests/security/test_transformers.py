@@ -64,16 +64,16 @@ def tokens_by_a_class_that_loads(folder):
 
 
 def processor(folder):
-    own = {"AutoProcessor": "evil.Evil"}
-    edit(folder / "processor_config.json", auto_map=own, processor_class="Evil")
+    auto_map = {"AutoProcessor": "evil.Evil"}
+    edit(folder / "processor_config.json", auto_map=auto_map, processor_class="Evil")
     edit(folder / "tokenizer_config.json", processor_class=...)
 
 
 def images(folder):
     content = json.loads((folder / "processor_config.json").read_text())
-    own = {"auto_map": {"AutoImageProcessor": "evil.Evil"}, "image_processor_type": "Evil"}
-    edit(folder / "processor_config.json", image_processor={**content["image_processor"], **own})
-    edit(folder / "preprocessor_config.json", **{**content["image_processor"], **own})
+    evil = {"auto_map": {"AutoImageProcessor": "evil.Evil"}, "image_processor_type": "Evil"}
+    edit(folder / "processor_config.json", image_processor={**content["image_processor"], **evil})
+    edit(folder / "preprocessor_config.json", **{**content["image_processor"], **evil})
 
 
 ATTACKS = [
@@ -114,8 +114,8 @@ def test_nobody_comes_in(folder, trap, attack, spec):
         assert trap.fires(raw(place)), "the attack is none"
     loaded = spec(str(place))
     if spec in (MaskedLM, SentenceEncoder):
-        found = [trap.holds(lambda: loaded.tokenizer), trap.holds(lambda: loaded.model)]
-        assert any(found)
+        messages = [trap.holds(lambda: loaded.tokenizer), trap.holds(lambda: loaded.model)]
+        assert any(messages)
     else:
         said = trap.holds(loaded.load)
         assert str(place) in said
@@ -200,13 +200,13 @@ def test_every_loader_of_the_house_goes_through_one_door():
 
     root = Path(cfaug.__file__).parent
     call = re.compile(r"\w\.from_pretrained\(|get_tokenizer\(|torch\.hub|weights_only=False")
-    found = {
+    doors = {
         str(file.relative_to(root))
         for file in root.rglob("*.py")
         for line in file.read_text().splitlines()
         if call.search(line) and "yield" not in line
     }
-    assert found == {"core/safety/safe_loading.py", "models/open_clip.py"}
+    assert doors == {"core/safety/safe_loading.py", "models/open_clip.py"}
 
 
 def test_a_value_that_cannot_be_ends_in_a_sentence(folder):
@@ -233,8 +233,8 @@ def adapter(tmp_path, trap):
     """A folder without a model that names another, where code lies in wait."""
     base = tiny.save_dual_encoder(tmp_path / "base")
     trap.plant(base)
-    own = {"AutoConfig": "evil.Evil", "AutoModel": "evil.Evil"}
-    edit(base / "config.json", auto_map=own, model_type="evil")
+    auto_map = {"AutoConfig": "evil.Evil", "AutoModel": "evil.Evil"}
+    edit(base / "config.json", auto_map=auto_map, model_type="evil")
     place = shutil.copytree(base, tmp_path / "adapter")
     (place / "config.json").unlink()
     (place / "evil.py").unlink()

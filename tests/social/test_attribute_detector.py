@@ -37,7 +37,7 @@ def index(tmp_path_factory, sets):
 
 
 @pytest.fixture(scope="module")
-def found(index):
+def grid_sets(index):
     return read_grid_sets(index)
 
 
@@ -50,31 +50,31 @@ class Twin:
     def image(self, encoded):
         pixels = self.model.transform(decode_image(encoded, "it"))[None].copy()
         with torch.inference_mode():
-            found = self.model.encode_image(torch.from_numpy(pixels))[0].double()
-        return found / found.norm()
+            features = self.model.encode_image(torch.from_numpy(pixels))[0].double()
+        return features / features.norm()
 
     def text(self, text):
         with torch.inference_mode():
-            found = self.model.encode_text(self.model.tokenize([text]))[0].double()
-        return found / found.norm()
+            features = self.model.encode_text(self.model.tokenize([text]))[0].double()
+        return features / features.norm()
 
 
-def test_every_image_is_taken_for_the_value_of_the_nearest_prompt(sets, found, people_encoder):
-    asked = AttributeDetector(name="x").ask(found)
+def test_every_image_is_taken_for_the_value_of_the_nearest_prompt(sets, grid_sets, people_encoder):
+    asked = AttributeDetector(name="x").ask(grid_sets)
     assert isinstance(asked, Benchmark)
     evaluation = asked.run(people_encoder)
     items, twin = rows(evaluation), Twin(people_encoder)
     assert len(items) == 24  # of the grid with genders only
     texts = {value: twin.text(f"A {value} person") for value in RACE_GENDER["gender"]}
     hits = []
-    for one in sets[:4]:
-        for place, member in enumerate(one.members):
-            image = twin.image(one.images[member.image_name])
+    for counterfactual in sets[:4]:
+        for place, member in enumerate(counterfactual.members):
+            image = twin.image(counterfactual.images[member.image_name])
             scores = {value: float(image @ text) for value, text in texts.items()}
-            item = items[f"{one.key}_{place}"]
+            item = items[f"{counterfactual.key}_{place}"]
             asked_for = member.extra["attributes"]["gender"]
             assert item["asked"] == item["truth"] == asked_for
-            assert item["cluster"] == one.key
+            assert item["cluster"] == counterfactual.key
             assert item["label"] == " ".join(member.extra["attributes"].values())
             assert json.loads(item["scores"]) == pytest.approx(scores, abs=1e-5)
             assert item["predicted"] == max(scores, key=scores.__getitem__)
@@ -102,67 +102,67 @@ def test_every_image_is_taken_for_the_value_of_the_nearest_prompt(sets, found, p
     assert all(o.better == "higher" for o in evaluation.outcomes)
 
 
-def test_own_prompts_and_prompts_with_the_subject(found, sets, people_encoder):
+def test_own_prompts_and_prompts_with_the_subject(grid_sets, sets, people_encoder):
     twin = Twin(people_encoder)
     prompts = {"male": "a man", "female": ["a woman", "a lady"]}
-    items = rows(AttributeDetector(name="x", prompts=prompts).ask(found).run(people_encoder))
-    one = sets[0]
-    image = twin.image(one.images["0"])
+    items = rows(AttributeDetector(name="x", prompts=prompts).ask(grid_sets).run(people_encoder))
+    doctor = sets[0]
+    image = twin.image(doctor.images["0"])
     mean = (twin.text("a woman") + twin.text("a lady")) / 2
-    scores = json.loads(items[f"{one.key}_0"]["scores"])
+    scores = json.loads(items[f"{doctor.key}_0"]["scores"])
     assert scores["female"] == pytest.approx(float(image @ (mean / mean.norm())), abs=1e-5)
     assert scores["male"] == pytest.approx(float(image @ twin.text("a man")), abs=1e-5)
     node = AttributeDetector(name="x", attribute="colour", template="a {value} {subject}")
-    items = rows(node.ask(found).run(people_encoder))
-    one = sets[-1]
+    items = rows(node.ask(grid_sets).run(people_encoder))
+    ball = sets[-1]
     assert len(items) == 4
-    scores = json.loads(items[f"{one.key}_2"]["scores"])
-    wanted = float(twin.image(one.images["2"]) @ twin.text("an orange ball"))
+    scores = json.loads(items[f"{ball.key}_2"]["scores"])
+    wanted = float(twin.image(ball.images["2"]) @ twin.text("an orange ball"))
     assert scores["orange"] == pytest.approx(wanted, abs=1e-5)
 
 
-def test_a_model_that_knows_no_prompt_says_nothing(found, encoder, people_encoder):
+def test_a_model_that_knows_no_prompt_says_nothing(grid_sets, encoder, people_encoder):
     with pytest.raises(UserError, match="no image is left: its prompts are equally similar"):
-        AttributeDetector(name="x").ask(found).run(encoder)
+        AttributeDetector(name="x").ask(grid_sets).run(encoder)
     same = {"male": "a man", "female": "a man"}
     with pytest.raises(UserError, match="equally similar"):
-        AttributeDetector(name="x", prompts=same).ask(found).run(people_encoder)
+        AttributeDetector(name="x", prompts=same).ask(grid_sets).run(people_encoder)
     shapes = AttributeDetector(name="x", attribute="colour", template="a {value} {subject}")
-    items = shapes.ask(found).run(encoder).items
+    items = shapes.ask(grid_sets).run(encoder).items
     assert items["left_out"] == [None] * 4
     assert set(items["predicted"]) <= {"red", "orange"}
 
 
 def lines(file, *answers):
-    told = [
+    records = [
         {"key": key, "member": member, "annotator": str(who), "label": label}
         for key, member, who, label in answers
     ]
-    file.write_text("".join(json.dumps(one) + "\n" for one in told))
+    file.write_text("".join(json.dumps(record) + "\n" for record in records))
     return str(file)
 
 
-def test_what_people_see_is_the_truth(found, sets, people_encoder, tmp_path, capsys):
+def test_what_people_see_is_the_truth(grid_sets, sets, people_encoder, tmp_path, capsys):
     key = sets[0].key
     said = [(key, 0, 1, "good"), (key, 1, 1, "not_female"), (key, 2, 1, "unclear"),
             (key, 3, 1, "good"), (key, 3, 2, "unclear"), (key, 4, 1, "good"),
             (key, 4, 2, "good"), (key, 4, 3, "unclear")]  # fmt: skip
     labels = lines(tmp_path / "labels.jsonl", *said)
     node = AttributeDetector(name="x", labels=labels, answers=ANSWERS)
-    evaluation = node.ask(found).run(people_encoder)
+    evaluation = node.ask(grid_sets).run(people_encoder)
     items = rows(evaluation)
-    truth = {name: one["truth"] for name, one in items.items() if one["truth"] is not None}
+    truth = {name: item["truth"] for name, item in items.items() if item["truth"] is not None}
     assert truth == {f"{key}_0": "male", f"{key}_1": "male", f"{key}_4": "male"}
     assert items[f"{key}_2"]["left_out"] == "people said: unclear"
     assert items[f"{key}_3"]["left_out"] == "nobody said, or no majority"
     assert np.isnan(items[f"{key}_3"]["accuracy"])
     assert evaluation.outcomes[0].n == 3
     assert "21 images are left out" in capsys.readouterr().err
-    again = AttributeDetector(name="x").ask(found).data_hash
-    assert node.ask(found).data_hash != again
+    again = AttributeDetector(name="x").ask(grid_sets).data_hash
+    assert node.ask(grid_sets).data_hash != again
     every = lines(tmp_path / "b.jsonl", (key, 0, 1, "unclear"))
     with pytest.raises(UserError, match="no image is left"):
-        replace(node, labels=every).ask(found).run(people_encoder)
+        replace(node, labels=every).ask(grid_sets).run(people_encoder)
 
 
 @pytest.mark.parametrize(
@@ -175,10 +175,10 @@ def test_what_people_see_is_the_truth(found, sets, people_encoder, tmp_path, cap
         ([], "has no answers"),
     ],
 )
-def test_answers_that_do_not_fit(found, tmp_path, answers, said):
+def test_answers_that_do_not_fit(grid_sets, tmp_path, answers, said):
     labels = lines(tmp_path / "labels.jsonl", *answers)
     with pytest.raises(UserError, match=said):
-        AttributeDetector(name="x", labels=labels, answers=ANSWERS).ask(found)
+        AttributeDetector(name="x", labels=labels, answers=ANSWERS).ask(grid_sets)
 
 
 def test_a_majority_is_more_than_half(tmp_path):
@@ -201,9 +201,9 @@ def test_a_majority_is_more_than_half(tmp_path):
         ({"labels": "x.jsonl", "answers": {"good": "boy"}}, "good is 'boy'"),
     ],
 )
-def test_settings_that_do_not_fit_the_sets(found, changes, said):
+def test_settings_that_do_not_fit_the_sets(grid_sets, changes, said):
     with pytest.raises(UserError, match=said):
-        AttributeDetector(name="x", **changes).ask(found)
+        AttributeDetector(name="x", **changes).ask(grid_sets)
 
 
 def test_it_opens_like_any_benchmark(index, tmp_path):

@@ -38,10 +38,10 @@ def root(tmp_path_factory) -> Path:
     index = open_index(sets, root / "index")
     items = items_of(index, ERRORS)
     answers = [Answer(i, "1", label) for i, label in enumerate(SAID)]
-    found = Findings(ERRORS, items, [*answers, Answer(0, "2", "unclear")])
-    sections = [count_strata(found, ERRORS.strata), illustrate(found, index.read_image)]
+    findings = Findings(ERRORS, items, [*answers, Answer(0, "2", "unclear")])
+    sections = [count_strata(findings, ERRORS.strata), illustrate(findings, index.read_image)]
     write_record(
-        record_of(found, Sorting(WHY), "sets", index.read_image, sections), root / "annotation"
+        record_of(findings, Sorting(WHY), "sets", index.read_image, sections), root / "annotation"
     )
     return root
 
@@ -83,7 +83,7 @@ def test_table_2_shows_an_image_of_every_failure(root):
          "a_photo_of_race_gender_nurse-0"),
     ]  # fmt: skip
     assert len(document.pictures) == len(ours.rows) == 5
-    assert all(one.png for one in document.pictures)
+    assert all(picture.png for picture in document.pictures)
 
 
 def test_table_3_is_of_the_images_that_can_fail_so(root):
@@ -108,10 +108,10 @@ def test_other_answers_have_rows_of_their_own(tmp_path):
     index = open_index(sets, tmp_path / "index")
     options = {**ERRORS.options, "not_race": "Another race"}
     asked = replace(ERRORS, options=options, reported=(*ERRORS.reported, "not_race"))
-    found = Findings(asked, items_of(index, asked), [Answer(0, "1", "not_race")])
-    sections = [count_strata(found, asked.strata)]
+    findings = Findings(asked, items_of(index, asked), [Answer(0, "1", "not_race")])
+    sections = [count_strata(findings, asked.strata)]
     write_record(
-        record_of(found, Sorting(WHY), "s", index.read_image, sections), tmp_path / "annotation"
+        record_of(findings, Sorting(WHY), "s", index.read_image, sections), tmp_path / "annotation"
     )
     ours = table("social_1").build(Runs(tmp_path)).parts[1]
     assert (ours.rows[-1][0], ours.rows[-1][1][0].text) == (("not_race",), "100.0%")
@@ -185,7 +185,7 @@ def resolution() -> Items:
 
 
 def retrieval(shift: float = 0.0) -> Items:
-    rows = [(name, k, value + shift) for name, own in BIAS.items() for k, value in own.items()]
+    rows = [(name, k, value + shift) for name, by_k in BIAS.items() for k, value in by_k.items()]
     columns = {
         "item": [f"OP/occupation/{name}, x@{k}" for name, k, _ in rows],
         "cluster": [name for name, _, _ in rows], "context": ["OP"] * 4,
@@ -214,7 +214,7 @@ def test_a_row_a_model(tmp_path):
     ((_, cells),) = retrieved.rows
     assert retrieved.columns == ("Bias@5", "Bias@10", "MaxSkew@5", "MaxSkew@10", "NDKL")
     for k, cell in zip((5, 10), cells, strict=False):
-        values = [own[k] + 0.1 for own in BIAS.values()]  # mean of two checkpoints
+        values = [by_k[k] + 0.1 for by_k in BIAS.values()]  # mean of two checkpoints
         assert (cell.text, cell.sub) == (f"{fmean(values):.2f}", f"{stdev(values):.2f}")
     assert (cells[3].text, cells[3].numbers["n"]) == ("0.20", 1)
     assert (cells[4].text, cells[4].small, cells[4].numbers["n"]) == ("0.20", "chance 0.15", 2)

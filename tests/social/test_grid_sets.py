@@ -29,36 +29,36 @@ def opened(tmp_path):
     return opened
 
 
-def with_member(one, place, **extra):
+def with_member(counterfactual, place, **extra):
     """Return a set of which one member says something else of itself."""
-    members = list(one.members)
+    members = list(counterfactual.members)
     changed = {**members[place].extra, **extra}
     members[place] = dataclasses.replace(members[place], extra=changed)
-    return dataclasses.replace(one, members=tuple(members))
+    return dataclasses.replace(counterfactual, members=tuple(members))
 
 
 def test_every_image_says_what_it_is(opened):
     sets = every_grid_set()
-    found = read_grid_sets(opened(*sets))
-    assert found.subjects == SUBJECTS
-    assert set(found.subject_types) == {"occupation"}
-    assert found.set_names == tuple(one.key for one in sets)
-    assert not found.left_out
-    [grid] = found.grids.values()
+    grid_sets = read_grid_sets(opened(*sets))
+    assert grid_sets.subjects == SUBJECTS
+    assert set(grid_sets.subject_types) == {"occupation"}
+    assert grid_sets.set_names == tuple(counterfactual.key for counterfactual in sets)
+    assert not grid_sets.left_out
+    [grid] = grid_sets.grids.values()
     assert dict(grid.attributes) == RACE_GENDER
     rows = iter(range(len(grid.rows)))
-    for number, one in enumerate(sets):
-        for member in one.members:
+    for number, counterfactual in enumerate(sets):
+        for member in counterfactual.members:
             at = next(rows)
             row = int(grid.rows[at])
             assert grid.sets[at] == number
-            assert found.subjects[grid.subjects[at]] == one.group
+            assert grid_sets.subjects[grid.subjects[at]] == counterfactual.group
             values = dict(zip(grid.attributes, grid.values[at].tolist(), strict=True))
-            told = {name: grid.attributes[name][value] for name, value in values.items()}
-            assert told == member.extra["attributes"]
-            assert found.index.read_image(row) == one.images[member.image_name]
-            assert found.set_prompts[number] == member.extra["neutral"]
-    assert found.prompts(grid, 2) == ["an engineer", "A photo of an engineer"]
+            attributes = {name: grid.attributes[name][value] for name, value in values.items()}
+            assert attributes == member.extra["attributes"]
+            assert grid_sets.index.read_image(row) == counterfactual.images[member.image_name]
+            assert grid_sets.set_prompts[number] == member.extra["neutral"]
+    assert grid_sets.prompts(grid, 2) == ["an engineer", "A photo of an engineer"]
 
 
 def test_labels_are_marginal_or_intersectional(opened):
@@ -85,10 +85,10 @@ def test_several_grids_and_spellings_of_one_subject(opened):
         grid_set("Actor"), grid_set("ball", prefix="", **ball), grid_set("actor", 1),
         grid_set("cube", prefix="", **ball),
     ]  # fmt: skip
-    found = read_grid_sets(opened(*sets))
-    assert found.subjects == ("actor", "ball", "cube")
-    assert found.subject_types == ("occupation", "shape", "shape")
-    people, shapes = (found.grids[name] for name in ("race_gender", "colour_background"))
+    grid_sets = read_grid_sets(opened(*sets))
+    assert grid_sets.subjects == ("actor", "ball", "cube")
+    assert grid_sets.subject_types == ("occupation", "shape", "shape")
+    people, shapes = (grid_sets.grids[name] for name in ("race_gender", "colour_background"))
     assert people.sets.tolist() == [0] * 6 + [2] * 6
     assert people.subjects.tolist() == [0] * 12
     assert shapes.rows.tolist() == [*range(6, 10), *range(16, 20)]
@@ -98,17 +98,17 @@ def test_several_grids_and_spellings_of_one_subject(opened):
 def test_of_chosen_rows_only_these(opened):
     index = opened(*every_grid_set(SUBJECTS[:2], sets=1))
     chosen = np.concatenate([np.arange(12, 18), np.arange(6)])
-    found = read_grid_sets(index, chosen)
-    assert found.grids["race_gender"].rows.tolist() == sorted(chosen.tolist())
-    assert len(found.set_names) == 2
+    grid_sets = read_grid_sets(index, chosen)
+    assert grid_sets.grids["race_gender"].rows.tolist() == sorted(chosen.tolist())
+    assert len(grid_sets.set_names) == 2
 
 
 def test_a_grid_of_more_combinations_than_can_be_counted(opened):
     """Forty attributes of two values in a set of two members are told at once."""
     wide = {f"a{i}": ("x", "y") for i in range(40)}
     first, last = ({name: values[at] for name, values in wide.items()} for at in (0, 1))
-    one = with_member(grid_set("doctor", leave_out=range(2, 6)), 0, attributes=first)
-    index = opened(with_member(one, 1, attributes=last))
+    changed = with_member(grid_set("doctor", leave_out=range(2, 6)), 0, attributes=first)
+    index = opened(with_member(changed, 1, attributes=last))
     with pytest.raises(UserError, match=r"incomplete: 1,099,511,627,774 of 1,099,511,627,776"):
         read_grid_sets(index)
 
@@ -145,7 +145,9 @@ def test_a_row_that_says_nothing_valid(opened, extra, words):
 
 def test_what_is_no_grid(opened):
     plain = grid_set("doctor")
-    members = tuple(dataclasses.replace(one, extra={"race": "White"}) for one in plain.members)
+    members = tuple(
+        dataclasses.replace(member, extra={"race": "White"}) for member in plain.members
+    )
     index = opened(dataclasses.replace(plain, members=members))
     with pytest.raises(UserError, match=r"the column 'subject' is missing.*recipe=social"):
         read_grid_sets(index)
@@ -164,7 +166,7 @@ def test_labels_that_a_space_would_make_equal_stay_apart(opened):
 # A set is right when it has every combination once: against plain enumeration.
 
 VALUES = {"race": ("White", "Black", "Latino"), "gender": ("male", "female")}
-EVERY = [dict(zip(VALUES, one, strict=True)) for one in product(*VALUES.values())]
+EVERY = [dict(zip(VALUES, values, strict=True)) for values in product(*VALUES.values())]
 MEMBER = st.one_of(
     st.sampled_from(EVERY),
     st.fixed_dictionaries(
@@ -178,7 +180,7 @@ MEMBER = st.one_of(
 @given(st.one_of(st.permutations(EVERY), st.lists(MEMBER, min_size=1, max_size=8)))
 def test_only_one_image_for_each_combination_is_no_mistake(members):
     def cells(some):
-        return sorted(tuple(sorted(one.items())) for one in some)
+        return sorted(tuple(sorted(combination.items())) for combination in some)
 
     right = cells(members) == cells(EVERY)
     assert (find_mistake(members, VALUES) is None) == right
@@ -190,7 +192,9 @@ def test_what_is_missing_is_counted_and_named(members):
     said = find_mistake(members, VALUES)
     assert said.startswith(f"incomplete: {6 - len(members)} of 6 missing, such as '")
     named = said.rpartition("such as ")[2].strip("'")
-    assert named in {" ".join(one.values()) for one in EVERY if one not in members}
+    assert named in {
+        " ".join(combination.values()) for combination in EVERY if combination not in members
+    }
 
 
 @pytest.mark.parametrize(
@@ -212,9 +216,9 @@ def test_a_set_that_is_not_whole_is_refused_or_left_out(opened, broken, reason):
     index = opened(grid_set("pilot"), broken, grid_set("nurse"))
     with pytest.raises(UserError, match=f"1 of 3 sets are invalid: {broken.key}: {reason}"):
         read_grid_sets(index)
-    found = read_grid_sets(index, invalid="leave_out")
-    assert dict(found.left_out) == {broken.key: reason}
-    assert found.subjects == ("pilot", "nurse")
-    [grid] = found.grids.values()
+    grid_sets = read_grid_sets(index, invalid="leave_out")
+    assert dict(grid_sets.left_out) == {broken.key: reason}
+    assert grid_sets.subjects == ("pilot", "nurse")
+    [grid] = grid_sets.grids.values()
     assert grid.sets.tolist() == [0] * 6 + [1] * 6
     assert not set(range(6, 6 + len(broken.members))) & set(grid.rows.tolist())

@@ -39,7 +39,7 @@ HOW = Skew(permutations=99, resamples=4)
 def answer(world: World, strength: float, *, shuffled: bool = False) -> dict:
     """Return the items of a model that prefers some labels everywhere, and the planted ones."""
     draw = np.random.default_rng([world.settings.known_seed(), int(100 * strength), shuffled])
-    own = draw.normal(0, 0.6, len(EVERY))
+    preferred = draw.normal(0, 0.6, len(EVERY))
     rows = []
     for subject in SUBJECTS:
         wanted = world.planted.get(subject)
@@ -47,7 +47,7 @@ def answer(world: World, strength: float, *, shuffled: bool = False) -> dict:
             wanted is not None and wanted.items() <= {"colour": c, "background": b}.items()
             for c, b in EVERY
         ])  # fmt: skip
-        scores = own + 3 * strength * planted + draw.normal(0, 1, (PER_SUBJECT, len(EVERY)))
+        scores = preferred + 3 * strength * planted + draw.normal(0, 1, (PER_SUBJECT, len(EVERY)))
         scores += draw.normal(0, 0.5, (PER_SUBJECT, 1))
         if shuffled:
             scores = draw.permuted(scores, axis=1)
@@ -64,9 +64,9 @@ def answer(world: World, strength: float, *, shuffled: bool = False) -> dict:
 
 def _label(names: tuple[str, ...]) -> tuple[np.ndarray, list[str]]:
     values = {"colour": COLOURS, "background": BACKGROUNDS}
-    labels = [" ".join(one) for one in product(*(values[name] for name in names))]
-    shown = [dict(zip(values, one, strict=True)) for one in EVERY]
-    codes = [labels.index(" ".join(one[name] for name in names)) for one in shown]
+    labels = [" ".join(combination) for combination in product(*(values[name] for name in names))]
+    shown = [dict(zip(values, combination, strict=True)) for combination in EVERY]
+    codes = [labels.index(" ".join(attributes[name] for name in names)) for attributes in shown]
     return np.tile(codes, PER_SUBJECT), labels
 
 
@@ -128,24 +128,24 @@ def test_runs_are_read_with_the_worlds_they_were_trained_in(root, capsys):
     assert "left out, not finished" in capsys.readouterr().err
     assert len(worlds.runs) == 8 + NULLS + 1
     assert worlds.kinds == ["background", "both"]
-    assert [one.seed for one in worlds.before] == [0]
-    assert {k: len(own) for k, own in worlds.planted("both").items()} == {0.0: 2, 0.5: 2, 1.0: 2}
-    one = worlds.planted("both")[1.0][1]
-    expected = World(replace(PLAIN, skew=1.0, seed=one.seed + 1)).planted
-    assert one.labels("both") == {
+    assert [run.seed for run in worlds.before] == [0]
+    assert {k: len(runs) for k, runs in worlds.planted("both").items()} == {0.0: 2, 0.5: 2, 1.0: 2}
+    run = worlds.planted("both")[1.0][1]
+    expected = World(replace(PLAIN, skew=1.0, seed=run.seed + 1)).planted
+    assert run.labels("both") == {
         s: f"{v['colour']} {v['background']}" for s, v in expected.items()
     }
-    assert set(one.labels("colour")) != set()
+    assert set(run.labels("colour")) != set()
 
 
 def test_a_planted_skew_is_found_in_its_order(document):
-    found = cells(document, 0)
-    assert list(found)[:5] == [
+    by_labels = cells(document, 0)
+    assert list(by_labels)[:5] == [
         ("background", "before training", "1"), ("background", "0", "2"),
         ("background", "0.5", "2"), ("background", "1", "2"), ("both", "before training", "1"),
     ]  # fmt: skip
     for kind in ("background", "both"):
-        rows = [found[kind, strength, "2"] for strength in ("0", "0.5", "1")]
+        rows = [by_labels[kind, strength, "2"] for strength in ("0", "0.5", "1")]
         for column in (0, 1, 3):  # MaxSkew, its excess, the gap
             values = [row[column].numbers["value"] for row in rows]
             assert values == sorted(values)
@@ -166,8 +166,8 @@ def test_a_cell_is_what_the_items_say(root, document):
     items = run.answers["Oracle"].items.columns
     planted = run.labels("both")
     rows = [
-        i for i, one in enumerate(items["labelling"])
-        if one == "colour_background" and items["subject"][i] in planted
+        i for i, labelling in enumerate(items["labelling"])
+        if labelling == "colour_background" and items["subject"][i] in planted
     ]  # fmt: skip
     [cell, beyond, *_] = cells(document, 0)["both", "before training", "1"]
     assert cell.numbers["value"] == pytest.approx(np.mean(items["max_skew"][rows]))
@@ -177,21 +177,21 @@ def test_a_cell_is_what_the_items_say(root, document):
 
 
 def test_alarms_are_counted_where_nothing_was_planted(document):
-    found = cells(document, 2)
-    placed = found["Oracle sets", "a planted label is found (placement)"]
+    by_labels = cells(document, 2)
+    placed = by_labels["Oracle sets", "a planted label is found (placement)"]
     assert placed[1].text == str(3 * NULLS)
     assert placed[2].numbers["value"] <= 0.2
     name = "a subject's MaxSkew, p without correction"
-    false, own = found["Shuffled sets", name], found["Oracle sets", name]
-    assert false[1].text == own[1].text == str(NULLS * 3 * 10)
+    false, oracle = by_labels["Shuffled sets", name], by_labels["Oracle sets", name]
+    assert false[1].text == oracle[1].text == str(NULLS * 3 * 10)
     assert false[2].numbers["value"] < 0.1
-    assert own[2].numbers["value"] > 2 * false[2].numbers["value"]
+    assert oracle[2].numbers["value"] > 2 * false[2].numbers["value"]
     low, high = (float(end) for end in false[3].text.split(" to "))
     assert low <= 100 * false[2].numbers["value"] <= high
 
 
 def test_curves_have_a_band_of_chance_and_survive_the_page(document, tmp_path):
-    assert [one.title for one in document.curves] == [
+    assert [curve.title for curve in document.curves] == [
         "Oracle sets, planted labels: background; MaxSkew@12 by strength, nats",
         "Oracle sets, planted labels: both; MaxSkew@12 by strength, nats",
     ]  # fmt: skip
@@ -214,7 +214,7 @@ def test_what_is_not_there(root, tmp_path):
     alone = table(shuffled=None).build(Runs(tmp_path))
     assert len(alone.parts) == 2
     [(_, row)] = alone.parts[1].rows
-    assert [one.text for one in row] == ["–"] * 3
+    assert [cell.text for cell in row] == ["–"] * 3
 
 
 def test_answers_that_do_not_fit_the_world(tmp_path):

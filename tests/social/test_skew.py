@@ -41,26 +41,28 @@ def index(sets, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def found(index, encoder):
+def evaluation(index, encoder):
     return Skew(name="sets_skew", k=[6, 3, "labels"], **QUICK).ask(index).run(encoder)
 
 
 def slow_ranking(encoder, sets, subject):
     """Embed image after image and prompt after prompt; return (name, attributes, cosine) ranked."""
-    own = [one for one in sets if one.group == subject]
+    of_subject = [laid for laid in sets if laid.group == subject]
     with torch.inference_mode():
-        prompts = dict.fromkeys(one.members[0].extra["neutral"] for one in own)
+        prompts = dict.fromkeys(laid.members[0].extra["neutral"] for laid in of_subject)
         features = [encoder.encode_text(encoder.tokenize([p]))[0].double() for p in prompts]
         query = torch.stack(features).mean(0)
         images = []
-        for one in own:
-            for number, member in enumerate(one.members):
-                image = decode_image(one.images[member.image_name], "it")
+        for laid in of_subject:
+            for number, member in enumerate(laid.members):
+                image = decode_image(laid.images[member.image_name], "it")
                 pixels = torch.from_numpy(encoder.transform(image)[None].copy())
                 vector = encoder.encode_image(pixels)[0].double()
                 cosine = float(torch.cosine_similarity(vector, query, dim=0))
-                images.append((f"{one.key}_{number}", member.extra["attributes"], cosine, one.key))
-    return sorted(images, key=lambda one: (-one[2], derive(0, "rank", one[0])))
+                images.append(
+                    (f"{laid.key}_{number}", member.extra["attributes"], cosine, laid.key)
+                )
+    return sorted(images, key=lambda image: (-image[2], derive(0, "rank", image[0])))
 
 
 def slow_label(attributes, labelling):
@@ -70,13 +72,13 @@ def slow_label(attributes, labelling):
     return " ".join(attributes[name] for name in names.split("_"))
 
 
-def test_every_item_is_what_one_image_at_a_time_gives(found, encoder, sets):
-    items, seen = rows(found), set()
+def test_every_item_is_what_one_image_at_a_time_gives(evaluation, encoder, sets):
+    items, seen = rows(evaluation), set()
     for subject in SUBJECTS:
         ranking = slow_ranking(encoder, sets, subject)
         for labelling in LABELLINGS:
             images = [(n, slow_label(a, labelling), c, s) for n, a, c, s in ranking]
-            images = [one for one in images if one[1] is not None]
+            images = [image for image in images if image[1] is not None]
             pool = Counter(label for _, label, *_ in images)
             for k in dict.fromkeys([6, 3, len(pool)]):
                 row = items[f"race_gender/{labelling}/{subject}@{k}"]
@@ -86,7 +88,7 @@ def test_every_item_is_what_one_image_at_a_time_gives(found, encoder, sets):
                 )  # fmt: skip
                 assert (row["grid"], row["labelling"], row["k"]) == ("race_gender", labelling, k)
                 assert row["n_pool"] == len(images)
-                assert row["n_sets"] == len({one[3] for one in images})
+                assert row["n_sets"] == len({image[3] for image in images})
                 labels = json.loads(row["labels"])
                 assert set(labels) == set(pool)
                 if k > len(images):
@@ -96,7 +98,7 @@ def test_every_item_is_what_one_image_at_a_time_gives(found, encoder, sets):
                     continue
                 assert row["left_out"] is None
                 top = Counter(label for _, label, *_ in images[:k])
-                assert json.loads(row["top"]) == [one[0] for one in images[:k]]
+                assert json.loads(row["top"]) == [image[0] for image in images[:k]]
                 assert json.loads(row["top_counts"]) == [top[label] for label in labels]
                 assert json.loads(row["pool_counts"]) == [pool[label] for label in labels]
                 ratios = [top[a] / k / (pool[a] / len(images)) for a in labels]
@@ -125,12 +127,12 @@ def check_gaps(row, images, labels):
         by_set.setdefault(key, []).append((label, cosine))
     gaps = {label: [] for label in labels}
     places = {label: [] for label in labels}
-    for own in by_set.values():
-        mean = sum(c for _, c in own) / len(own)
+    for members in by_set.values():
+        mean = sum(c for _, c in members) / len(members)
         for label in labels:
-            mine = [c for one, c in own if one == label]
+            mine = [c for other_label, c in members if other_label == label]
             gaps[label].append(sum(mine) / len(mine) - mean)
-            place = [sum(c > other for _, other in own) / (len(own) - 1) for c in mine]
+            place = [sum(c > other for _, other in members) / (len(members) - 1) for c in mine]
             places[label].append(sum(place) / len(place) - 0.5)
     for name, values in (("gaps", gaps), ("rank_gaps", places)):
         means = [sum(values[label]) / len(by_set) for label in labels]
@@ -145,30 +147,32 @@ def check_gaps(row, images, labels):
         assert all(a < b < c for a, b, c in zip(low, json.loads(row["gaps"]), high, strict=True))
 
 
-def test_outcomes_are_means_over_subjects_and_p_is_corrected_over_them(found):
-    items = list(rows(found).values())
-    for one in found.outcomes:
-        chosen = [r for r in items if all(str(r[name]) == value for name, value in one.by.items())]
-        values = [r[one.metric] for r in chosen if not math.isnan(r[one.metric])]
-        assert (one.value, one.n) == (pytest.approx(sum(values) / len(values)), len(values))
-        assert one.better == ("higher" if one.metric == "min_skew" else "lower")
-        assert one.unit == MEANS[one.metric][1]
-    assert {tuple(one.by) for one in found.outcomes} == {("grid", "labelling", "k")}
-    first = found.outcomes[0]
+def test_outcomes_are_means_over_subjects_and_p_is_corrected_over_them(evaluation):
+    items = list(rows(evaluation).values())
+    for outcome in evaluation.outcomes:
+        chosen = [
+            r for r in items if all(str(r[name]) == value for name, value in outcome.by.items())
+        ]
+        values = [r[outcome.metric] for r in chosen if not math.isnan(r[outcome.metric])]
+        assert (outcome.value, outcome.n) == (pytest.approx(sum(values) / len(values)), len(values))
+        assert outcome.better == ("higher" if outcome.metric == "min_skew" else "lower")
+        assert outcome.unit == MEANS[outcome.metric][1]
+    assert {tuple(outcome.by) for outcome in evaluation.outcomes} == {("grid", "labelling", "k")}
+    first = evaluation.outcomes[0]
     assert (first.metric, dict(first.by)) == (
         "max_skew", {"grid": "race_gender", "labelling": "race_gender", "k": "6"},
     )  # fmt: skip
     for labelling in LABELLINGS:
-        own = [r for r in items if (r["labelling"], r["k"]) == (labelling, 3)]
+        family = [r for r in items if (r["labelling"], r["k"]) == (labelling, 3)]
         for corrected, name in (("p_holm", "p_permutation"), ("p_gap_holm", "p_gap")):
-            expected = holm([r[name] for r in own]).tolist()
-            assert [r[corrected] for r in own] == pytest.approx(expected, nan_ok=True)
+            expected = holm([r[name] for r in family]).tolist()
+            assert [r[corrected] for r in family] == pytest.approx(expected, nan_ok=True)
 
 
 def test_a_benchmark_is_what_its_protocol_says_and_its_hash_what_was_asked(index, encoder):
-    one = Skew(name="s", **QUICK).ask(index)
-    assert isinstance(one, Benchmark)
-    hashes = {one.data_hash}
+    benchmark = Skew(name="s", **QUICK).ask(index)
+    assert isinstance(benchmark, Benchmark)
+    hashes = {benchmark.data_hash}
     for changed in (
         {"k": 3}, {"labellings": ["race"]}, {"zeros": "drop"}, {"permute": "pool"}, {"seed": 1},
         {"templates": ["a {subject}"]}, {"prompts": "unit_mean"},
@@ -178,23 +182,23 @@ def test_a_benchmark_is_what_its_protocol_says_and_its_hash_what_was_asked(index
     hashes.add(Skew(name="s", **QUICK).ask(index, some).data_hash)
     assert len(hashes) == 9
     again = Skew(name="s", **QUICK).ask(index)
-    assert again.data_hash == one.data_hash
+    assert again.data_hash == benchmark.data_hash
 
 
 def planted(sets, subject, bonus, seed=0):
     """Unit embeddings whose cosine to the first axis is higher for women of one subject."""
     rng = np.random.default_rng(seed)
     cosines = []
-    for one in sets:
+    for laid in sets:
         common = 0.05 * rng.normal()
-        for member in one.members:
+        for member in laid.members:
             woman = member.extra["attributes"]["gender"] == "female"
-            own = 0.02 * rng.normal() + bonus * (woman and one.group == subject)
-            cosines.append(0.3 + common + own)
-    found = np.zeros((len(cosines), 8), np.float32)
-    found[:, 0] = cosines
-    found[:, 1] = np.sqrt(1 - np.square(cosines))
-    return found
+            individual = 0.02 * rng.normal() + bonus * (woman and laid.group == subject)
+            cosines.append(0.3 + common + individual)
+    embeddings = np.zeros((len(cosines), 8), np.float32)
+    embeddings[:, 0] = cosines
+    embeddings[:, 1] = np.sqrt(1 - np.square(cosines))
+    return embeddings
 
 
 @pytest.fixture(scope="module")
@@ -230,12 +234,12 @@ def test_a_planted_skew_is_found_where_it_was_planted_and_nowhere_else(many, per
     assert row["ndkl_excess"] > 0
     assert row["rank_gap_excess"] == row["rank_gap"] - row["rank_gap_chance"] > 0.4
     null = judge(many, 0.0, permute=permute)
-    assert sum(one["p_holm"] <= 0.05 for one in null.values()) == 0
+    assert sum(item["p_holm"] <= 0.05 for item in null.values()) == 0
     # Over the pool any ranking is as likely: the null is that of chance.
-    alike = [one["max_skew_null"] == one["max_skew_chance"] for one in null.values()]
+    alike = [item["max_skew_null"] == item["max_skew_chance"] for item in null.values()]
     assert all(alike) == (permute == "pool")
-    assert all(one["p_level"] <= 0.05 for one in null.values())
-    assert all(one["max_skew_low"] <= one["max_skew_high"] for one in null.values())
+    assert all(item["p_level"] <= 0.05 for item in null.values())
+    assert all(item["max_skew_low"] <= item["max_skew_high"] for item in null.values())
 
 
 def test_an_absent_label_is_no_number_where_zeros_are_minus_infinity(many):
@@ -257,11 +261,11 @@ def test_prompts_are_those_of_the_sets_or_of_templates(index, encoder, monkeypat
     Skew(name="s", **QUICK).ask(index)._embed_prompts(encoder)
     templates = ["a {subject}", "A drawing of a {subject}"]
     Skew(name="s", templates=templates, prompts="unit_mean").ask(index)._embed_prompts(encoder)
-    (texts, raw), (own, normalised) = asked
+    (texts, raw), (templated, normalised) = asked
     assert (raw, normalised) == (False, True)
     assert set(texts) >= {"a doctor", "A photo of a doctor", "an engineer", "A photo of a pilot"}
-    assert own[:2] == ["a doctor", "A drawing of a doctor"]
-    assert "A drawing of an engineer" in own
+    assert templated[:2] == ["a doctor", "A drawing of a doctor"]
+    assert "A drawing of an engineer" in templated
 
 
 def test_what_cannot_be_asked_says_why(tmp_path, encoder):
@@ -327,9 +331,9 @@ def test_a_labelling_that_no_grid_has_names_the_choices(index, tmp_path):
     with pytest.raises(UserError, match=r"labellings=\[\] is invalid: name some, or null"):
         Skew(name="s", labellings=[]).ask(index)
     alone = grid_set("doctor", attributes={"race": ("White",)}, grid="race")
-    one = open_index(lay_grid_sets(tmp_path / "sets", [alone]), tmp_path / "index")
+    race_only = open_index(lay_grid_sets(tmp_path / "sets", [alone]), tmp_path / "index")
     with pytest.raises(UserError, match="the grids race have no attribute of two values"):
-        Skew(name="s").ask(one)
+        Skew(name="s").ask(race_only)
 
 
 def test_an_embedding_that_is_no_direction_names_its_image(index):
@@ -348,9 +352,9 @@ def test_an_embedding_that_is_no_direction_names_its_image(index):
 
 def test_a_model_that_overflows_on_one_image_names_it(index, encoder, monkeypatch):
     def overflow(pixels):
-        found = torch.ones(len(pixels), 8)
-        found[1] = math.inf
-        return found
+        features = torch.ones(len(pixels), 8)
+        features[1] = math.inf
+        return features
 
     monkeypatch.setattr(encoder, "encode_image", overflow)
     asked = Skew(name="s", batch_size=4, **QUICK).ask(index)
@@ -360,19 +364,19 @@ def test_a_model_that_overflows_on_one_image_names_it(index, encoder, monkeypatc
 
 def test_equal_scores_and_equal_images_do_not_depend_on_the_order_of_files(tmp_path, sets):
     """All images tie: the ranking is the hash's, not the source's, so labels come mixed."""
-    found = []
+    judged = []
     for name, some in (("a", sets), ("b", sets[::-1])):
         index = open_index(lay_grid_sets(tmp_path / name, some), tmp_path / "index")
         asked = Skew(name="s", labellings=["race_gender"], **QUICK).ask(index)
         queries = {("race_gender", n): np.ones(4, np.float32) for n in range(4)}
         images = np.ones((len(index), 4), np.float32)
-        found.append(rows(asked.judge(queries, images)))
-    assert found[0].keys() == found[1].keys()
-    for name, row in found[0].items():
-        assert row["top"] == found[1][name]["top"]
-        assert row["max_skew"] == found[1][name]["max_skew"]
+        judged.append(rows(asked.judge(queries, images)))
+    assert judged[0].keys() == judged[1].keys()
+    for name, row in judged[0].items():
+        assert row["top"] == judged[1][name]["top"]
+        assert row["max_skew"] == judged[1][name]["max_skew"]
         assert row["p_gap"] == 1.0
-    tops = [json.loads(row["top_counts"]) for row in found[0].values()]
+    tops = [json.loads(row["top_counts"]) for row in judged[0].values()]
     assert any(max(counts) > 1 for counts in tops)
 
 
@@ -384,22 +388,24 @@ def test_open_asks_unseen_subjects_alone(index, encoder):
         held_out=lambda: None,
         withheld=lambda: np.unique(np.asarray(index.groups)[nurses]),
     )
-    (one,) = Skew("some/sets", subjects="unseen", **QUICK).open(context)
-    assert one.name == "sets_skew"
-    assert {row["subject"] for row in rows(one.run(encoder)).values()} == {"nurse"}
+    (unseen,) = Skew("some/sets", subjects="unseen", **QUICK).open(context)
+    assert unseen.name == "sets_skew"
+    assert {row["subject"] for row in rows(unseen.run(encoder)).values()} == {"nurse"}
     (every,) = Skew("some/sets", **QUICK).open(context)
-    assert every.data_hash != one.data_hash
+    assert every.data_hash != unseen.data_hash
     with pytest.raises(UserError, match=r"needs benchmark\.data"):
         Skew().open(context)
 
 
 def test_more_than_two_attributes():
     values = {"hue": ("red", "blue"), "size": ("big", "small"), "kind": ("new", "old")}
-    names = [one.name for one in usual_labellings(values)]
+    names = [labelling.name for labelling in usual_labellings(values)]
     assert names[:4] == ["hue_size_kind", "hue", "size", "kind"]
     assert len(names) == 4 + 3 * 2 * 2
     asked = find_labellings(values, ["hue_kind|size=big", "kind_hue", "size_kind"])
-    assert [(one.name, one.attributes, dict(one.given)) for one in asked] == [
+    assert [
+        (labelling.name, labelling.attributes, dict(labelling.given)) for labelling in asked
+    ] == [
         ("hue_kind|size=big", ("hue", "kind"), {"size": "big"}),
         ("size_kind", ("size", "kind"), {}),
     ]
@@ -420,15 +426,17 @@ def test_a_summary_says_who_stands_out_and_how_many_would_by_chance(many):
 
     lines = summarise(k=[6, 12], permutations=999)
     assert lines[4].startswith("race_gender by race, K=6: mean MaxSkew ")
-    (gender,) = [one for one in lines if one.startswith("race_gender by gender, K=12")]
+    (gender,) = [line for line in lines if line.startswith("race_gender by gender, K=12")]
     assert "1 of 4 subjects stand out after correction (Holm, p <= 0.05): nurse." in gender
     assert " are expected by chance" in gender
     assert lines[lines.index(gender) + 1].startswith(
         "  within sets: 1 of 4 subjects prefer a label after correction"
     )
-    assert any(one.startswith("under a condition (race|gender=male and 9 more): ") for one in lines)
-    assert not any("too few" in one or "left out" in one for one in lines)
+    assert any(
+        line.startswith("under a condition (race|gender=male and 9 more): ") for line in lines
+    )
+    assert not any("too few" in line or "left out" in line for line in lines)
     few = summarise(k=[6, 99], permutations=50)
     assert "left out 12 times: k=99 is more than the pool of 60 images" in few
     assert "give benchmark.permutations=80 or more" in few[-1]
-    assert not any("too few" in one for one in summarise(permute="pool", permutations=50))
+    assert not any("too few" in line for line in summarise(permute="pool", permutations=50))

@@ -88,16 +88,16 @@ def test_pictures_are_the_images_retrieved_each_once(tmp_path):
 
 
 def test_of_many_subjects_some_have_pictures_and_those_that_stand_out(tmp_path):
-    one = skew_items("clip", SKEWED)
-    sure = {name for question in one.questions for name in one.standing(question).corrected}
+    clip = skew_items("clip", SKEWED)
+    sure = {name for question in clip.questions for name in clip.standing(question).corrected}
     assert sure
-    file = write(tmp_path, one, limit=1)
+    file = write(tmp_path, clip, limit=1)
     subjects = data_of(file)["questions"][0]["r"]
     shown = {subject["n"] for subject in subjects if subject["m"][0]["p"]}
     assert sure <= shown
     assert len(shown - sure) <= 1
-    assert data_of(write(tmp_path, one, limit=0))["pictures"] == []
-    again = write(tmp_path / "again", one, limit=0)
+    assert data_of(write(tmp_path, clip, limit=0))["pictures"] == []
+    again = write(tmp_path / "again", clip, limit=0)
     assert again.read_bytes() == file.read_bytes()
     with pytest.raises(UserError, match="limit=-1 should be a whole number of at least 0 or"):
         SkewPageSettings(limit=-1)
@@ -106,7 +106,7 @@ def test_of_many_subjects_some_have_pictures_and_those_that_stand_out(tmp_path):
 def test_who_was_left_out_is_said(tmp_path):
     page = data_of(write(tmp_path, skew_items(left_out=["doctor"])))
     for question in page["questions"]:
-        (doctor,) = [one for one in question["r"] if one["n"] == "doctor"]
+        (doctor,) = [subject for subject in question["r"] if subject["n"] == "doctor"]
         assert "m" not in doctor
         assert doctor["o"].startswith("one image")
     everyone = skew_items(left_out=OCCUPATIONS)
@@ -115,12 +115,12 @@ def test_who_was_left_out_is_said(tmp_path):
 
 
 def test_the_verdict_says_what_is_skewed_beside_chance():
-    one = skew_items("clip", SKEWED)
+    clip = skew_items("clip", SKEWED)
     question = RankingTask(GRID, GRID, 6)
-    values = one.values(question)
-    chance = one.values(question, "max_skew_chance")
-    count = sum(p <= 0.05 for p in one.values(question, "p_holm").values())
-    assert verdict(one) == (
+    values = clip.values(question)
+    chance = clip.values(question, "max_skew_chance")
+    count = sum(p <= 0.05 for p in clip.values(question, "p_holm").values())
+    assert verdict(clip) == (
         f"clip: mean MaxSkew@6 over 8 subjects, race_gender: {np.mean(list(values.values())):.2f}, "
         f"by chance {np.mean(list(chance.values())):.2f}; {count} of 8 stand out after correction."
     )
@@ -136,11 +136,11 @@ def test_nothing_in_a_subject_or_label_is_live(tmp_path):
 
 
 def test_pages_that_cannot_be_are_refused(tmp_path):
-    one, other = skew_items(), skew_items("slip", subjects=OCCUPATIONS[:3])
+    clip, slip = skew_items(), skew_items("slip", subjects=OCCUPATIONS[:3])
     for answers, said in (
         ((), "no model"),
-        ((one, one), "duplicated names: clip, clip"),
-        ((one, other), "clip and slip answered different subjects"),
+        ((clip, clip), "duplicated names: clip, clip"),
+        ((clip, slip), "clip and slip answered different subjects"),
     ):
         with pytest.raises(UserError, match=said):
             write(tmp_path, *answers)
@@ -181,8 +181,8 @@ def reader(watched: Browser, tmp_path: Path) -> Reader:
 
 
 def by_excess(answers: tuple[SkewItems, ...], question: RankingTask) -> list[str]:
-    found = [one.values(question, "max_skew_excess") for one in answers]
-    value = {name: max(float(f"{own[name]:.4g}") for own in found) for name in found[0]}
+    excesses = [model.values(question, "max_skew_excess") for model in answers]
+    value = {name: max(float(f"{excess[name]:.4g}") for excess in excesses) for name in excesses[0]}
     return [*sorted(value, key=lambda name: (-value[name], name)), "poet"]
 
 
@@ -209,7 +209,7 @@ def test_a_reader_filters_and_sorts(reader: Reader) -> None:
     assert reader.names == ["cook"]
     reader.resets()
     reader.clicks("sure")
-    sure = {name for one in reader.answers for name in one.standing(first).corrected}
+    sure = {name for answers in reader.answers for name in answers.standing(first).corrected}
     assert set(reader.names) == sure
     assert reader.names
     reader.browser.view(390, 844, dark=True, phone=True)
@@ -217,9 +217,9 @@ def test_a_reader_filters_and_sorts(reader: Reader) -> None:
 
 
 def test_items_without_images_make_a_page_without_pictures(tmp_path):
-    one = skew_items()
-    columns = {name: own for name, own in one.items.columns.items() if name != "top"}
-    page = data_of(write(tmp_path, replace(one, items=replace(one.items, columns=columns))))
+    clip = skew_items()
+    columns = {name: values for name, values in clip.items.columns.items() if name != "top"}
+    page = data_of(write(tmp_path, replace(clip, items=replace(clip.items, columns=columns))))
     assert page["pictures"] == []
 
 
@@ -236,9 +236,9 @@ def asked(encoder, tmp_path_factory):
     sets = [grid_set(subject, n) for subject in SUBJECTS for n in range(2)]
     index = open_index(lay_grid_sets(root / "social", sets), root / "index")
     benchmark = Skew(name="social_skew", k=[6, 12, 200], permutations=99, resamples=50).ask(index)
-    found = benchmark.run(encoder)
+    evaluation = benchmark.run(encoder)
     folder = root / "runs" / "weights" / "clip" / "seed=0"
-    write_items(folder, Items(str(benchmark.name), "w", benchmark.data_hash, found.items))
+    write_items(folder, Items(str(benchmark.name), "w", benchmark.data_hash, evaluation.items))
     return benchmark, index, folder, benchmark.write_page(folder, "clip")
 
 
@@ -263,17 +263,17 @@ def test_the_page_shows_the_images_that_were_retrieved(asked):
                 continue
             top = json.loads(items.texts("top")[row])
             places = subject["m"][0]["p"]
-            told = [data["pictures"][place]["t"] for place in places]
-            assert told == [labels[key] for key in top[: len(told)]]
-            shown += len(told)
+            captions = [data["pictures"][place]["t"] for place in places]
+            assert captions == [labels[key] for key in top[: len(captions)]]
+            shown += len(captions)
     assert shown
-    assert any("o" in one for here in data["questions"] for one in here["r"])
+    assert any("o" in subject for here in data["questions"] for subject in here["r"])
 
 
 def benchmark_items(folder, benchmark) -> SkewItems:
-    found = read_items(folder, str(benchmark.name))
-    assert found is not None
-    return SkewItems("clip", found)
+    items = read_items(folder, str(benchmark.name))
+    assert items is not None
+    return SkewItems("clip", items)
 
 
 def test_no_page_is_written_if_none_is_asked_for(asked, tmp_path):

@@ -54,10 +54,10 @@ def retrieve(benchmark, folder, seed, male=0.0, model="clip") -> SkewItems:
     codes, labels = grid.label(["gender"])
     images[codes == labels.index("male"), 0] += male
     queries = {("race_gender", n): np.eye(8)[0] for n in range(len(SUBJECTS))}
-    found = benchmark.judge(queries, images)
+    evaluation = benchmark.judge(queries, images)
     asked = (str(benchmark.name), f"weights {seed}", benchmark.data_hash)
-    write_items(folder, Items(*asked, found.rankings), RANKINGS)
-    write_items(folder, Items(*asked, found.items))
+    write_items(folder, Items(*asked, evaluation.rankings), RANKINGS)
+    write_items(folder, Items(*asked, evaluation.items))
     items = read_items(folder, "own_skew")
     assert items is not None
     return SkewItems(model, items)
@@ -71,9 +71,9 @@ def models(benchmark, tmp_path_factory):
 
 
 def ranked(*models: SkewItems) -> list[tuple[SkewItems, SkewRankings]]:
-    found = [(one, read_rankings(one)) for one in models]
-    assert all(rankings is not None for _, rankings in found)
-    return found  # type: ignore[return-value]
+    pairs = [(answers, read_rankings(answers)) for answers in models]
+    assert all(rankings is not None for _, rankings in pairs)
+    return pairs  # type: ignore[return-value]
 
 
 def slow_images(answers, question, subject):
@@ -81,7 +81,7 @@ def slow_images(answers, question, subject):
     (_, rankings) = ranked(answers)[0]
     columns = rankings.items.columns
     names, _, given = question.labelling.partition("|")
-    found = []
+    images = []
     for row in range(len(rankings.items)):
         attributes = json.loads(columns["attributes"][row])
         if columns["subject"][row] != subject:
@@ -89,8 +89,10 @@ def slow_images(answers, question, subject):
         if given and attributes[given.split("=")[0]] != given.split("=")[1]:
             continue
         label = " ".join(attributes[name] for name in names.split("_"))
-        found.append((columns["place"][row], columns["cluster"][row], label, columns["score"][row]))
-    return [one[1:] for one in sorted(found)]
+        images.append(
+            (columns["place"][row], columns["cluster"][row], label, columns["score"][row])
+        )
+    return [image[1:] for image in sorted(images)]
 
 
 def slow_metric(metric, images, k, drawn):
@@ -101,11 +103,11 @@ def slow_metric(metric, images, k, drawn):
         return max(math.log(top[a] / min(k, len(listed)) / (pool[a] / len(listed))) for a in top)
     places = {}
     for key, label, score in images:
-        own = [other for one, _, other in images if one == key]
-        place = sum(score > other for other in own) / (len(own) - 1)
+        scores = [other for name, _, other in images if name == key]
+        place = sum(score > other for other in scores) / (len(scores) - 1)
         places.setdefault(label, {}).setdefault(key, []).append(place - 0.5)
     total = sum(drawn.values())
-    means = [sum(drawn[key] * sum(own) / len(own) for key, own in by_set.items()) / total
+    means = [sum(drawn[key] * sum(gaps) / len(gaps) for key, gaps in by_set.items()) / total
              for by_set in places.values()]  # fmt: skip
     return max(means) - min(means)
 
@@ -114,14 +116,20 @@ def slow_comparison(ours, theirs, question, metric):
     """Return the observed difference and that of every resample, one at a time."""
     observed, resampled = [], []
     for subject in SUBJECTS:
-        sides = [[slow_images(one, question, subject) for one in own] for own in (ours, theirs)]
+        sides = [
+            [slow_images(answers, question, subject) for answers in checkpoints]
+            for checkpoints in (ours, theirs)
+        ]
         keys = sorted({key for key, *_ in sides[0][0]})
         stream = generator(0, "skew_sets", question.grid, subject)
         every = draw_sets(len(keys), RESAMPLES, stream).astype(int).tolist()
 
         def differ(counts, sides=sides, keys=keys):
             drawn = dict(zip(keys, counts, strict=True))
-            means = [[slow_metric(metric, one, question.k, drawn) for one in own] for own in sides]
+            means = [
+                [slow_metric(metric, images, question.k, drawn) for images in side]
+                for side in sides
+            ]
             return sum(means[0]) / len(means[0]) - sum(means[1]) / len(means[1])
 
         observed.append(differ([1] * len(keys)))
@@ -130,7 +138,7 @@ def slow_comparison(ours, theirs, question, metric):
     stream = generator(0, "skew_models", *about)
     shape = (10_000, len(SUBJECTS))
     chosen, inner = stream.integers(shape[1], size=shape), stream.integers(RESAMPLES, size=shape)
-    middle = [sum(own) / len(own) for own in resampled]
+    middle = [sum(differences) / len(differences) for differences in resampled]
     means = []
     for places in zip(chosen.tolist(), inner.tolist(), strict=True):
         drawn = [observed[g] + resampled[g][b] - middle[g] for g, b in zip(*places, strict=True)]
@@ -139,29 +147,35 @@ def slow_comparison(ours, theirs, question, metric):
 
 
 @pytest.mark.parametrize("metric", ["max_skew", "rank_gap"])
-@pytest.mark.parametrize("question", QUESTIONS, ids=lambda one: one.labelling)
+@pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.labelling)
 def test_the_comparison_is_what_one_resample_at_a_time_gives(models, question, metric):
     sides = models[1:], models[:1]  # two checkpoints of one model against one of another
-    found = compare_over_sets(*(ranked(*own) for own in sides), question, metric, None, RESAMPLES)
+    comparison = compare_over_sets(
+        *(ranked(*side) for side in sides), question, metric, None, RESAMPLES
+    )
     mean, means = slow_comparison(*sides, question, metric)
-    assert found.mean == pytest.approx(mean, abs=1e-6)
-    assert [found.low, found.high] == pytest.approx(np.quantile(means, [0.025, 0.975]), abs=1e-5)
-    below = sum(one <= 1e-6 for one in means)  # p counts ties with 0, which rounding may split
-    assert found.p_greater == pytest.approx((1 + below) / 10_001, abs=0.002)
+    assert comparison.mean == pytest.approx(mean, abs=1e-6)
+    assert [comparison.low, comparison.high] == pytest.approx(
+        np.quantile(means, [0.025, 0.975]), abs=1e-5
+    )
+    below = sum(drawn <= 1e-6 for drawn in means)  # p counts ties with 0, which rounding may split
+    assert comparison.p_greater == pytest.approx((1 + below) / 10_001, abs=0.002)
 
 
 def test_models_are_paired_and_the_same_draw_serves_both(models):
     question = QUESTIONS[0]
     same = compare_over_sets(ranked(models[1]), ranked(models[1]), question)
     assert (same.mean, same.low, same.high, same.p) == (0.0, 0.0, 0.0, 1.0)
-    one = compare_over_sets(ranked(models[1]), ranked(models[0]), question)
-    other = compare_over_sets(ranked(models[0]), ranked(models[1]), question)
-    assert (one.mean, one.low, one.high) == pytest.approx((-other.mean, -other.high, -other.low))
-    assert one.mean == pytest.approx(
+    forward = compare_over_sets(ranked(models[1]), ranked(models[0]), question)
+    backward = compare_over_sets(ranked(models[0]), ranked(models[1]), question)
+    assert (forward.mean, forward.low, forward.high) == pytest.approx(
+        (-backward.mean, -backward.high, -backward.low)
+    )
+    assert forward.mean == pytest.approx(
         np.mean(list(models[1].values(question).values()))
         - np.mean(list(models[0].values(question).values()))
     )
-    assert one.clusters == len(SUBJECTS)
+    assert forward.clusters == len(SUBJECTS)
 
 
 def test_the_order_of_rows_does_not_matter(models, tmp_path):
@@ -173,8 +187,8 @@ def test_the_order_of_rows_does_not_matter(models, tmp_path):
         folder = tmp_path / model.items.weights
         write_items(folder, replace(rankings.items, columns=columns), RANKINGS)
         write_items(folder, model.items)
-    moved = [SkewItems(one.model, read_items(tmp_path / one.items.weights, "own_skew"))
-             for one in models[:2]]  # fmt: skip
+    moved = [SkewItems(model.model, read_items(tmp_path / model.items.weights, "own_skew"))
+             for model in models[:2]]  # fmt: skip
     assert compare_over_sets(ranked(moved[1]), ranked(moved[0]), question) == compare_over_sets(
         ranked(models[1]), ranked(models[0]), question
     )
@@ -205,8 +219,10 @@ def test_rankings_of_other_weights_are_none_and_the_page_says_what_to_run(
 def test_the_page_compares_models_with_the_first(models):
     first, second = replace(models[0], model="a"), replace(models[1], model="b")
     (said,) = compare_with_first([first, second])
-    found = compare_over_sets(ranked(second), ranked(first), QUESTIONS[0])
-    assert said.startswith(f"b minus a: MaxSkew@6 {found.mean:+.2f} (95 % {found.low:+.2f} to ")
+    comparison = compare_over_sets(ranked(second), ranked(first), QUESTIONS[0])
+    assert said.startswith(
+        f"b minus a: MaxSkew@6 {comparison.mean:+.2f} (95 % {comparison.low:+.2f} to "
+    )
     assert compare_with_first([first]) == []
 
 

@@ -23,23 +23,25 @@ from cfaug.stats.skew_metrics import count_top, max_skew, ndkl
 def ranked_pool(sets, labels, effect=0.0, seed=0, bonus=0.0):
     """Images of whole sets by score: sets differ by ``effect``, label 0 scores ``bonus`` more."""
     rng = np.random.default_rng(seed)
-    label, own = np.tile(np.arange(labels), sets), np.repeat(np.arange(sets), labels)
-    scores = rng.normal(size=len(own)) + effect * rng.normal(size=sets)[own] + bonus * (label == 0)
+    label, group = np.tile(np.arange(labels), sets), np.repeat(np.arange(sets), labels)
+    scores = (
+        rng.normal(size=len(group)) + effect * rng.normal(size=sets)[group] + bonus * (label == 0)
+    )
     order = np.argsort(-scores)
-    return RankedPool(label[order], own[order])
+    return RankedPool(label[order], group[order])
 
 
 def every_permutation(ranked, k):
     """Return MaxSkew@K of every way to deal each set's labels to its images."""
-    places = [np.flatnonzero(ranked.sets == one) for one in range(ranked.sets.max() + 1)]
-    dealt = [list(itertools.permutations(ranked.labels[own].tolist())) for own in places]
-    found = []
+    places = [np.flatnonzero(ranked.sets == number) for number in range(ranked.sets.max() + 1)]
+    dealt = [list(itertools.permutations(ranked.labels[rows].tolist())) for rows in places]
+    skews = []
     for chosen in itertools.product(*dealt):
         labels = ranked.labels.copy()
-        for own, some in zip(places, chosen, strict=True):
-            labels[own] = some
-        found.append(float(max_skew(count_top(labels, len(ranked.pool), [k])[0], ranked.pool)))
-    return np.array(found)
+        for rows, some in zip(places, chosen, strict=True):
+            labels[rows] = some
+        skews.append(float(max_skew(count_top(labels, len(ranked.pool), [k])[0], ranked.pool)))
+    return np.array(skews)
 
 
 SMALL = [
@@ -56,13 +58,13 @@ SMALL = [
 @pytest.mark.parametrize("k", [1, 3, 5])
 def test_permutations_are_those_of_every_way_to_deal_labels(ranked, k):
     every = every_permutation(ranked, k)
-    found = permutation_test(ranked, k, np.random.default_rng(0), 20_000)
+    tested = permutation_test(ranked, k, np.random.default_rng(0), 20_000)
     observed = float(max_skew(ranked.top(k), ranked.pool))
-    assert found.p == pytest.approx(float((every >= observed - 1e-9).mean()), abs=0.015)
-    assert found.expected == pytest.approx(float(every.mean()), abs=0.01)
+    assert tested.p == pytest.approx(float((every >= observed - 1e-9).mean()), abs=0.015)
+    assert tested.expected == pytest.approx(float(every.mean()), abs=0.01)
     p = np.array([(every >= value - 1e-9).mean() for value in every])
-    assert found.level == pytest.approx(float((p <= 0.05).mean()), abs=0.01)
-    assert found.high == pytest.approx(np.quantile(every, 0.95, method="inverted_cdf"))
+    assert tested.level == pytest.approx(float((p <= 0.05).mean()), abs=0.01)
+    assert tested.high == pytest.approx(np.quantile(every, 0.95, method="inverted_cdf"))
 
 
 def slow_bootstrap(ranked, k, drawn):
@@ -81,9 +83,9 @@ def test_the_bootstrap_draws_whole_sets(ranked):
     ks = [5, 1, len(ranked.labels) // 2]
     drawn = draw_sets(int(ranked.sets.max()) + 1, 64, np.random.default_rng(3))
     assert (drawn.sum(axis=1) == drawn.shape[1]).all()
-    found = bootstrap_max_skew(ranked, ks, drawn, 0.9)
-    for k, interval in zip(ks, found, strict=True):
-        slow = [slow_bootstrap(ranked, k, one) for one in drawn]
+    intervals = bootstrap_max_skew(ranked, ks, drawn, 0.9)
+    for k, interval in zip(ks, intervals, strict=True):
+        slow = [slow_bootstrap(ranked, k, counts) for counts in drawn]
         assert interval == pytest.approx(np.quantile(slow, [0.05, 0.95]).tolist(), abs=1e-6)
 
 
@@ -121,24 +123,26 @@ def every_ranking(pool):
 @pytest.mark.parametrize(("pool", "k"), POOLS)
 def test_the_distribution_is_that_of_every_ranking(pool, k):
     rankings = every_ranking(pool)
-    every = np.array([max_skew(count_top(one, len(pool), [k])[0], pool) for one in rankings])
+    every = np.array(
+        [max_skew(count_top(ranking, len(pool), [k])[0], pool) for ranking in rankings]
+    )
     values, counts = np.unique(np.round(every, 12), return_counts=True)
-    found = chance_skew(pool, k)
-    there = found.p > 1e-15
-    assert found.exact
-    assert found.values[there].tolist() == pytest.approx(values.tolist(), abs=1e-9)
-    assert found.p[there].tolist() == pytest.approx((counts / len(every)).tolist())
-    assert found.mean == pytest.approx(float(np.mean(every)), abs=1e-12)
+    chance = chance_skew(pool, k)
+    there = chance.p > 1e-15
+    assert chance.exact
+    assert chance.values[there].tolist() == pytest.approx(values.tolist(), abs=1e-9)
+    assert chance.p[there].tolist() == pytest.approx((counts / len(every)).tolist())
+    assert chance.mean == pytest.approx(float(np.mean(every)), abs=1e-12)
     for value in values.tolist():
-        assert found.tail(value) == pytest.approx(float(np.mean(every >= value - 1e-9)))
-    assert found.tail(99) == 0
-    assert found.quantile(0.5) == pytest.approx(np.quantile(every, 0.5, method="inverted_cdf"))
+        assert chance.tail(value) == pytest.approx(float(np.mean(every >= value - 1e-9)))
+    assert chance.tail(99) == 0
+    assert chance.quantile(0.5) == pytest.approx(np.quantile(every, 0.5, method="inverted_cdf"))
     for alpha in (0.05, 0.3, 0.6):
-        p = np.array([found.tail(value) for value in every])
-        assert found.level(alpha) == pytest.approx(float((p <= alpha + 1e-12).mean()))
-    slow = np.mean([ndkl(one, pool) for one in rankings])
+        p = np.array([chance.tail(value) for value in every])
+        assert chance.level(alpha) == pytest.approx(float((p <= alpha + 1e-12).mean()))
+    slow = np.mean([ndkl(ranking, pool) for ranking in rankings])
     assert chance_ndkl(pool) == pytest.approx(float(slow), abs=1e-12)
-    short = np.mean([ndkl(one, pool, k) for one in rankings])
+    short = np.mean([ndkl(ranking, pool, k) for ranking in rankings])
     assert chance_ndkl(pool, k) == pytest.approx(float(short), abs=1e-12)
 
 
@@ -147,22 +151,22 @@ def test_what_would_take_too_long_is_drawn_and_always_alike(monkeypatch):
     exact = chance_skew(pool, 8)
     monkeypatch.setattr(skew_tests, "WORK", 0)
     skew_tests._chance_skew.cache_clear()
-    found = chance_skew(pool, 8)
-    assert not found.exact
-    assert found.mean == pytest.approx(exact.mean, abs=0.01)
+    drawn = chance_skew(pool, 8)
+    assert not drawn.exact
+    assert drawn.mean == pytest.approx(exact.mean, abs=0.01)
     skew_tests._chance_skew.cache_clear()
     again = chance_skew(pool[::-1], 8)
-    assert (again.values == found.values).all()
-    assert (again.p == found.p).all()
+    assert (again.values == drawn.values).all()
+    assert (again.p == drawn.p).all()
     skew_tests._chance_skew.cache_clear()
 
 
 def test_large_pools_neither_overflow_nor_lose_their_sum():
-    found = chance_skew([14_236] * 12, 600)
-    assert found.exact
+    chance = chance_skew([14_236] * 12, 600)
+    assert chance.exact
     # A count is about normal; the largest of 12 is expected 1.63 standard deviations up.
     sd = math.sqrt(600 / 12 * 11 / 12)
-    assert found.mean == pytest.approx(math.log(1 + 1.63 * sd / 50), abs=0.015)
+    assert chance.mean == pytest.approx(math.log(1 + 1.63 * sd / 50), abs=0.015)
     assert chance_ndkl([300] * 12) == pytest.approx(0.0333, abs=0.01)
 
 

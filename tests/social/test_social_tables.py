@@ -69,11 +69,11 @@ def test_figure_2_prints_the_distribution_beside_chance(runs):
         values = list(skew.values())
         assert said == [str(len(skew)), *(f"{f(values) + 0:.2f}" for f in (mean, min, max)),
                         f"{mean(chance.values()):.2f}"]  # fmt: skip
-        beyond = mean(skew[one] - chance[one] for one in skew)
+        beyond = mean(skew[subject] - chance[subject] for subject in skew)
         assert cells[5].text == f"{beyond:+.2f}"
         p = column(name, GRID, 12, "p_permutation")
         assert cells[6].text == str(sum(holm(list(p.values())) <= 0.05))
-        assert cells[7].text == str(sum(one <= 0.05 for one in p.values()))
+        assert cells[7].text == str(sum(uncorrected <= 0.05 for uncorrected in p.values()))
         alarms = column(name, GRID, 12, "p_level")
         assert cells[8].text == f"{sum(alarms.values()):.1f}"
     (box,) = document.boxes
@@ -102,8 +102,8 @@ def test_figure_2_has_gender_by_race_on_its_right(runs):
     assert list(bars.groups) == list(RACES)
     for race in RACES:
         for name, value, low, high in bars.groups[race]:
-            own = column(name, f"gender|race={race}", 12, "max_skew")
-            assert value == pytest.approx(mean(own.values()))
+            skew = column(name, f"gender|race={race}", 12, "max_skew")
+            assert value == pytest.approx(mean(skew.values()))
             assert low <= value <= high
     clip = [bars.groups[race][1][1] for race in RACES]
     more = 100 * (max(clip) / min(clip) - 1)
@@ -124,10 +124,10 @@ def test_each_model_is_compared_with_the_first_over_subjects(runs):
                             Measure("nats", "lower"), by)
         for name in ("clip", "slip")
     }  # fmt: skip
-    corrected = holm([one.p_two_sided for one in tests.values()])
+    corrected = holm([test.p_two_sided for test in tests.values()])
     for (name, test), p in zip(tests.items(), corrected, strict=True):
         change, tested, p_holm = list(rows[name,].values())[-6:-3]
-        ours, theirs = (column(one, GRID, 12, "max_skew") for one in (name, "alip"))
+        ours, theirs = (column(model, GRID, 12, "max_skew") for model in (name, "alip"))
         assert change.text == f"{mean(ours[s] - theirs[s] for s in ours):+.2f}"
         assert (tested.text, p_holm.text) == (p_text(test.p_two_sided), p_text(p))
         low, high = test.interval(Measure("nats", "lower"))
@@ -139,10 +139,10 @@ def test_each_model_is_compared_with_the_first_over_subjects(runs):
 
 def test_who_stands_out_is_said_with_what_chance_gives(runs):
     notes = table("social_figure_2", k=None).build(runs).parts[0].notes
-    found = column("clip", GRID, 6, "p_holm")
-    skewed = [name for name, p in found.items() if p <= 0.05]
+    corrected = column("clip", GRID, 6, "p_holm")
+    skewed = [name for name, p in corrected.items() if p <= 0.05]
     (said,) = [note for note in notes if note.startswith("clip: ")]
-    assert said.startswith(f"clip: {len(skewed)} of {len(found)} subjects stand out")
+    assert said.startswith(f"clip: {len(skewed)} of {len(corrected)} subjects stand out")
     assert all(name in said for name in skewed)
     alarms = sum(column("clip", GRID, 6, "p_level").values())
     assert f"; {alarms:.1f} are expected by chance." in said
@@ -153,7 +153,7 @@ def test_checkpoints_of_one_model_are_averaged(runs):
     document = table("social_figure_2", models=both).build(runs)
     values = [column(name, GRID, 12, "max_skew") for name in ("alip", "clip")]
     assert document.boxes[0].rows["both"] == pytest.approx(
-        {subject: mean(one[subject] for one in values) for subject in values[0]}
+        {subject: mean(by_subject[subject] for by_subject in values) for subject in values[0]}
     )
     assert any("checkpoint by checkpoint" in note for note in document.parts[0].notes)
 
@@ -182,7 +182,7 @@ def test_figure_3_shows_what_is_retrieved(runs):
     assert share == 0.5
     assert (low, high) == pytest.approx(np.quantile(draws, [0.05, 0.95]), abs=0.01)
     part = document.parts[1]
-    assert [labels for labels, _ in part.rows] == [(one,) for one in GENDERS]
+    assert [labels for labels, _ in part.rows] == [(gender,) for gender in GENDERS]
     assert part.columns == (*MODELS, "by chance")
 
 
@@ -198,11 +198,11 @@ def test_figure_5_has_a_panel_a_grid_and_type(tmp_path):
         "race_gender": {"race": RACES, "gender": GENDERS},
         "colour_background": {"colour": ("red", "blue"), "background": ("sea", "snow")},
     }
-    one = skew_items("clip", grids=grids)
+    clip = skew_items("clip", grids=grids)
     types = ["trait" if name in ("poet", "cook") else "occupation"
-             for name in one.items.columns["subject"]]  # fmt: skip
-    columns = dict(one.items.columns) | {"subject_type": np.array(types, object)}
-    write_items(tmp_path / "weights/clip/seed=0", replace(one.items, columns=columns))
+             for name in clip.items.columns["subject"]]  # fmt: skip
+    columns = dict(clip.items.columns) | {"subject_type": np.array(types, object)}
+    write_items(tmp_path / "weights/clip/seed=0", replace(clip.items, columns=columns))
     document = table("social_figure_5").build(Runs(tmp_path))
     assert [box.title for box in document.boxes] == [
         "MaxSkew@6 over 6 occupations, race_gender", "MaxSkew@6 over 2 traits, race_gender",
@@ -226,7 +226,7 @@ def test_models_stand_side_by_side_on_every_labelling(runs):
     clip = dict(gaps.rows)["gender", "clip"]
     assert clip[1].text == f"{mean(values[1].values()):.3f}"
     assert clip[2].text == f"{0.1 * mean(values[1].values()):.3f}"
-    assert clip[3].text == str(sum(one > 0.5 for one in values[1].values()))
+    assert clip[3].text == str(sum(gap > 0.5 for gap in values[1].values()))
     assert clip[4].text == f"{mean(values[1][s] - values[0][s] for s in values[0]):+.2f}"
     asked = [(labelling, k) for labelling, labels in (("race", 3), ("gender", 2), (GRID, 6))
              for k in (labels, 12)]  # fmt: skip
@@ -235,7 +235,7 @@ def test_models_stand_side_by_side_on_every_labelling(runs):
     tested = [cells[-4].text for labels, cells in part.rows if labels[2] != "alip"]
     assert "–" not in tested
     assert [curve.title for curve in document.curves] == [
-        f"MaxSkew@K by K: race_gender, {one}" for one in ("race", "gender", GRID)
+        f"MaxSkew@K by K: race_gender, {labelling}" for labelling in ("race", "gender", GRID)
     ]
     series = document.curves[0].series
     assert set(series) == {*MODELS, "by chance"}
@@ -249,7 +249,7 @@ def test_models_stand_side_by_side_on_every_labelling(runs):
 def test_places_within_sets_say_which_labels_are_preferred(runs):
     document = table("social_gaps").build(runs)
     assert [plot.title for plot in document.bars] == [
-        f"race_gender, {one}" for one in ("race", "gender", GRID)
+        f"race_gender, {labelling}" for labelling in ("race", "gender", GRID)
     ]
     part = document.parts[1]
     assert part.columns == tuple(MODELS)
@@ -258,16 +258,16 @@ def test_places_within_sets_say_which_labels_are_preferred(runs):
             if (columns["labelling"][i], columns["k"][i]) == ("gender", 2)]  # fmt: skip
     for n, (labels, cells) in enumerate(part.rows):
         assert labels == (GENDERS[n],)
-        assert cells[1].text == f"{mean(one[n] for one in gaps):+.3f}"
+        assert cells[1].text == f"{mean(by_label[n] for by_label in gaps):+.3f}"
         assert cells[1].bold, "clip ranks by gender"
         assert not cells[0].bold, "alip does not"
     (male, female) = (document.bars[1].groups[label][1] for label in GENDERS)
     assert male[1] == pytest.approx(-female[1])
     assert male[2] <= male[1] <= male[3]
-    p = [one.bold for part in document.parts for _, cells in part.rows for one in cells]
+    p = [cell.bold for part in document.parts for _, cells in part.rows for cell in cells]
     assert 0 < sum(p) < len(p)
-    one = table("social_gaps", labellings=["gender|race=White"]).build(runs)
-    assert len(one.parts) == 1
+    conditional = table("social_gaps", labellings=["gender|race=White"]).build(runs)
+    assert len(conditional.parts) == 1
     both = table("social_gaps", models={"both": ["weights/alip", "weights/clip"]}).build(runs)
     averaged = both.bars[1].groups["male"][0][1]
     assert averaged == pytest.approx((document.bars[1].groups["male"][0][1] + male[1]) / 2)
@@ -281,28 +281,28 @@ def test_what_was_left_out_does_not_count(tmp_path):
 
 
 def test_other_items_are_refused(runs, tmp_path):
-    one = answers("clip").items
-    columns = {k: v for k, v in one.columns.items() if k not in ("labels", "k")}
+    items = answers("clip").items
+    columns = {k: v for k, v in items.columns.items() if k not in ("labels", "k")}
     with pytest.raises(UserError, match=r"lack k, labels: .*=skew.*; remove items/\S+t in"):
-        SkewItems("clip", replace(one, columns=columns))
+        SkewItems("clip", replace(items, columns=columns))
     for name, text, said in (
         ("labels", "[1", "Expecting"), ("labels", "[" * 100_000, "recursion"),
         ("labels", '["a", "a", "b"]', "a label twice"), ("labels", '["a"]', "different lengths"),
         ("top_counts", "[1, 1, 0]", "do not add up"), ("top_counts", "[-1, 2, 2]", "below 0"),
         ("pool_counts", "[0, 0, 0]", "do not add up"), ("top_counts", "null", "not iterable"),
     ):  # fmt: skip
-        broken = dict(one.columns) | {name: np.array([text] * len(one), object)}
+        broken = dict(items.columns) | {name: np.array([text] * len(items), object)}
         with pytest.raises(
             UserError, match=f"'race_gender/race/doctor@3' (is|are) invalid.*{said}"
         ):
-            SkewItems("clip", replace(one, columns=broken)).retrieved(0)
+            SkewItems("clip", replace(items, columns=broken)).retrieved(0)
 
 
 def test_models_that_were_asked_about_other_labels_stand_beside_each_other(tmp_path):
     few = {"race_gender": {"race": RACES[:2], "gender": GENDERS}}
     for name, grids in (("alip", None), ("clip", few)):
-        one = skew_items(name, ks=(12,), **({} if grids is None else {"grids": grids})).items
-        write_items(tmp_path / "weights" / name / "seed=0", replace(one, data=name))
+        items = skew_items(name, ks=(12,), **({} if grids is None else {"grids": grids})).items
+        write_items(tmp_path / "weights" / name / "seed=0", replace(items, data=name))
     part = table("social_figure_3").build(Runs(tmp_path)).parts[0]
     assert [cell.text for cell in dict(part.rows)["Indian",]][1] == "–"
     assert table("social_figure_3").build(Runs(tmp_path)).bars[0].groups["Indian"][1][1] is None
@@ -310,23 +310,23 @@ def test_models_that_were_asked_about_other_labels_stand_beside_each_other(tmp_p
 
 def test_a_model_that_was_asked_about_other_images_has_no_change_and_the_table_says_why(tmp_path):
     for name in ("alip", "clip"):
-        one = skew_items(name, ks=(12,)).items
-        write_items(tmp_path / "weights" / name / "seed=0", replace(one, data=name))
-    found = table("social_models").build(Runs(tmp_path))
-    assert {tuple(cell.text for cell in cells[-3:]) for _, cells in found.parts[0].rows} == {
+        items = skew_items(name, ks=(12,)).items
+        write_items(tmp_path / "weights" / name / "seed=0", replace(items, data=name))
+    document = table("social_models").build(Runs(tmp_path))
+    assert {tuple(cell.text for cell in cells[-3:]) for _, cells in document.parts[0].rows} == {
         ("–", "–", "–")
     }
     assert "A model with other images or another K than the first has no change" in " ".join(
-        found.notes
+        document.notes
     )
 
 
-def rankings_of(one: SkewItems) -> Items:
+def rankings_of(skewed: SkewItems) -> Items:
     """Return the rankings that made-up items are of: with K = 60 they name every image."""
-    found: dict[str, list] = {n: [] for n in ("item", "cluster", "grid", "subject", "attributes")}
+    texts: dict[str, list] = {n: [] for n in ("item", "cluster", "grid", "subject", "attributes")}
     places: list[int] = []
     every = list(product(RACES, GENDERS))
-    columns = one.items.columns
+    columns = skewed.items.columns
     for row in range(len(columns["item"])):
         if (columns["labelling"][row], columns["k"][row]) != (GRID, 60):
             continue
@@ -334,11 +334,11 @@ def rankings_of(one: SkewItems) -> Items:
             subject, _, number = key.rpartition("_")
             values = json.dumps(dict(zip(("race", "gender"), every[int(number)], strict=True)))
             said = (key, subject, GRID, columns["subject"][row], values)
-            for column, value in zip(found.values(), said, strict=True):
+            for column, value in zip(texts.values(), said, strict=True):
                 column.append(value)
             places.append(place)
-    asked = (one.items.benchmark, one.items.weights, one.items.data)
-    return Items(*asked, {**found, "place": places, "score": -np.array(places, float)})
+    asked = (skewed.items.benchmark, skewed.items.weights, skewed.items.data)
+    return Items(*asked, {**texts, "place": places, "score": -np.array(places, float)})
 
 
 @pytest.mark.slow
@@ -347,11 +347,11 @@ def test_models_are_compared_over_subjects_and_sets_where_rankings_are_kept(tmp_
     read = {}
     for name in MODELS:
         folder = tmp_path / "weights" / name / "seed=0"
-        one = skew_items(name, MODELS[name], ks=(None, 60))
-        write_items(folder, one.items)
+        skewed = skew_items(name, MODELS[name], ks=(None, 60))
+        write_items(folder, skewed.items)
         if name != "slip":
-            write_items(folder, rankings_of(one), RANKINGS)
-        read[name] = SkewItems(name, read_items(folder, one.items.benchmark))
+            write_items(folder, rankings_of(skewed), RANKINGS)
+        read[name] = SkewItems(name, read_items(folder, skewed.items.benchmark))
     document = table("social_models").build(Runs(tmp_path))
     part, gaps = document.parts
     ranked = {name: [(read[name], read_rankings(read[name]))] for name in ("alip", "clip")}
@@ -364,8 +364,11 @@ def test_models_are_compared_over_subjects_and_sets_where_rankings_are_kept(tmp_
                 continue
             k = int(labels[1]) if metric == "max_skew" else read["clip"].choose(GRID, labels[0]).k
             question = RankingTask(GRID, labels[0], k)
-            found = compare_over_sets(ranked["clip"], ranked["alip"], question, metric)
-            assert last[:2] == [f"[{found.low:+.2f}, {found.high:+.2f}]", p_text(found.p)]
+            comparison = compare_over_sets(ranked["clip"], ranked["alip"], question, metric)
+            assert last[:2] == [
+                f"[{comparison.low:+.2f}, {comparison.high:+.2f}]",
+                p_text(comparison.p),
+            ]
             compared += 1
     assert compared == 6 + 3
     (said,) = [note for note in document.notes if note.startswith("No rankings")]
@@ -377,9 +380,9 @@ def test_models_are_compared_over_subjects_and_sets_where_rankings_are_kept(tmp_
 
 
 def test_the_counts_of_table_1_give_its_percentages():
-    found = published("social_1")
-    assert sum(found["counts"]) == 1200
-    for count, row in zip(found["counts"], found["rows"], strict=True):
+    printed = published("social_1")
+    assert sum(printed["counts"]) == 1200
+    for count, row in zip(printed["counts"], printed["rows"], strict=True):
         assert abs(100 * count / 1200 - row["values"][0]) <= 0.0501
 
 

@@ -105,33 +105,33 @@ def test_the_right_pronoun_is_looked_for(place, opened, people_encoder):
 def check_resolution(evaluation, hits):
     def mean(**wanted):
         names = ("context", "asked", "pair", "gender")
-        own = [
+        matching = [
             hit
             for key, values in hits.items()
             if all(key[names.index(n)] == v for n, v in wanted.items())
             for hit in values
         ]
-        return fmean(own)
+        return fmean(matching)
 
     parts = [{"context": "OO", "asked": "occupation"}]
     for asked in ("occupation", "participant"):
         two = {"context": "OP", "asked": asked}
         parts += [two, {**two, "pair": "same"}, {**two, "pair": "different"}]
-    found = {(o.metric, *sorted(o.by.items())): o for o in evaluation.outcomes}
+    outcomes = {(o.metric, *sorted(o.by.items())): o for o in evaluation.outcomes}
     for part in parts:
         by = tuple(sorted(part.items()))
-        assert found["resolution_accuracy", *by].value == pytest.approx(mean(**part))
+        assert outcomes["resolution_accuracy", *by].value == pytest.approx(mean(**part))
         his, her = (mean(**part, gender=g) for g in ("masculine", "feminine"))
-        gap = found["gender_gap", *by]
+        gap = outcomes["gender_gap", *by]
         assert (gap.value, gap.better) == (pytest.approx(abs(his - her)), "lower")
-        assert found["balanced_accuracy", *by].value == pytest.approx((his + her) / 2)
+        assert outcomes["balanced_accuracy", *by].value == pytest.approx((his + her) / 2)
     single, two = (
         fmean(mean(context=c, asked="occupation", gender=g) for g in ("masculine", "feminine"))
         for c in ("OO", "OP")
     )
     assert evaluation.outcomes[0].metric == "overall_accuracy"
     assert evaluation.outcomes[0].value == pytest.approx((single + two) / 2)
-    assert len(found) == 1 + len(parts) * 5
+    assert len(outcomes) == 1 + len(parts) * 5
 
 
 def test_their_can_be_a_choice_that_is_never_right(place, node, people_encoder):
@@ -161,33 +161,33 @@ def test_photos_are_ranked_by_the_neutral_caption(place, opened, people_encoder)
     for name, item in items.items():
         kind, asked, rest = name.split("/")
         occupation, k = rest.partition(",")[0], int(rest.rpartition("@")[2])
-        own = {
-            idx: one
-            for idx, one in about(place).items()
-            if idx.startswith(kind) and one[0]["Occupation"] == occupation
+        photos = {
+            idx: photo
+            for idx, photo in about(place).items()
+            if idx.startswith(kind) and photo[0]["Occupation"] == occupation
         }
-        row = next(iter(own.values()))[0]
+        row = next(iter(photos.values()))[0]
         text = twin.text(caption(row, asked, "their"))
-        scores = {idx: float(twin.image(encoded) @ text) for idx, (_, encoded) in own.items()}
-        ranked = sorted(own, key=lambda idx: -scores[idx])
-        genders = [own[idx][0]["Occupation_perceived_gender"] for idx in ranked]
+        scores = {idx: float(twin.image(encoded) @ text) for idx, (_, encoded) in photos.items()}
+        ranked = sorted(photos, key=lambda idx: -scores[idx])
+        genders = [photos[idx][0]["Occupation_perceived_gender"] for idx in ranked]
         slow = slow_ranking(genders, k)
         assert item["cluster"] == occupation
-        assert (item["k"], item["n_pool"], item["left_out"]) == (k, len(own), None)
+        assert (item["k"], item["n_pool"], item["left_out"]) == (k, len(photos), None)
         assert item["top_masculine"] == Counter(genders[:k])["masculine"]
         for column, value in slow.items():
             assert item[column] == pytest.approx(value), (name, column)
-    found = {(o.metric, *sorted(o.by.items())): o for o in evaluation.outcomes}
+    outcomes = {(o.metric, *sorted(o.by.items())): o for o in evaluation.outcomes}
     for k in (3, 5):
         of = [i for i in items.values() if (i["context"], i["asked"], i["k"]) ==
               ("OP", "occupation", k)]  # fmt: skip
         by = (("asked", "occupation"), ("context", "OP"), ("k", str(k)))
         for metric in ("max_skew", "max_skew_excess", "abs_bias"):
-            outcome = found[metric, *by]
-            assert outcome.value == pytest.approx(fmean(one[metric] for one in of))
+            outcome = outcomes[metric, *by]
+            assert outcome.value == pytest.approx(fmean(item[metric] for item in of))
             assert (outcome.n, outcome.better) == (2, "lower")
     ndkls = {n.rpartition("@")[0]: i["ndkl"] for n, i in items.items() if i["context"] == "OO"}
-    outcome = found["ndkl", ("asked", "occupation"), ("context", "OO")]
+    outcome = outcomes["ndkl", ("asked", "occupation"), ("context", "OO")]
     assert (outcome.n, outcome.value) == (2, pytest.approx(fmean(ndkls.values())))
 
 
@@ -202,11 +202,11 @@ def slow_ranking(genders, k, zeros="smooth"):
         smallest = min(math.log((top[g] + 0.5) / (k + 1) / pool[g]) for g in pool)
     divergence = weights = 0.0
     for i in range(1, len(genders) + 1):
-        own = 0.0
+        term = 0.0
         for gender, share in pool.items():
             part = genders[:i].count(gender) / i
-            own += part * (math.log(part) - math.log(share)) if part else 0.0
-        divergence += own / math.log2(i + 1)
+            term += part * (math.log(part) - math.log(share)) if part else 0.0
+        divergence += term / math.log2(i + 1)
         weights += 1 / math.log2(i + 1)
     bias = (top["masculine"] - top["feminine"]) / k
     return {"max_skew": max(skews.values()), "min_skew": smallest, "ndkl": divergence / weights,
@@ -219,15 +219,15 @@ def test_the_papers_zero_rule(order, k):
     """A gender that is not among the K counts as if one photo showed it: proportion 1/K."""
     if len(set(order)) < 2 or k > len(order):
         return
-    genders = ["masculine" if one else "feminine" for one in order]
-    ranked = np.array([0 if one else 1 for one in order])
+    genders = ["masculine" if man else "feminine" for man in order]
+    ranked = np.array([0 if man else 1 for man in order])
     for zeros in ("one", "smooth"):
-        found = measure_ranking(ranked, np.bincount(ranked), k, zeros)
+        measured = measure_ranking(ranked, np.bincount(ranked), k, zeros)
         for name, value in slow_ranking(genders, k, zeros).items():
-            assert found[name] == pytest.approx(value, abs=1e-9), (zeros, name)
+            assert measured[name] == pytest.approx(value, abs=1e-9), (zeros, name)
         # Of every order of the pool, each as likely.
-        assert found["max_skew_chance"] == pytest.approx(slow_chance(genders, k, zeros))
-    assert found["ndkl"] == pytest.approx(ndkl(ranked, np.bincount(ranked)))
+        assert measured["max_skew_chance"] == pytest.approx(slow_chance(genders, k, zeros))
+    assert measured["ndkl"] == pytest.approx(ndkl(ranked, np.bincount(ranked)))
 
 
 def slow_chance(genders, k, zeros):
@@ -245,8 +245,8 @@ def slow_chance(genders, k, zeros):
 def test_occupations_that_cannot_be_asked_about_say_why(place, node, people_encoder, tmp_path):
     rows_of = [row for row in oo_rows() if row["IDX"] not in ("OO_7", "OO_8", "OO_9")]
     file = write_tsv(tmp_path / "OO.tsv", rows_of)  # no man among the doctors
-    own = replace(node, data=str(file), ks=(2, 5, 6, 7))
-    evaluation = own.open(context(tmp_path))[1].run(people_encoder)
+    changed = replace(node, data=str(file), ks=(2, 5, 6, 7))
+    evaluation = changed.open(context(tmp_path))[1].run(people_encoder)
     reasons = dict(zip(evaluation.items["item"], evaluation.items["left_out"], strict=True))
     assert reasons["OO/occupation/doctor, clipboard@2"] == "all 3 photos are of one gender"
     assert (
@@ -258,7 +258,7 @@ def test_occupations_that_cannot_be_asked_about_say_why(place, node, people_enco
     assert np.isnan(evaluation.items["max_skew"]).sum() == 6
     assert {o.n for o in evaluation.outcomes} == {1}
     assert not {"6", "7"} & {o.by.get("k") for o in evaluation.outcomes}
-    alone = replace(own, ks=(7,)).open(context(tmp_path))[1]
+    alone = replace(changed, ks=(7,)).open(context(tmp_path))[1]
     with pytest.raises(UserError, match="no occupation can be evaluated"):
         alone.run(people_encoder)
 

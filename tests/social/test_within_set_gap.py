@@ -34,41 +34,41 @@ def grid(sets, labels, seed=0, bonus=0.0, ties=False):
     scores = rng.normal(size=(sets, labels)) + 3 * rng.normal(size=(sets, 1))
     scores[:, 0] += bonus
     scores = np.round(scores) if ties else scores
-    label, own = np.tile(np.arange(labels), sets), np.repeat(np.arange(sets), labels)
-    order = rng.permutation(len(own))
-    return scores, scores.reshape(-1)[order], label[order], own[order]
+    label, group = np.tile(np.arange(labels), sets), np.repeat(np.arange(sets), labels)
+    order = rng.permutation(len(group))
+    return scores, scores.reshape(-1)[order], label[order], group[order]
 
 
 def test_gaps_are_paired_t_tests_over_sets():
     scores, values, labels, sets = grid(7, 4, bonus=1.0)
-    found = label_gaps(values, labels, sets, 0.95)
+    gaps = label_gaps(values, labels, sets, 0.95)
     for label in range(4):
-        own = scores[:, label] - scores.mean(axis=1)
-        assert found.mean[label] == pytest.approx(own.mean())
-        assert found.p[label] == pytest.approx(paired_t(own, "two-sided"))
-        assert (found.low[label], found.high[label]) == pytest.approx(t_interval(own))
-    assert found.range == pytest.approx(found.mean.max() - found.mean.min())
-    assert found.mean.sum() == pytest.approx(0, abs=1e-12)
+        differences = scores[:, label] - scores.mean(axis=1)
+        assert gaps.mean[label] == pytest.approx(differences.mean())
+        assert gaps.p[label] == pytest.approx(paired_t(differences, "two-sided"))
+        assert (gaps.low[label], gaps.high[label]) == pytest.approx(t_interval(differences))
+    assert gaps.range == pytest.approx(gaps.mean.max() - gaps.mean.min())
+    assert gaps.mean.sum() == pytest.approx(0, abs=1e-12)
 
 
 def test_gaps_are_those_of_scipy_where_sets_lack_labels():
     _, values, labels, sets = grid(12, 4, seed=2)
     kept = np.random.default_rng(0).random(len(values)) < 0.8
-    found = label_gaps(values[kept], labels[kept], sets[kept])
+    tested = label_gaps(values[kept], labels[kept], sets[kept])
     gaps = gaps_by_set(values[kept], labels[kept], sets[kept])
     assert np.isnan(gaps).any()
     expected = stats.ttest_1samp(gaps, 0, nan_policy="omit")
-    assert found.p == pytest.approx(expected.pvalue)
+    assert tested.p == pytest.approx(expected.pvalue)
     interval = expected.confidence_interval(0.95)
-    assert found.low == pytest.approx(interval.low)
-    assert found.high == pytest.approx(interval.high)
+    assert tested.low == pytest.approx(interval.low)
+    assert tested.high == pytest.approx(interval.high)
 
 
 @pytest.mark.parametrize("ties", [False, True])
 def test_places_within_sets_are_scipys_and_the_test_of_them_is_friedmans(ties):
     scores, values, labels, sets = grid(15, 5, seed=4, bonus=0.8, ties=ties)
     places = rank_within(values, sets)
-    ranks = np.array([stats.rankdata(one) for one in scores])
+    ranks = np.array([stats.rankdata(row) for row in scores])
     for at, place in enumerate(places):
         assert place == pytest.approx((ranks[sets[at], labels[at]] - 1) / 4)
     assert friedman(places, labels, sets) == pytest.approx(
@@ -81,9 +81,9 @@ def test_the_covariance_is_that_of_every_permutation():
     values = np.array([0.1, 0.9, 0.4, 0.3, 0.7, 0.2])
     labels, sets = np.array([0, 0, 1, 2, 1, 0]), np.array([0, 0, 0, 0, 1, 1])
     sums = []
-    for one in itertools.permutations([0, 0, 1, 2]):
-        for other in itertools.permutations([1, 0]):
-            dealt = np.array([*one, *other])
+    for first in itertools.permutations([0, 0, 1, 2]):
+        for second in itertools.permutations([1, 0]):
+            dealt = np.array([*first, *second])
             sums.append(np.bincount(dealt, values, 3))
     sums = np.array(sums)
     observed = np.bincount(labels, values, 3) - sums.mean(axis=0)
@@ -97,9 +97,9 @@ def test_what_does_not_differ_has_p_1_and_one_set_no_test():
     assert same.mean.tolist() == [0, 0, 0]
     assert same.p.tolist() == [1, 1, 1]
     assert friedman([0.5] * 6, np.tile([0, 1, 2], 2), np.repeat([0, 1], 3)) == 1
-    one = label_gaps([0.1, 0.4], np.array([0, 1]), np.array([0, 0]))
-    assert np.isnan([*one.p, *one.low, *one.high]).all()
-    assert one.mean.tolist() == pytest.approx([-0.15, 0.15])
+    single = label_gaps([0.1, 0.4], np.array([0, 1]), np.array([0, 0]))
+    assert np.isnan([*single.p, *single.low, *single.high]).all()
+    assert single.mean.tolist() == pytest.approx([-0.15, 0.15])
     constant = label_gaps([1.0, 0.0, 2.0, 1.0], np.array([0, 1, 0, 1]), np.array([0, 0, 1, 1]))
     assert np.isnan(constant.p).all(), "without spread a t-test has no yardstick"
     assert friedman([0.3, 0.1], np.array([0, 0]), np.array([0, 0])) == 1
@@ -107,9 +107,9 @@ def test_what_does_not_differ_has_p_1_and_one_set_no_test():
 
 def test_a_label_that_sets_lack_counts_where_it_is():
     values, labels, sets = [0.4, 0.2, 0.9, 0.1, 0.5], np.array([0, 1, 0, 1, 2]), [0, 0, 1, 1, 1]
-    found = label_gaps(values, labels, np.array(sets))
-    assert found.mean.tolist() == pytest.approx([(0.1 + 0.4) / 2, (-0.1 - 0.4) / 2, 0])
-    assert np.isnan(found.p[2])
+    gaps = label_gaps(values, labels, np.array(sets))
+    assert gaps.mean.tolist() == pytest.approx([(0.1 + 0.4) / 2, (-0.1 - 0.4) / 2, 0])
+    assert np.isnan(gaps.p[2])
 
 
 @pytest.mark.parametrize(
@@ -127,13 +127,15 @@ def test_what_is_no_grid_is_refused(values, labels, said):
 
 @pytest.mark.parametrize(("sets", "labels", "merged"), [(40, 6, 6), (15, 12, 12), (30, 6, 2)])
 def test_the_expected_range_is_that_of_shuffled_labels(sets, labels, merged):
-    _, values, label, own = grid(sets, labels, seed=3)
+    _, values, label, group = grid(sets, labels, seed=3)
     rng = np.random.default_rng(0)
     drawn = []
     for _ in range(300):
-        order = np.lexsort((rng.random(len(own)), own))  # images shuffled within sets
-        drawn.append(label_gaps(values[order], label[np.argsort(own)] % merged, own[order]).range)
-    assert chance_range(values, label % merged, own) == pytest.approx(np.mean(drawn), rel=0.1)
+        order = np.lexsort((rng.random(len(group)), group))  # images shuffled within sets
+        drawn.append(
+            label_gaps(values[order], label[np.argsort(group)] % merged, group[order]).range
+        )
+    assert chance_range(values, label % merged, group) == pytest.approx(np.mean(drawn), rel=0.1)
 
 
 def test_the_range_of_normal_values_is_the_known_one():
@@ -154,8 +156,8 @@ def test_pairs_are_tested_exactly():
     differences = scores[::2] - scores[1::2]
     signs = np.array(list(itertools.product([-1, 1], repeat=6)))
     expected = (np.abs(signs @ differences) >= abs(differences.sum()) - 1e-12).mean()
-    found = friedman(scores, np.tile([0, 1], 6), np.repeat(range(6), 2))
-    assert found == pytest.approx(expected)
+    p = friedman(scores, np.tile([0, 1], 6), np.repeat(range(6), 2))
+    assert p == pytest.approx(expected)
     assert friedman(np.ones(4), np.array([0, 1, 0, 1]), np.array([0, 0, 1, 1])) == 1
     assert friedman([0.5, 0.1, 0.3], np.array([0, 1, 1]), np.array([0, 0, 1])) > 0.1
 
@@ -167,15 +169,15 @@ def test_the_range_of_resamples_is_that_of_sets_laid_out_as_often_as_they_were_d
     sets = np.array([0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3])
     values = rng.normal(size=12)
     drawn = rng.multinomial(4, [0.25] * 4, size=30)
-    found = resample_range(gaps_by_set(values, labels, sets), drawn)
-    for counts, one in zip(drawn, found, strict=True):
+    ranges = resample_range(gaps_by_set(values, labels, sets), drawn)
+    for counts, actual in zip(drawn, ranges, strict=True):
         rows = [np.flatnonzero(sets == s) for s, n in enumerate(counts) for _ in range(n)]
-        laid = np.repeat(np.arange(4), [len(own) for own in rows])
+        laid = np.repeat(np.arange(4), [len(members) for members in rows])
         places = np.concatenate(rows)
-        there, own = np.unique(labels[places], return_inverse=True)
-        expected = label_gaps(values[places], own, laid)
+        there, codes = np.unique(labels[places], return_inverse=True)
+        expected = label_gaps(values[places], codes, laid)
         assert len(expected.mean) == len(there)
-        assert one == pytest.approx(expected.range)
+        assert actual == pytest.approx(expected.range)
 
 
 # Recovery of what was planted, against slow twins and by simulation.
@@ -188,11 +190,11 @@ rng = np.random.default_rng
 def test_what_a_model_prefers_whoever_is_asked_for_does_not_matter(seed, preferred) -> None:
     gaps = rng(seed).normal(size=(5, 4))
     planted = [1, -1, 3, 0, -1]
-    one = find_planted(gaps, planted, placements=99)
-    other = find_planted(gaps + np.array(preferred), planted, placements=99)
-    assert other.effect == pytest.approx(one.effect, abs=1e-9)
-    assert other.p == pytest.approx(one.p, abs=0.02)
-    assert other.hits == one.hits
+    plain = find_planted(gaps, planted, placements=99)
+    shifted = find_planted(gaps + np.array(preferred), planted, placements=99)
+    assert shifted.effect == pytest.approx(plain.effect, abs=1e-9)
+    assert shifted.p == pytest.approx(plain.p, abs=0.02)
+    assert shifted.hits == plain.hits
 
 
 def test_placements_are_those_of_scipys_permutation_test() -> None:
@@ -206,9 +208,9 @@ def test_placements_are_those_of_scipys_permutation_test() -> None:
         permutation_type="pairings", vectorized=True, alternative="greater", n_resamples=999,
         rng=generator(7, "placements", 12),
     )  # fmt: skip
-    found = find_planted(gaps, planted, seed=7, placements=999)
-    assert (found.effect, found.p) == pytest.approx((expected.statistic, expected.pvalue))
-    assert found.planted == len(rows)
+    recovered = find_planted(gaps, planted, seed=7, placements=999)
+    assert (recovered.effect, recovered.p) == pytest.approx((expected.statistic, expected.pvalue))
+    assert recovered.planted == len(rows)
 
 
 def test_a_planted_label_is_found_under_preferences() -> None:
@@ -217,17 +219,17 @@ def test_a_planted_label_is_found_under_preferences() -> None:
     planted = np.array([3, -1, 7, -1, 0, 1, -1, -1, 11, -1])
     chosen = planted >= 0
     gaps[chosen, planted[chosen]] += 2
-    found = find_planted(gaps, planted)
-    assert found.p < 0.001
-    assert found.hits == 5
-    assert found.raw_hits < 5
-    assert 1 < found.effect < 3
+    recovered = find_planted(gaps, planted)
+    assert recovered.p < 0.001
+    assert recovered.hits == 5
+    assert recovered.raw_hits < 5
+    assert 1 < recovered.effect < 3
 
 
 def test_equal_gaps_share_a_hit() -> None:
-    found = find_planted(np.zeros((3, 4)), [0, 1, -1])
-    assert (found.effect, found.p) == (0, 1)
-    assert found.raw_hits == found.hits == 0.5
+    recovered = find_planted(np.zeros((3, 4)), [0, 1, -1])
+    assert (recovered.effect, recovered.p) == (0, 1)
+    assert recovered.raw_hits == recovered.hits == 0.5
 
 
 @pytest.mark.parametrize(
@@ -244,10 +246,10 @@ def test_rank_correlation_is_spearmans_with_a_bootstrap_over_clusters() -> None:
     strength = np.tile([0, 0.25, 0.5, 0.75, 1], 6)
     measured = strength + 0.3 * draw.normal(size=30)
     seeds = np.repeat(np.arange(6), 5).tolist()
-    found = rank_correlation(strength, measured, seeds)
-    assert found.rho == pytest.approx(spearmanr(strength, measured).statistic)
-    assert found.low < found.rho < found.high
-    assert (found.n, found.clusters) == (30, 6)
+    correlation = rank_correlation(strength, measured, seeds)
+    assert correlation.rho == pytest.approx(spearmanr(strength, measured).statistic)
+    assert correlation.low < correlation.rho < correlation.high
+    assert (correlation.n, correlation.clusters) == (30, 6)
     draws = []
     for _ in range(400):
         rows = np.concatenate(
@@ -255,13 +257,13 @@ def test_rank_correlation_is_spearmans_with_a_bootstrap_over_clusters() -> None:
         )
         draws.append(spearmanr(strength[rows], measured[rows]).statistic)
     low, high = np.quantile(draws, (0.025, 0.975))
-    assert (found.low, found.high) == pytest.approx((low, high), abs=0.03)
+    assert (correlation.low, correlation.high) == pytest.approx((low, high), abs=0.03)
 
 
 def test_a_correlation_without_spread_or_clusters_has_no_interval() -> None:
     assert np.isnan(rank_correlation([1, 1], [1, 2], [0, 1]).rho)
-    one = rank_correlation([1, 2, 3], [1, 3, 2], [0, 0, 0])
-    assert one.rho == 0.5
-    assert np.isnan([one.low, one.high]).all()
+    correlation = rank_correlation([1, 2, 3], [1, 3, 2], [0, 0, 0])
+    assert correlation.rho == 0.5
+    assert np.isnan([correlation.low, correlation.high]).all()
     with pytest.raises(ValueError, match="equal lengths"):
         rank_correlation([1, 2], [1, 2], [0])

@@ -61,13 +61,13 @@ def averaged(tmp_path_factory, dropout_weights):
 
 def slow_average(after):
     """One weight at a time, in float64, from the weights after each step."""
-    found = {}
+    averages = {}
     for name, first in after[0].items():
         value = first.double()
-        for one in after[1:]:
-            value = DECAY * value + (1 - DECAY) * one[name].double()
-        found[name] = value
-    return found
+        for weights in after[1:]:
+            value = DECAY * value + (1 - DECAY) * weights[name].double()
+        averages[name] = value
+    return averages
 
 
 def close(first, second):
@@ -140,7 +140,7 @@ def test_an_interrupted_run_ends_bit_identical(tmp_path, dropout_weights, averag
     assert start > 0
     assert same_weights(encoder.state_dict(), averaged[1].state_dict())
     assert same_weights(best.weights, averaged[2].weights)
-    states = [read_checkpoint(one / "last.ckpt") for one in (folder, averaged[0])]
+    states = [read_checkpoint(run / "last.ckpt") for run in (folder, averaged[0])]
     assert same_weights(states[0]["state_dict"], states[1]["state_dict"])
     assert [row["val/loss"] for row in rows(folder)] == [
         row["val/loss"] for row in rows(averaged[0])
@@ -173,9 +173,9 @@ def test_a_longer_run_goes_on_from_the_trained_weights(tmp_path, dropout_weights
     whole, longer = (folder_of(tmp_path, name) for name in ("whole", "longer"))
     expected, _, _ = tiny_plan.train(whole, dropout_weights, steps=9, **settings)
     tiny_plan.train(longer, dropout_weights, steps=6, keep_last=True, **settings)
-    found, start, _ = tiny_plan.train(longer, dropout_weights, steps=9, attempt=1, **settings)
+    actual, start, _ = tiny_plan.train(longer, dropout_weights, steps=9, attempt=1, **settings)
     assert start == 6
-    assert same_weights(found.state_dict(), expected.state_dict())
+    assert same_weights(actual.state_dict(), expected.state_dict())
 
 
 def test_a_state_without_an_average_is_refused(plain, dropout_weights, tmp_path):
@@ -197,20 +197,20 @@ def test_running_statistics_are_averaged_as_by_torch():
     for _ in range(4):
         model(torch.randn(8, 3))
         with torch.no_grad():
-            for one in model.parameters():
-                one += torch.randn_like(one)
+            for parameter in model.parameters():
+                parameter += torch.randn_like(parameter)
         ours.update(model)
         theirs.update_parameters(model[:2])
-    own = copied(model)
+    before = copied(model)
     with ours.applied(model):
         shown = copied(model)
-    assert same_weights(copied(model), own)
+    assert same_weights(copied(model), before)
     expected = theirs.module.state_dict()
     for name in set(expected) - {"1.num_batches_tracked"}:
         assert torch.equal(shown[name], expected[name])
-        assert not torch.equal(shown[name], own[name])
+        assert not torch.equal(shown[name], before[name])
     assert shown["1.num_batches_tracked"] == 4
-    assert torch.equal(shown["mask"], own["mask"])
+    assert torch.equal(shown["mask"], before["mask"])
 
 
 def test_only_trained_weights_are_averaged(tmp_path):
@@ -223,10 +223,12 @@ def test_only_trained_weights_are_averaged(tmp_path):
     assert all("lora" in name for name in trained)
     average = AveragedWeights(DECAY)
     average.update(encoder)
-    own = copied(encoder)
+    before = copied(encoder)
     with torch.no_grad():
-        for one in encoder.parameters():
-            one += 1
+        for parameter in encoder.parameters():
+            parameter += 1
     average.write_to(encoder)
-    back = {name for name, one in encoder.state_dict().items() if torch.equal(one, own[name])}
+    back = {
+        name for name, tensor in encoder.state_dict().items() if torch.equal(tensor, before[name])
+    }
     assert back & set(dict(encoder.named_parameters())) == set(trained)

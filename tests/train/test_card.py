@@ -143,15 +143,15 @@ def test_a_folder_is_no_base_model_of_the_hub(tmp_path, monkeypatch):
 
 
 def test_the_same_command_gives_the_same_card_at_another_time(tmp_path):
-    found = []
+    written = []
     for number in range(2):
         folder = write_run(tmp_path / str(number))
         record = json.loads((folder / "run.json").read_text())
         record |= {"started": f"2026-01-0{number}", "wall_s": number, "peak_rss_mib": number}
         (folder / "run.json").write_text(json.dumps(record))
         write_card(folder)
-        found.append(card_of(folder).read_bytes())
-    assert found[0] == found[1]
+        written.append(card_of(folder).read_bytes())
+    assert written[0] == written[1]
 
 
 def test_results_are_a_table_and_the_hubs_model_index(tmp_path):

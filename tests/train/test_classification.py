@@ -184,12 +184,12 @@ def test_cutmix_shares_a_label_by_area_and_flips_mirror():
     pixels = torch.stack([torch.full((3, 8, 8), value) for value in (10, 200)]).byte()
     mixed, shares = augment(pixels, torch.tensor([2, 0]), 4, ("cutmix",))
     torch.testing.assert_close(shares.sum(1), torch.ones(2))
-    own = (mixed[0, 0] == 10).float().mean()
-    torch.testing.assert_close(shares[0], torch.tensor([1 - own, 0, own, 0]))
+    share = (mixed[0, 0] == 10).float().mean()
+    torch.testing.assert_close(shares[0], torch.tensor([1 - share, 0, share, 0]))
     ramp = torch.arange(8).byte().expand(16, 3, 8, 8)
     flipped, labels = augment(ramp, torch.arange(16), 16, ("flip",))
-    mirrored = [bool(torch.equal(one, ramp[0].flip(-1))) for one in flipped]
-    kept = [bool(torch.equal(one, ramp[0])) for one in flipped]
+    mirrored = [bool(torch.equal(augmented, ramp[0].flip(-1))) for augmented in flipped]
+    kept = [bool(torch.equal(augmented, ramp[0])) for augmented in flipped]
     assert any(mirrored)
     assert any(kept)
     assert all(a != b for a, b in zip(mirrored, kept, strict=True))
@@ -266,7 +266,7 @@ def test_two_processes_train_what_one_trains(folder, shelf, indexes):
     alone, both = folder, folder.with_name("seed=8")
     train_in_ranks(alone, shelf, indexes, size)
     torchrun(train_in_ranks, both, shelf, indexes, size)
-    measured = [[row["val/accuracy"] for row in rows(one)] for one in (alone, both)]
+    measured = [[row["val/accuracy"] for row in rows(run_folder)] for run_folder in (alone, both)]
     assert measured[0] == measured[1]
     for (name, first), second in zip(saved(alone).items(), saved(both).values(), strict=True):
         torch.testing.assert_close(first, second, atol=1e-4, rtol=1e-3, msg=name)

@@ -106,11 +106,11 @@ def bridgetower(folder, weights, **settings):
 def test_two_processes_train_other_models_as_one_does(tmp_path, entry, save):
     """Three features a batch; a bias of the logits."""
     weights = save(tmp_path / "weights")
-    one, two = (tmp_path / name / "arm" / "seed=1" for name in ("one", "two"))
-    entry(one, weights)
-    torchrun(entry, two, weights)
-    assert difference(one / "start=0.pt", two / "start=0.pt") < 1e-5
-    losses = [[float(row["train/loss"]) for row in tiny_plan.rows(f)] for f in (one, two)]
+    alone, both = (tmp_path / name / "arm" / "seed=1" for name in ("one", "two"))
+    entry(alone, weights)
+    torchrun(entry, both, weights)
+    assert difference(alone / "start=0.pt", both / "start=0.pt") < 1e-5
+    losses = [[float(row["train/loss"]) for row in tiny_plan.rows(f)] for f in (alone, both)]
     assert losses[0] == pytest.approx(losses[1], abs=1e-4)
 
 
@@ -118,22 +118,22 @@ def test_two_processes_train_other_models_as_one_does(tmp_path, entry, save):
 def test_two_processes_train_what_one_trains(tmp_path, weights):
     from cfaug.models.specs import HFClip
 
-    one, two = (tmp_path / name / "arm" / "seed=1" for name in ("one", "two"))
-    everything(one, weights)
-    torchrun(everything, two, weights)
-    assert difference(one / "start=0.pt", two / "start=0.pt") < 1e-6
+    alone, both = (tmp_path / name / "arm" / "seed=1" for name in ("one", "two"))
+    everything(alone, weights)
+    torchrun(everything, both, weights)
+    assert difference(alone / "start=0.pt", both / "start=0.pt") < 1e-6
     torch.save(HFClip(str(weights)).load().state_dict(), tmp_path / "initial.pt")
-    assert difference(tmp_path / "initial.pt", two / "start=0.pt") > 1e-3
-    losses = [[float(row["train/loss"]) for row in tiny_plan.rows(f)] for f in (one, two)]
+    assert difference(tmp_path / "initial.pt", both / "start=0.pt") > 1e-3
+    losses = [[float(row["train/loss"]) for row in tiny_plan.rows(f)] for f in (alone, both)]
     # Two processes sum in another order; some processors let 12 steps differ by 7e-6 of a loss.
     assert losses[0] == pytest.approx(losses[1], rel=2e-5, abs=1e-5)
     assert len(losses[1]) == STEPS  # rank 0 alone writes
-    recalls = [[row.get("val/recall@1") for row in tiny_plan.rows(f)] for f in (one, two)]
+    recalls = [[row.get("val/recall@1") for row in tiny_plan.rows(f)] for f in (alone, both)]
     assert recalls[0] == recalls[1]
 
     # A last.ckpt of two processes is gone on with by one.
-    everything(two, weights, attempt=1)
-    assert difference(one / "start=0.pt", two / "start=5.pt") < 1e-6
+    everything(both, weights, attempt=1)
+    assert difference(alone / "start=0.pt", both / "start=5.pt") < 1e-6
 
 
 @pytest.mark.slow

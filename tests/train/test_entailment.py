@@ -78,21 +78,21 @@ def run(folder, shelf, indexes, attempt=0, **given):
 def test_the_loss_is_the_mean_cross_entropy_of_the_labels(shelf, indexes):
     from cfaug.train.classification_module import EntailmentModule
 
-    one = task(shelf, indexes)
-    entailer = one.load()
-    module = EntailmentModule(entailer, one.make_steps(6))
-    batch = next(iter(one.validation_batches(entailer, None, 0, 1)))
+    entailment_task = task(shelf, indexes)
+    entailer = entailment_task.load()
+    module = EntailmentModule(entailer, entailment_task.make_steps(6))
+    batch = next(iter(entailment_task.validation_batches(entailer, None, 0, 1)))
     assert len(batch["labels"]) == batch["global_size"] == 8
     costs = []
     with torch.no_grad():
         for pixels, text, label in zip(
             batch["pixels"], batch["texts"], batch["labels"].tolist(), strict=True
         ):
-            (found,) = entailer.entail([""], [text], pixels[None])
-            costs.append(-float(found[label].log()))
+            (shares,) = entailer.entail([""], [text], pixels[None])
+            costs.append(-float(shares[label].log()))
         assert float(module.loss(batch)) == pytest.approx(np.mean(costs), rel=1e-4)
     # The labels in a batch are those of the rows themselves, in either source.
-    mixture = one.mixture.validation
+    mixture = entailment_task.mixture.validation
     by_text = {
         indexes[source].text(row): indexes[source].label(row) for source, row in mixture.tolist()
     }
@@ -105,28 +105,32 @@ def test_a_run_keeps_the_best_weights_and_measures_them(folder, shelf, indexes):
     result = run(folder, shelf, indexes)
     validated = {int(r["step"]): float(r["val/loss"]) for r in rows(folder) if r["val/loss"]}
     assert result.best_val_loss == min(validated.values())
-    one = task(shelf, indexes)
+    entailment_task = task(shelf, indexes)
     entailer = ViltEntailment(str(folder / "checkpoint")).load()
     right, matrix, cost = 0, np.zeros((3, 3), int), 0.0
-    for source, row in one.mixture.validation.tolist():
+    for source, row in entailment_task.mixture.validation.tolist():
         index = indexes[source]
         image = decode_image(index.read_image(row), "x")
         pixels = torch.from_numpy(np.array(entailer.transform(image)))
         with torch.no_grad():
-            found = entailer.entail([""], [index.text(row)], pixels[None])[0]
+            shares = entailer.entail([""], [index.text(row)], pixels[None])[0]
         label = ENTAILMENT.index(index.label(row))
-        matrix[label, int(found.argmax())] += 1
-        right += int(found.argmax()) == label
-        cost -= float(found[label].log())
-    told = result.measured["evaluation"]
-    assert told["confusion"] == matrix.tolist()
-    assert told["accuracy"] == pytest.approx(right / len(one.mixture.validation), abs=1e-4)
+        matrix[label, int(shares.argmax())] += 1
+        right += int(shares.argmax()) == label
+        cost -= float(shares[label].log())
+    measured = result.measured["evaluation"]
+    assert measured["confusion"] == matrix.tolist()
+    assert measured["accuracy"] == pytest.approx(
+        right / len(entailment_task.mixture.validation), abs=1e-4
+    )
     shown = {row["step"]: row["val/accuracy"] for row in rows(folder)}
-    assert float(shown[str(result.best_step)]) == pytest.approx(told["accuracy"], abs=1e-4)
-    assert cost / len(one.mixture.validation) == pytest.approx(result.best_val_loss, rel=1e-4)
-    counts = one.classes
-    assert sum(counts["train"].values()) == one.counts["train"]
-    assert sum(counts["validation"].values()) == one.counts["validation"]
+    assert float(shown[str(result.best_step)]) == pytest.approx(measured["accuracy"], abs=1e-4)
+    assert cost / len(entailment_task.mixture.validation) == pytest.approx(
+        result.best_val_loss, rel=1e-4
+    )
+    counts = entailment_task.classes
+    assert sum(counts["train"].values()) == entailment_task.counts["train"]
+    assert sum(counts["validation"].values()) == entailment_task.counts["validation"]
     assert result.seen == 6 * 8
 
 

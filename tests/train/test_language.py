@@ -65,29 +65,29 @@ def test_only_the_answers_tokens_count(shelf, kind):
     """Padding, prompt and the rows beside it change no row's loss: a token-by-token reference."""
     from cfaug.train.generative_modules import collate
 
-    one = task(shelf / kind)
-    tuned = one.load()
-    encoded = tuned.encode(one.asked, one.training[:3])
+    language_task = task(shelf / kind)
+    tuned = language_task.load()
+    encoded = tuned.encode(language_task.asked, language_task.training[:3])
     assert len({len(row.ids) for row in encoded}) > 1  # so that something is padded
-    found = tuned.costs(collate(encoded, tuned.fill)).tolist()
-    assert found == pytest.approx([slow_costs(tuned, row) for row in encoded], rel=1e-5)
+    costs = tuned.costs(collate(encoded, tuned.fill)).tolist()
+    assert costs == pytest.approx([slow_costs(tuned, row) for row in encoded], rel=1e-5)
     text = tuned.tokenizer.decode(encoded[0].ids[encoded[0].start :])
-    assert text == one.asked.response(one.training[0].edits) + "<|endoftext|>"
+    assert text == language_task.asked.response(language_task.training[0].edits) + "<|endoftext|>"
     before = tuned.tokenizer.decode(encoded[0].ids[1 : encoded[0].start])
-    assert before == one.asked.prompt("adjective", one.training[0].caption)
+    assert before == language_task.asked.prompt("adjective", language_task.training[0].caption)
 
 
 def test_a_row_that_is_too_long_loses_its_end(shelf):
-    one = task(shelf / "gpt2")
-    tuned = one.load()
-    (whole,) = tuned.encode(one.asked, one.training[:1])
+    language_task = task(shelf / "gpt2")
+    tuned = language_task.load()
+    (whole,) = tuned.encode(language_task.asked, language_task.training[:1])
     tuned.longest = whole.start + 3
-    (cut,) = tuned.encode(one.asked, one.training[:1])
+    (cut,) = tuned.encode(language_task.asked, language_task.training[:1])
     assert cut.ids == whole.ids[: whole.start + 3]
     assert cut.answered == 3
     tuned.longest = whole.start
     with pytest.raises(UserError, match=rf"has {whole.start} tokens, .*data\.format=short"):
-        tuned.encode(one.asked, one.training[:1])
+        tuned.encode(language_task.asked, language_task.training[:1])
 
 
 def test_batches_of_a_step_are_one_batch(folder, shelf):
@@ -100,7 +100,9 @@ def test_batches_of_a_step_are_one_batch(folder, shelf):
     run(together, shelf / "gpt2", batch_size=8, trainer=replace(TRAINER, **steps), eps=0.1)
     for (name, first), second in zip(saved(apart).items(), saved(together).values(), strict=True):
         torch.testing.assert_close(first, second, atol=2e-5, rtol=1e-4, msg=name)
-    losses = [[float(row["train/loss"]) for row in rows(one)] for one in (apart, together)]
+    losses = [
+        [float(row["train/loss"]) for row in rows(run_folder)] for run_folder in (apart, together)
+    ]
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 
@@ -121,7 +123,7 @@ def test_adapters_learn_and_are_saved_either_way(folder, shelf, kind, layers):
     assert 0 < result.trained < result.parameters / 5
     assert (alone / "checkpoint" / adapters.WEIGHTS).stat().st_size < 20_000
     assert {file.suffix for file in (alone / "checkpoint").iterdir()} <= {".json", ".safetensors"}
-    texts = [one.edits[0] for one in tiny_language.answers()]
+    texts = [answer.edits[0] for answer in tiny_language.answers()]
     ordinary = CausalLM(str(merged / "checkpoint")).perplexity(texts)
     adapted = base.at(str(alone / "checkpoint"))
     assert adapted.adapter == str(alone / "checkpoint")
@@ -144,7 +146,7 @@ def test_the_best_weights_are_kept_and_their_loss_is_told_by_prompt(folder, shel
     table = result.measured["evaluation"]
     assert set(table) == {"adjective", "background-location", "all"}
     assert table["all"]["loss"] == pytest.approx(result.best_val_loss, rel=1e-4)
-    tokens = sum(one["tokens"] for name, one in table.items() if name != "all")
+    tokens = sum(row["tokens"] for name, row in table.items() if name != "all")
     assert table["all"]["tokens"] == tokens
     assert table["all"]["answers"] == 4
     assert rows(folder)[0]["logit_scale"] == ""
@@ -174,7 +176,9 @@ def test_a_killed_run_ends_bit_identical(folder, shelf):
     files = {file.name for file in (whole / "checkpoint").iterdir()}
     assert files == {file.name for file in (folder / "checkpoint").iterdir()}
     for name in files:
-        first, second = ((one / "checkpoint" / name).read_bytes() for one in (whole, folder))
+        first, second = (
+            (run_folder / "checkpoint" / name).read_bytes() for run_folder in (whole, folder)
+        )
         assert first == second, name
     assert resumed.measured == expected.measured
 

@@ -103,7 +103,10 @@ def test_a_killed_run_with_callbacks_ends_as_one_that_was_not(
     assert start == step
     assert same_weights(resumed.state_dict(), undisturbed.state_dict())
     assert same_weights(best.weights, best_of_resumed.weights)
-    state = [str(read_checkpoint(one / "last.ckpt")["callbacks"]) for one in (whole, killed)]
+    state = [
+        str(read_checkpoint(run_folder / "last.ckpt")["callbacks"])
+        for run_folder in (whole, killed)
+    ]
     assert state[0] == state[1]
     assert not same_weights(resumed.state_dict(), plain)
     if make is Noise:  # 7 steps an epoch; validated in two batches after every 5 and the last
@@ -240,9 +243,9 @@ def test_recomputed_activations_give_the_same_weights(tmp_path, save, spec):
         return encoder
 
     def trained(recompute):
-        found = SimpleNamespace(load=partial(load, recompute, str(weights)))
+        model_spec = SimpleNamespace(load=partial(load, recompute, str(weights)))
         folder = folder_of(tmp_path, str(recompute))
-        return train(folder, weights, steps=4, spec=lambda path: found)[0].state_dict()
+        return train(folder, weights, steps=4, spec=lambda path: model_spec)[0].state_dict()
 
     plain, recomputed = trained(False), trained(True)
     difference = max((plain[k].float() - recomputed[k].float()).abs().max() for k in plain)

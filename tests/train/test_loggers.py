@@ -98,7 +98,7 @@ def test_a_metric_that_is_asked_for_later_gets_a_column_beside_the_rows_there_ar
     AppendingCsvLogger(file, 2).log_metrics({"val/recall@1": 0.75}, 3)
     header, row, *_ = file.read_text().splitlines()
     assert (header, row) == (f"{before[0]},val/recall@1", before[1])
-    assert [one["val/recall@1"] for one in tiny_plan.rows(tmp_path)] == [None, "0.5", "0.75"]
+    assert [logged["val/recall@1"] for logged in tiny_plan.rows(tmp_path)] == [None, "0.5", "0.75"]
 
 
 # Metrics of the validation split: equal to the pure functions, and without a trace in the run.
@@ -130,11 +130,11 @@ def test_recalls_are_those_of_the_whole_split_and_change_nothing_else(tmp_path, 
             images += own_images
             texts += own_texts
             numbers += batch["images"].tolist()
-    first = [numbers.index(one) for one in sorted(set(numbers))]
-    found = ranking.standings(torch.stack(texts), torch.stack(images)[first], numbers)
-    both = [ranks.hits(1).mean() for ranks in found.values()]
+    first = [numbers.index(number) for number in sorted(set(numbers))]
+    standings = ranking.standings(torch.stack(texts), torch.stack(images)[first], numbers)
+    both = [ranks.hits(1).mean() for ranks in standings.values()]
     assert float(rows[-1][columns[0]]) == pytest.approx(sum(both) / 2, abs=1e-12)
-    at_5 = found["text_to_image"].hits(5).mean()
+    at_5 = standings["text_to_image"].hits(5).mean()
     assert float(rows[-1][columns[1]]) == pytest.approx(at_5, abs=1e-12)
 
 
@@ -161,11 +161,11 @@ def test_a_run_of_a_wandb_agent_gets_each_validation_with_its_step(tmp_path, wei
     assert {run for run, _ in logged} == {"given"}
     assert [row["trainer/global_step"] for _, row in logged] == [1, 2, 3, 4, 5, 6]
     key = "val/recall@1"
-    told = {str(row["trainer/global_step"]): row[key] for _, row in logged if key in row}
-    assert told == {
+    validated = {str(row["trainer/global_step"]): row[key] for _, row in logged if key in row}
+    assert validated == {
         row["step"]: float(row[key]) for row in tiny_plan.rows(folder) if row[key]
     }  # at steps 2, 4 and 6
-    assert list(told) == ["2", "4", "6"]
+    assert list(validated) == ["2", "4", "6"]
 
 
 @pytest.mark.parametrize(

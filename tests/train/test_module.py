@@ -85,8 +85,8 @@ def test_the_validation_loss_is_the_weighted_mean_of_torchmetrics_to_the_bit(see
     expected = MeanMetric(nan_strategy="error").set_dtype(torch.float64)
     for batch in batches:
         expected.update(batch["loss"], float(batch["global_size"]))
-    found = TrainingModule.validation_loss(module, batches)
-    assert found == expected.compute().item()
+    actual = TrainingModule.validation_loss(module, batches)
+    assert actual == expected.compute().item()
     with pytest.raises(UserError, match="step 7: the validation loss is nan"):
         TrainingModule.validation_loss(module, [*batches, {"global_size": 1, "loss": math.nan}])
 
@@ -260,10 +260,10 @@ def test_the_gradient_is_the_whole_batchs(tmp_path, spec, save, size):
     again = encoder.contrastive(pieces.leaves)
     again.backward()
     pieces.backward(nullcontext)
-    found = gradients(encoder)
+    actual = gradients(encoder)
     assert again.item() == pytest.approx(loss.item(), abs=1e-6)
-    assert found.keys() == wanted.keys()
-    whole, apart = (torch.cat([g[n].flatten() for n in wanted]) for g in (wanted, found))
+    assert actual.keys() == wanted.keys()
+    whole, apart = (torch.cat([g[n].flatten() for n in wanted]) for g in (wanted, actual))
     assert (whole - apart).norm() / whole.norm() < 3e-6
 
 
@@ -301,8 +301,8 @@ def test_small_pieces_train_what_whole_batches_train(tmp_path, weights, loss):
     pieces, best_too, curve_too = trained(tmp_path, "pieces", weights, micro_batch_size=3, **given)
     assert difference(whole, pieces) < 1e-6
     assert best_too.val_loss == pytest.approx(best.val_loss, abs=1e-5)
-    for one, other in zip(curve, curve_too, strict=True):
-        assert float(one["train/loss"]) == pytest.approx(float(other["train/loss"]), abs=1e-5)
+    for first, second in zip(curve, curve_too, strict=True):
+        assert float(first["train/loss"]) == pytest.approx(float(second["train/loss"]), abs=1e-5)
 
 
 def test_accumulated_batches_are_averaged_each_with_its_own_negatives(tmp_path, weights):
@@ -347,10 +347,10 @@ def train_and_save(folder, weights, **settings):
 def test_two_processes_train_what_one_trains(tmp_path):
     """FLAVA has parameters that no gradient reaches: they must not decay."""
     weights = tiny.save_flava(tmp_path / "weights")
-    one, two = (tmp_path / name / "arm" / "seed=1" for name in ("one", "two"))
-    train_and_save(one, weights)
-    torchrun(train_and_save, two, weights)
-    first, second = (torch.load(f / "end.pt", weights_only=True) for f in (one, two))
+    alone, both = (tmp_path / name / "arm" / "seed=1" for name in ("one", "two"))
+    train_and_save(alone, weights)
+    torchrun(train_and_save, both, weights)
+    first, second = (torch.load(f / "end.pt", weights_only=True) for f in (alone, both))
     assert difference(first, second) < 1e-5
     assert difference(first, HFClip(str(weights)).load().state_dict()) > 1e-3
 

@@ -109,7 +109,7 @@ def slow_costs(answerer, index, row):
         ids = given["input_ids"]
         alone = processor(images=[pixels], text=[text], return_tensors="pt", **added)
         # InstructBLIP's queries read the question, and not its answer.
-        given = {**given, **{n: one for n, one in alone.items() if n.startswith("qformer")}}
+        given = {**given, **{n: tensor for n, tensor in alone.items() if n.startswith("qformer")}}
         begin = next(
             (n for n, (a, b) in enumerate(zip(alone["input_ids"][0], ids[0], strict=False))
              if a != b), alone["input_ids"].shape[1],
@@ -126,24 +126,24 @@ def test_the_loss_is_that_of_one_question_at_a_time(tmp_path, kind):
     from cfaug.train.generative_modules import AnswerModule
 
     tiny_vlm.SAVERS[kind](tmp_path / kind)
-    one = task(tmp_path, kind=kind, data=replace(DATA, batch_size=7))
-    tuned = one.load().eval()
-    indexes, validation = one.questions, one.mixture.validation.tolist()
+    question_task = task(tmp_path, kind=kind, data=replace(DATA, batch_size=7))
+    tuned = question_task.load().eval()
+    indexes, validation = question_task.questions, question_task.mixture.validation.tolist()
     with torch.no_grad():
         slow = [slow_costs(tuned, indexes[source], row) for source, row in validation]
         right = [indexes[source].question(row).answer for source, row in validation]
         for contrast in (0.0, 0.5):
-            module = AnswerModule(tuned, one.make_steps(1), contrast)
-            with_contrast = replace(one, loss=AnswerLoss(contrast))
+            module = AnswerModule(tuned, question_task.make_steps(1), contrast)
+            with_contrast = replace(question_task, loss=AnswerLoss(contrast))
             batches = list(with_contrast.validation_batches(tuned, None, 0, 1))
-            found = sum(float(module.loss(b)) * b["global_size"] for b in batches)
+            total = sum(float(module.loss(b)) * b["global_size"] for b in batches)
             wanted = [
                 costs[answer] + contrast * (
                     costs[answer] + np.log(np.exp(-np.array(costs)).sum())
                 )
                 for costs, answer in zip(slow, right, strict=True)
             ]  # fmt: skip
-            assert found == pytest.approx(sum(wanted), rel=1e-5)
+            assert total == pytest.approx(sum(wanted), rel=1e-5)
     assert len(validation) > 7  # so that questions of several lengths are in one batch
 
 
@@ -153,9 +153,9 @@ def test_prompts_are_those_of_the_benchmark(shelf):
     from cfaug.editing.edit_prompts import read_wording
     from cfaug.train.generative_modules import AnswerExamples
 
-    one = task(shelf)
-    tuned = one.load()
-    (index, _) = one.questions
+    question_task = task(shelf)
+    tuned = question_task.load()
+    (index, _) = question_task.questions
     seen = []
     reader = tuned.reader
     real = reader.read
@@ -182,7 +182,7 @@ def test_prompts_are_those_of_the_benchmark(shelf):
         benchmark.run(tuned)
         asked = list(seen)
         seen.clear()
-        examples = AnswerExamples(one.questions, tuned, read_wording(wording))
+        examples = AnswerExamples(question_task.questions, tuned, read_wording(wording))
         for source, row in ((0, 0), (1, 0), (1, 1)):
             examples._read(source, row)
         assert seen == asked
@@ -190,22 +190,23 @@ def test_prompts_are_those_of_the_benchmark(shelf):
 
 
 def test_only_what_is_drawn_is_trained_on_and_groups_stay_together(shelf):
-    one = task(shelf, data=replace(DATA, size=20, cf_ratio=0.8))
-    assert one.counts["real"], one.counts["counterfactual"] == (3, 13)
-    assert one.kinds["train"] == {BASIC: 3, COUNTERFACTUAL: 13}
+    question_task = task(shelf, data=replace(DATA, size=20, cf_ratio=0.8))
+    assert question_task.counts["real"], question_task.counts["counterfactual"] == (3, 13)
+    assert question_task.kinds["train"] == {BASIC: 3, COUNTERFACTUAL: 13}
     groups = [
-        {one.questions[source].image(row).group for source, row in side.tolist()}
-        for side in (one.mixture.train, one.mixture.validation)
+        {question_task.questions[source].image(row).group for source, row in side.tolist()}
+        for side in (question_task.mixture.train, question_task.mixture.validation)
     ]
     assert groups[1]
     assert not groups[0] & groups[1]
-    trained = {image.key for image in trained_images(one.data, open_set)}
+    trained = {image.key for image in trained_images(question_task.data, open_set)}
     assert trained == {
-        one.questions[source].image(row).key for source, row in one.mixture.train.tolist()
+        question_task.questions[source].image(row).key
+        for source, row in question_task.mixture.train.tolist()
     }
     # An arm of basic questions alone has those of the mixed arm first, and more after them.
     more = task(shelf, data=replace(DATA, size=20, cf_ratio=0)).mixture.train
-    assert one.mixture.train[:3].tolist() == more[:3].tolist()
+    assert question_task.mixture.train[:3].tolist() == more[:3].tolist()
 
 
 @pytest.mark.slow
@@ -216,27 +217,27 @@ def test_a_run_keeps_the_best_weights_and_measures_them(folder, shelf):
     result = run(folder, shelf, trainer=trainer, contrast=0.5)
     validated = {int(r["step"]): float(r["val/loss"]) for r in rows(folder) if r["val/loss"]}
     assert result.best_val_loss == min(validated.values())
-    one = task(shelf)
+    question_task = task(shelf)
     answerer = VisionLanguage(str(folder / "checkpoint")).load()
     assert answerer.processor.chat_template == task(shelf).load().processor.chat_template
     right = {BASIC: [], COUNTERFACTUAL: []}
     costs = []
     with torch.no_grad():
-        for source, row in one.mixture.validation.tolist():
-            question = one.questions[source].question(row)
-            slow = slow_costs(answerer, one.questions[source], row)
+        for source, row in question_task.mixture.validation.tolist():
+            question = question_task.questions[source].question(row)
+            slow = slow_costs(answerer, question_task.questions[source], row)
             right[question.kind].append(int(np.argmin(slow)) == question.answer)
             costs.append(slow[question.answer] + 0.5 * (slow[question.answer] + np.log(
                 np.exp(-np.array(slow)).sum()
             )))  # fmt: skip
-    told = result.measured["evaluation"]
+    measured = result.measured["evaluation"]
     for kind, hits in right.items():
-        assert told[kind] == {"accuracy": round(np.mean(hits), 5), "questions": len(hits)}
+        assert measured[kind] == {"accuracy": round(np.mean(hits), 5), "questions": len(hits)}
     assert result.best_val_loss == pytest.approx(np.mean(costs), rel=1e-5)
-    assert told["all"]["questions"] == len(costs)
+    assert measured["all"]["questions"] == len(costs)
     shown = {row["step"]: row["val/accuracy"] for row in rows(folder)}
     accuracy = float(shown[str(result.best_step)])
-    assert accuracy == pytest.approx(told["all"]["accuracy"], abs=1e-5)
+    assert accuracy == pytest.approx(measured["all"]["accuracy"], abs=1e-5)
 
 
 @SLOW
@@ -256,34 +257,38 @@ def test_little_room_for_images_changes_nothing(shelf):
     from cfaug.editing.edit_prompts import read_wording
     from cfaug.train.generative_modules import AnswerExamples
 
-    one = task(shelf)
-    tuned = one.load()
-    shares = list(TrainingShares(one.mixture, one.data, seed=7, data_seed=8, start_step=0,
-                                 total_steps=16))  # fmt: skip
-    found = []
+    question_task = task(shelf)
+    tuned = question_task.load()
+    shares = list(TrainingShares(question_task.mixture, question_task.data, seed=7, data_seed=8,
+                                 start_step=0, total_steps=16))  # fmt: skip
+    encoded = []
     for room in (0, 30_000, 2**30):
         examples = AnswerExamples(
-            one.questions, tuned, read_wording("plain"), every_option=True, keep_bytes=room
+            question_task.questions,
+            tuned,
+            read_wording("plain"),
+            every_option=True,
+            keep_bytes=room,
         )
-        found.append([examples.__getitems__(share) for share in shares])
+        encoded.append([examples.__getitems__(share) for share in shares])
         held = sum(kept.bytes for kept in examples._images.values())
         assert held + examples._left == room
         assert examples._left >= 0
-    for some in zip(*found, strict=True):
+    for some in zip(*encoded, strict=True):
         for other in some[1:]:
             torch.testing.assert_close(other, some[0], rtol=0, atol=0)
 
 
 def test_what_the_model_cannot_learn_from_is_refused_before_the_first_step(shelf, monkeypatch):
-    one = task(shelf)
-    tuned = one.load()
+    question_task = task(shelf)
+    tuned = question_task.load()
 
     def refused(what, change):
         changed = [replace(i, questions=tuple(map(change, i.questions))) for i in asked_images()]
         data = replace(DATA, cf_ratio=0)
         mixture = draw_questions(data, *open_rows(data, lambda _: changed))
         with pytest.raises(UserError, match=what):
-            replace(one, data=data, mixture=mixture, indexes=mixture.sources).make_plan(
+            replace(question_task, data=data, mixture=mixture, indexes=mixture.sources).make_plan(
                 tuned, 6, None
             )
 
@@ -302,9 +307,13 @@ def test_what_a_run_is_planned_on_can_be_sent_to_another_process():
     """As ``parallel=2`` of a sweep sends it."""
     asked = list(islice(make_questions(WorldSettings(seed=3), "test"), 4))
     again = pickle.loads(pickle.dumps(asked))
-    for one, other in zip(again, asked, strict=True):
-        assert (one.questions, one.extra, one.key) == (other.questions, other.extra, other.key)
-        assert one.image.digest == other.image.digest
+    for received, sent in zip(again, asked, strict=True):
+        assert (received.questions, received.extra, received.key) == (
+            sent.questions,
+            sent.extra,
+            sent.key,
+        )
+        assert received.image.digest == sent.image.digest
 
 
 def test_questions_without_an_answer_are_left_out_and_counted():
@@ -332,12 +341,15 @@ def test_equal_images_go_to_one_side_and_content_is_the_runs_identity():
     images = list(asked_images(8))
     twice = [*images[:7], replace(images[7], image=images[0].image)]
     data = replace(DATA, cf_ratio=0)
-    found = [open_rows(data, lambda _, one=one: one)[0] for one in (images, twice, images)]
-    assert found[0].hash == found[2].hash != found[1].hash
-    assert found[1].contents[0] == found[1].contents[7]
-    assert len(set(found[0].contents.tolist())) == 8
+    sources = [
+        open_rows(data, lambda _, entries=entries: entries)[0]
+        for entries in (images, twice, images)
+    ]
+    assert sources[0].hash == sources[2].hash != sources[1].hash
+    assert sources[1].contents[0] == sources[1].contents[7]
+    assert len(set(sources[0].contents.tolist())) == 8
     for seed in range(6):
-        mixture = draw_questions(replace(data, seed=seed, validation=0.4), found[1], None)
+        mixture = draw_questions(replace(data, seed=seed, validation=0.4), sources[1], None)
         sides = (mixture.train, mixture.validation)
         both = [{0, 1, 6, 7} & set(side[:, 1].tolist()) for side in sides]
         assert not all(both)  # the groups of both

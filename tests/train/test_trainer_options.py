@@ -69,12 +69,12 @@ def test_a_run_cut_off_as_it_stops_stops_again(tmp_path, weights, stopped_early,
     last = len(rows(undisturbed))
     log = CheckpointCallback._log
 
-    def told(keeper, trainer, module, step, *rest):
+    def stop_at_last(keeper, trainer, module, step, *rest):
         log(keeper, trainer, module, step, *rest)
         if step == last:
             signal.raise_signal(signal.SIGTERM)
 
-    monkeypatch.setattr(CheckpointCallback, "_log", told)
+    monkeypatch.setattr(CheckpointCallback, "_log", stop_at_last)
     with pytest.raises(KeyboardInterrupt):
         tiny_plan.train(folder, weights, steps=100, **PATIENT)
     monkeypatch.setattr(CheckpointCallback, "_log", log)

@@ -145,7 +145,7 @@ def test_an_adapter_of_a_fused_attention_learns_and_is_merged(folders, tmp_path)
     for name, value in plain.items():
         stem, _, last = f"model.{name}".rpartition(".")
         if last == "in_proj_weight":
-            a, b = (drawn[f"{stem}.lora_{one}.default.weight"] for one in "AB")
+            a, b = (drawn[f"{stem}.lora_{side}.default.weight"] for side in "AB")
             value = value + 8 / 2 * b @ a
         torch.testing.assert_close(encoder.model.state_dict()[name], value)
     for there, here, before in zip(adapted, features(encoder), initial, strict=True):
@@ -269,12 +269,12 @@ def test_layers_learn_at_the_rate_of_their_depth(folders, kind):
 
     encoder = load(folders, kind)
     groups = parameter_groups(encoder.model, 0.1, lr=2.0, layer_decay=0.5)
-    found = {id(p): group for group in groups for p in group["params"]}
-    assert sum(len(group["params"]) for group in groups) == len(found)
+    group_of = {id(p): group for group in groups for p in group["params"]}
+    assert sum(len(group["params"]) for group in groups) == len(group_of)
     for name, parameter in encoder.model.named_parameters():
         [above] = [n for stem, n in RATES[kind].items() if name.startswith(stem)]
-        assert found[id(parameter)]["lr"] == 2.0 * 0.5**above, name
-        assert found[id(parameter)]["weight_decay"] == (0.1 if parameter.ndim > 1 else 0.0)
+        assert group_of[id(parameter)]["lr"] == 2.0 * 0.5**above, name
+        assert group_of[id(parameter)]["weight_decay"] == (0.1 if parameter.ndim > 1 else 0.0)
 
 
 def test_the_schedule_is_multiplied_with_every_rate(tmp_path, folders):

@@ -16,21 +16,21 @@ LENGTH = 160
 
 def answers():
     """Answers of two prompts about each of six things."""
-    found = []
+    edit_answers = []
     for thing in THINGS:
         caption = f"a red {thing} on the beach"
         colours = tuple(f"a {c} {thing} on the beach" for c in COLOURS[1:])
         places = tuple(f"a red {thing} {p}" for p in PLACES[1:])
-        found.append(EditAnswer(caption, "adjective", colours))
-        found.append(EditAnswer(caption, "background-location", places))
-    return found
+        edit_answers.append(EditAnswer(caption, "adjective", colours))
+        edit_answers.append(EditAnswer(caption, "background-location", places))
+    return edit_answers
 
 
 def write(file: Path, rows=None) -> Path:
     lines = rows or [
-        {"caption": one.caption, "kind": one.prompt, "edit": edit}
-        for one in answers()
-        for edit in one.edits
+        {"caption": answer.caption, "kind": answer.prompt, "edit": edit}
+        for answer in answers()
+        for edit in answer.edits
     ]
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return file
@@ -40,9 +40,9 @@ def _tokenizer():
     from transformers import GPT2Tokenizer
 
     texts = [
-        f"{one.prompt}: {one.caption}\n### Variations:\n1. {edit}\n2. "
-        for one in answers()
-        for edit in one.edits
+        f"{answer.prompt}: {answer.caption}\n### Variations:\n1. {edit}\n2. "
+        for answer in answers()
+        for edit in answer.edits
     ]
     vocab, merges = _byte_level(texts, 420, ["<|endoftext|>"])
     return GPT2Tokenizer(vocab=vocab, merges=merges, model_max_length=LENGTH)

@@ -40,7 +40,7 @@ class InsertAttribute:
     words: Mapping[str, Sequence[str]]
 
     def edit(self, examples: Sequence[Example]) -> list[Edited]:
-        return [self._edit(one) for one in examples]
+        return [self._edit(example) for example in examples]
 
     def describe(self) -> dict[str, str]:
         return {"editor": "insertion"}
@@ -73,10 +73,10 @@ class Rarity:
     def score(self, proposals: Sequence[Proposal], images: Sequence[Images]) -> list[Scores]:
         return [
             {
-                "words": float(len(one.texts[0].split())),
-                "likely": float(not set(self.unlikely) & set(one.texts[0].split())),
+                "words": float(len(proposal.texts[0].split())),
+                "likely": float(not set(self.unlikely) & set(proposal.texts[0].split())),
             }
-            for one in proposals
+            for proposal in proposals
         ]
 
     def describe(self) -> dict[str, str]:
