@@ -27,9 +27,12 @@ class Said:
         self.asked += requests
         return [
             Variations(
-                tuple(t.replace("*", one.caption) for t in self.answers.get(one.prompt.name, ()))
+                tuple(
+                    t.replace("*", request.caption)
+                    for t in self.answers.get(request.prompt.name, ())
+                )
             )
-            for one in requests
+            for request in requests
         ]
 
     def describe(self):

@@ -42,7 +42,7 @@ OWN = {
 
 
 @pytest.fixture
-def own(tmp_path):
+def user_grid(tmp_path):
     """Write a user's own grid, with changes (``None`` takes a key away), and return its file."""
 
     def write(text=None, **changes):
@@ -57,10 +57,10 @@ def own(tmp_path):
 
 def edited(grid, group=None):
     """Return the proposal of every example, or of a group's."""
-    chosen = [one for one in grid.examples() if group in (None, one.group)]
+    chosen = [row for row in grid.examples() if group in (None, row.group)]
     assert isinstance(AttributeGrid(), Editor)
-    found = AttributeGrid().edit(chosen)
-    return [proposal for one in found for proposal in one.proposals]
+    results = AttributeGrid().edit(chosen)
+    return [proposal for result in results for proposal in result.proposals]
 
 
 def test_every_product_of_table_5_and_the_sums_of_the_paper():
@@ -68,7 +68,7 @@ def test_every_product_of_table_5_and_the_sums_of_the_paper():
     grids = {name: read_grid(name, keep_duplicates=True) for name in TABLE_5}
     for name, grid in grids.items():
         assert (grid.sets, grid.members, 100 * grid.captions) == TABLE_5[name]
-        assert len({one.key for one in grid.examples()}) == grid.sets
+        assert len({row.key for row in grid.examples()}) == grid.sets
     assert sum(grid.sets for grid in grids.values()) == 7_020
     assert sum(grid.captions for grid in grids.values()) == 232_416
     assert set(shipped_grids()) == {*TABLE_5, "shapescapes"}
@@ -101,9 +101,9 @@ def test_captions_are_those_of_the_released_lists():
         "a White female barber",
         "a Black male barber",
     )
-    assert [None if one is None else (one.kind, one.before, one.after) for one in barber.edits][
-        :4
-    ] == [
+    assert [
+        None if edit is None else (edit.kind, edit.before, edit.after) for edit in barber.edits
+    ][:4] == [
         None,
         ("gender", "male", "female"),
         ("race", "White", "Black"),
@@ -135,15 +135,15 @@ def test_the_grid_of_the_embedded_world_speaks_its_language():
         assert parse(proposal.example.extra["neutral"]).subject == proposal.group
         for text, known in zip(proposal.texts, proposal.details, strict=True):
             said = parse(text)
-            told = known["attributes"]
+            attributes = known["attributes"]
             assert (said.subject, said.colour, said.background) == (
-                proposal.group, told["colour"], told["background"],
+                proposal.group, attributes["colour"], attributes["background"],
             )  # fmt: skip
 
 
-def test_a_grid_of_ones_own(own):
+def test_a_grid_of_ones_own(user_grid):
     """Any number of attributes, values that captions say in other words, a neutral prompt."""
-    grid = read_grid(own())
+    grid = read_grid(user_grid())
     assert (grid.name, grid.sets, grid.members) == ("mine", 4, 8)
     first, second = edited(grid)[:2]
     assert first.key == "mine_nurse"
@@ -157,34 +157,36 @@ def test_a_grid_of_ones_own(own):
     assert first.edits[7] == Edit("age_gender_place", "old male indoors", "young female outdoors")
     assert first.example.extra["neutral"] == "a nurse"
     assert edited(grid)[3].example.extra["neutral"] == "A photo of an umpire"
-    other = read_grid(own(neutral="{prefix} one {subject}", name="jobs"))
+    other = read_grid(user_grid(neutral="{prefix} one {subject}", name="jobs"))
     assert edited(other)[0].example.extra["neutral"] == "one nurse"
     assert edited(other)[0].key == "jobs_nurse"
 
 
-def test_lists_lie_beside_a_grid_or_are_shipped(own, tmp_path):
+def test_lists_lie_beside_a_grid_or_are_shipped(user_grid, tmp_path):
     (tmp_path / "jobs.txt").write_text("# mine\nnurse\n\nbus  driver  # two words\nNurse\n")
     grid = read_grid(
-        own(subjects="jobs.txt", attributes={"race": "races"}, template="{prefix} {race} {subject}")
+        user_grid(
+            subjects="jobs.txt", attributes={"race": "races"}, template="{prefix} {race} {subject}"
+        )
     )
     assert grid.subjects == ("nurse", "bus driver")
     assert grid.left_out == ("Nurse",)
     assert list(grid.attributes["race"]) == [
         "White", "Black", "Indian", "Asian", "Middle Eastern", "Latino",
     ]  # fmt: skip
-    kept = read_grid(own(subjects="jobs.txt"), keep_duplicates=True)
+    kept = read_grid(user_grid(subjects="jobs.txt"), keep_duplicates=True)
     assert kept.subjects == ("nurse", "bus driver", "Nurse")
-    assert [one.key for one in kept.examples()][-2:] == ["mine_nurse_2", "a_photo_of_mine_nurse_2"]
+    assert [row.key for row in kept.examples()][-2:] == ["mine_nurse_2", "a_photo_of_mine_nurse_2"]
 
 
-def test_subjects_that_letters_do_not_tell_apart_have_keys_of_their_own(own):
+def test_subjects_that_letters_do_not_tell_apart_have_keys_of_their_own(user_grid):
     grid = read_grid(
-        own(subjects=["C++ developer", "C developer", "医生", "护士", "nurse", "nurse 2"])
+        user_grid(subjects=["C++ developer", "C developer", "医生", "护士", "nurse", "nurse 2"])
     )
-    keys = [one.key for one in grid.examples()]
+    keys = [row.key for row in grid.examples()]
     assert len(set(keys)) == len(keys) == 12
     assert "mine_c_developer" in keys
-    assert [one.group for one in grid.examples()][4] == "医生"
+    assert [row.group for row in grid.examples()][4] == "医生"
 
 
 MISTAKES = {
@@ -237,8 +239,8 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("words", MISTAKES)
-def test_every_mistake_is_named(own, words):
-    file = own(**MISTAKES[words])
+def test_every_mistake_is_named(user_grid, words):
+    file = user_grid(**MISTAKES[words])
     with pytest.raises(UserError) as error:
         read_grid(file)
     assert words in str(error.value)
@@ -261,29 +263,29 @@ def test_every_mistake_is_named(own, words):
         ("name: a\x00b", "is not valid YAML"),
     ],
 )
-def test_a_file_that_is_no_grid(own, text, words):
+def test_a_file_that_is_no_grid(user_grid, text, words):
     with pytest.raises(UserError, match=words):
-        read_grid(own(text))
+        read_grid(user_grid(text))
 
 
 @pytest.mark.timeout(60)  # read, it would end in no year
-def test_a_bomb_of_aliases_is_refused_at_once(own):
+def test_a_bomb_of_aliases_is_refused_at_once(user_grid):
     lines = [
         "a0: &a0 [x, x]",
         *(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 30)),
     ]
     rest = "subject_type: job\nsubjects: *a29\ntemplate: a\nattributes: {a: [b]}"
     with pytest.raises(UserError, match="the key 'a0' is unknown"):
-        read_grid(own("\n".join([*lines, rest])))
-    nested = own(f"subjects: {'[' * 40}x{']' * 40}\n{rest.replace('subjects: *a29', '')}")
+        read_grid(user_grid("\n".join([*lines, rest])))
+    nested = user_grid(f"subjects: {'[' * 40}x{']' * 40}\n{rest.replace('subjects: *a29', '')}")
     with pytest.raises(UserError, match="subjects should be a text, not"):
         read_grid(nested)
 
 
-def test_what_is_too_large_or_no_file_is_not_read(own, tmp_path, monkeypatch):
+def test_what_is_too_large_or_no_file_is_not_read(user_grid, tmp_path, monkeypatch):
     monkeypatch.setattr(grid_files, "MOST_BYTES", 100)
     with pytest.raises(UserError, match="is larger than 100 bytes"):
-        read_grid(own())
+        read_grid(user_grid())
     with pytest.raises(UserError, match="cannot be read: No such file"):
         read_grid(str(tmp_path / "none.yaml"))
     with pytest.raises(UserError, match=r"choose from physical_gender.*or name a file, FILE.yaml"):
@@ -316,7 +318,7 @@ WORDS = st.text(st.sampled_from("aeoux {}$\\"), min_size=1, max_size=6)
 
 
 @given(WORDS, WORDS)
-def test_words_are_never_read_as_templates(one, other):
+def test_words_are_never_read_as_templates(first, second):
     """A word may hold what looks like a placeholder or an escape: it comes out as it went in."""
-    found = fill("x{first}x{second}x", {"first": one, "second": other})
-    assert found == right_articles(" ".join(f"x{one}x{other}x".split()))
+    filled = fill("x{first}x{second}x", {"first": first, "second": second})
+    assert filled == right_articles(" ".join(f"x{first}x{second}x".split()))

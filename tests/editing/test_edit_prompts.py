@@ -31,8 +31,8 @@ NAMES = ["adjective", "background-location", "background-weather", "domain", "ob
 def test_the_shipped_prompts_are_the_papers_five_kinds_with_two_of_the_background():
     for where in ("examples", "plain"):
         prompts = read_prompts(where)
-        assert [one.name for one in prompts] == NAMES
-        assert [one.kind for one in prompts].count("background") == 2
+        assert [prompt.name for prompt in prompts] == NAMES
+        assert [prompt.kind for prompt in prompts].count("background") == 2
     for shown, plain in zip(read_prompts("examples"), read_prompts("plain"), strict=True):
         # Table 5: the instructions of the tuned model are the same prompts without the examples.
         assert shown.text.startswith(plain.instruction)
@@ -93,10 +93,10 @@ def test_the_long_format_is_alpacas_with_the_header_of_the_released_code():
 
 
 def test_the_format_travels_with_the_weights(tmp_path):
-    own = {"light-sun": EditPrompt("light-sun", "Change the light. <caption>")}
-    for one in (EditFormat(), EditFormat.short(), EditFormat(ALPACA, own)):
-        one.write(tmp_path)
-        assert EditFormat.read(tmp_path) == one
+    prompts = {"light-sun": EditPrompt("light-sun", "Change the light. <caption>")}
+    for edit_format in (EditFormat(), EditFormat.short(), EditFormat(ALPACA, prompts)):
+        edit_format.write(tmp_path)
+        assert EditFormat.read(tmp_path) == edit_format
     (tmp_path / "edit_format.json").write_text('{"template": "no place"}')
     with pytest.raises(UserError, match=r"edit_format.*is invalid"):
         EditFormat.read(tmp_path)
@@ -117,7 +117,7 @@ def test_answers_are_read_whatever_marks_their_lines():
     )
 )
 def test_what_a_response_says_is_read_back(variations):
-    wanted = unique(one for one in variations if one.strip()[-1] != "'")
+    wanted = unique(text for text in variations if text.strip()[-1] != "'")
     assert parse_variations(EditFormat().response(wanted)) == wanted
 
 
@@ -128,7 +128,7 @@ ROW = {"caption": "a red ball", "kind": "adjective", "edit": "a blue ball"}
 def read(tmp_path, *rows):
     file = tmp_path / "rows.jsonl"
     file.write_text(
-        "".join(f"{one if isinstance(one, str) else json.dumps(one)}\n" for one in rows)
+        "".join(f"{row if isinstance(row, str) else json.dumps(row)}\n" for row in rows)
     )
     return group_rows(json_lines(file), ASKED, file)
 
@@ -189,7 +189,7 @@ def test_no_caption_is_on_both_sides(captions, share, seed):
             split_by_caption(answers, share, seed)
         return
     training, held = split_by_caption(answers, share, seed)
-    sides = [{caption_key(one.caption) for one in side} for side in (training, held)]
+    sides = [{caption_key(answer.caption) for answer in side} for side in (training, held)]
     assert not sides[0] & sides[1]
     assert len(sides[1]) == aside
     assert sorted([*training, *held], key=answers.index) == answers

@@ -40,8 +40,8 @@ def edited(editor: FixedEdit, text: str, label: str | None = None):
     ],
 )  # fmt: skip
 def test_the_intervention_is_made(settings, text, wanted, words):
-    found = edited(FixedEdit("domain", **settings), text)
-    (proposal,) = found.proposals
+    result = edited(FixedEdit("domain", **settings), text)
+    (proposal,) = result.proposals
     assert proposal.texts == (text, wanted)
     assert proposal.edits == (None, Edit("domain", *words))
     assert proposal.details[1]["intervention"]
@@ -59,16 +59,16 @@ def test_what_it_does_not_fit_is_counted_by_reason():
 def test_everything_but_the_words_stays(text, before):
     if not text.strip():
         return
-    found = edited(FixedEdit("object", "zz", before), text)
-    if found.proposals:
-        old, new = found.proposals[0].texts
+    result = edited(FixedEdit("object", "zz", before), text)
+    if result.proposals:
+        old, new = result.proposals[0].texts
         start = next(i for i in range(len(new)) if new[i : i + 2] == "zz")
         gone = len(old) - len(new) + 2
         assert old[:start] == new[:start]
         assert old[start + gone :] == new[start + 2 :]
         assert " ".join(old[start : start + gone].split()) == before
     else:
-        assert found.rejected_by == NOT_THERE
+        assert result.rejected_by == NOT_THERE
 
 
 @pytest.mark.parametrize(
@@ -103,12 +103,15 @@ class Some:
     """Proposes as many edits as the example's group says."""
 
     def edit(self, examples):
-        found = []
-        for one in examples:
-            count = int(one.group)
-            some = [Proposal(one, (one.text, f"{one.text}!"), (None, EDIT)) for _ in range(count)]
-            found.append(Edited(tuple(some), {"words": count}))
-        return found
+        results = []
+        for example in examples:
+            count = int(example.group)
+            some = [
+                Proposal(example, (example.text, f"{example.text}!"), (None, EDIT))
+                for _ in range(count)
+            ]
+            results.append(Edited(tuple(some), {"words": count}))
+        return results
 
     def describe(self):
         return {"editor": "some"}
@@ -123,19 +126,19 @@ def test_the_control_is_first_and_changes_nothing():
         control, *rest = edited.proposals
         assert control.texts == ("a photo of a cat",) * 2
         assert control.edits == (None, Edit("reconstruction", "", ""))
-        assert [is_control(one) for one in edited.proposals] == [True] + [False] * n
-        assert len({one.key for one in edited.proposals}) == 1 + n
-        assert [one.edits[1] for one in rest] == [EDIT] * n
+        assert [is_control(proposal) for proposal in edited.proposals] == [True] + [False] * n
+        assert len({proposal.key for proposal in edited.proposals}) == 1 + n
+        assert [proposal.edits[1] for proposal in rest] == [EDIT] * n
         assert edited.survivors == {"words": n}
     # Keys are a shard's, and no editor's business.
-    found = edit_captions(Attempt(dict(enumerate(examples)), {}), editor)
-    assert not found.failed
+    attempt = edit_captions(Attempt(dict(enumerate(examples)), {}), editor)
+    assert not attempt.failed
 
 
 def test_examples_without_edits_or_words_may_go_without():
     none, some = Example("k", "0", ("a cat",)), Example("l", "1", ("a cat",))
     edited = AddReconstruction(Some(), always=False).edit([none, some])
-    assert [len(one.proposals) for one in edited] == [0, 2]
+    assert [len(result.proposals) for result in edited] == [0, 2]
     silent = Example("m", "0", (" ",))
     assert AddReconstruction(Some()).edit([silent])[0].proposals == ()
 

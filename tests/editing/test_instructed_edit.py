@@ -36,43 +36,45 @@ def test_every_prompt_is_asked_for_every_caption_with_a_seed_of_its_own():
     model = Said(ANSWERS)
     examples = [photo_of("dog", "a  dog\n", "k"), photo_of("dog", "a dog", "l")]
     editor(model, ask_for=3).edit(examples)
-    assert [one.prompt.name for one in model.asked[:6]] == sorted(ANSWERS)
+    assert [request.prompt.name for request in model.asked[:6]] == sorted(ANSWERS)
     assert len(model.asked) == 12
-    assert {(one.caption, one.count) for one in model.asked} == {("a dog", 3)}
-    assert len({one.seed for one in model.asked}) == 12
+    assert {(request.caption, request.count) for request in model.asked} == {("a dog", 3)}
+    assert len({request.seed for request in model.asked}) == 12
     again = Said(ANSWERS)
     editor(again).edit(examples[1:])
-    assert [one.seed for one in again.asked] == [one.seed for one in model.asked[6:]]
+    assert [request.seed for request in again.asked] == [
+        request.seed for request in model.asked[6:]
+    ]
     few = editor(per_kind=1).edit([photo_of("dog", "a dog", f"k{n}") for n in range(9)])
-    assert len({one.proposals[0].texts for one in few}) > 1
+    assert len({result.proposals[0].texts for result in few}) > 1
     assert few[0] == editor(per_kind=1).edit([photo_of("dog", "a dog", "k0")])[0]
 
 
 def test_each_kind_gives_at_most_so_many_edits_and_everything_else_has_its_reason():
     [edited] = editor().edit([photo_of("dog", "dog")])
-    kinds = Counter(one.edits[1].kind for one in edited.proposals)
+    kinds = Counter(proposal.edits[1].kind for proposal in edited.proposals)
     assert kinds == {"adjective": 2, "background": 2, "domain": 1}
-    for one in edited.proposals:
-        assert one.texts[0] == "dog"
-        assert one.edits[0] is None
-        [known] = one.extra["edits"]
-        assert one.details == ({}, {name: known[name] for name in one.details[1]})
-        assert known["prompt"].startswith(one.edits[1].kind)
+    for proposal in edited.proposals:
+        assert proposal.texts[0] == "dog"
+        assert proposal.edits[0] is None
+        [known] = proposal.extra["edits"]
+        assert proposal.details == ({}, {name: known[name] for name in proposal.details[1]})
+        assert known["prompt"].startswith(proposal.edits[1].kind)
         start, end = known["span_1"]
-        assert one.texts[1][start:end]
-    reasons = Counter((one.reason, one.edit.kind) for one in edited.rejected)
+        assert proposal.texts[1][start:end]
+    reasons = Counter((rejected.reason, rejected.edit.kind) for rejected in edited.rejected)
     assert reasons == {
         ("same caption", "adjective"): 1, ("duplicated", "adjective"): 1,
         ("not drawn", "adjective"): 1, ("not drawn", "background"): 1,
         ("duplicated", "background"): 1, ("no variations", "object"): 1,
         ("changes the label", "subject"): 1, ("too long", "subject"): 1,
     }  # fmt: skip
-    [lost] = [one for one in edited.rejected if one.reason == "changes the label"]
+    [lost] = [rejected for rejected in edited.rejected if rejected.reason == "changes the label"]
     assert (lost.text, lost.edit) == ("a cat", Edit("subject", "dog", "a cat"))
     assert lost.extra == {"prompt": "subject", "label_similarity": 1.0, "label_gone": True}
     assert edited.survivors == {"words": 1, "variations": 12, "changed": 8, "label": 7}
-    found = sum(map(len, ANSWERS.values()))
-    assert len(edited.proposals) + len(edited.rejected) == found + 1
+    answers = sum(map(len, ANSWERS.values()))
+    assert len(edited.proposals) + len(edited.rejected) == answers + 1
 
 
 def test_a_silent_captioner_a_silent_model_and_a_caption_as_it_came():
@@ -99,10 +101,10 @@ def test_a_caption_of_too_many_words_is_rejected_with_its_reason():
     short, long = photo_of("dog", "a dog on a bed"), photo_of("dog", "a dog " * 1_000, "l")
     said = Said(ANSWERS)
     editor = InstructedEdit(said, kinds=["background"])
-    found = editor.edit([long, short])
-    assert [one.rejected_by for one in found] == ["max_words", None]
+    results = editor.edit([long, short])
+    assert [result.rejected_by for result in results] == ["max_words", None]
     assert {request.caption for request in said.asked} == {"a dog on a bed"}
-    assert found[1] == editor.edit([short])[0]
+    assert results[1] == editor.edit([short])[0]
 
 
 def test_kinds_and_their_numbers_are_chosen():
@@ -110,19 +112,19 @@ def test_kinds_and_their_numbers_are_chosen():
     [edited] = editor(kinds=["domain", "background"], per_kind={"background": 1, "domain": 1}).edit(
         examples
     )
-    assert [one.edits[1].kind for one in edited.proposals] == ["domain", "background"]
+    assert [proposal.edits[1].kind for proposal in edited.proposals] == ["domain", "background"]
     model = Said(ANSWERS)
     editor(model, per_kind={"background": 1}).edit(examples)
-    assert [one.kind for one in model.asked] == ["background"] * 2
+    assert [request.kind for request in model.asked] == ["background"] * 2
 
 
 def test_a_folder_of_prompts_gives_kinds_of_ones_own(tmp_path):
     (tmp_path / "light.txt").write_text("Change the light: <caption>")
-    own = editor(Said({"light": ("* at dawn",)}), prompts=str(tmp_path))
-    assert isinstance(own, Editor)
-    [edited] = own.edit([photo_of("dog", "a dog")])
+    light = editor(Said({"light": ("* at dawn",)}), prompts=str(tmp_path))
+    assert isinstance(light, Editor)
+    [edited] = light.edit([photo_of("dog", "a dog")])
     assert edited.proposals[0].edits[1] == Edit("light", "", "at dawn")
-    before = own.describe()
+    before = light.describe()
     (tmp_path / "light.txt").write_text("Change the light of <caption>")
     after = editor(Said({}), prompts=str(tmp_path)).describe()
     assert before["prompts"] != after["prompts"]
@@ -135,17 +137,17 @@ def test_checks_note_and_reject_nothing():
         name = "doubt"
 
         def judge(self, edits):
-            return [Verdict("doubtful", {"doubt": len(one.text)}) for one in edits]
+            return [Verdict("doubtful", {"doubt": len(edit.text)}) for edit in edits]
 
         def describe(self):
             return {"doubt": "length"}
 
     [edited] = editor(checks={"doubt": Doubt(), "none": None}).edit([photo_of("dog", "dog")])
     assert edited.survivors["label"] == 7
-    for one in edited.proposals:
-        assert one.details[1]["doubt"] == len(one.texts[1])
+    for proposal in edited.proposals:
+        assert proposal.details[1]["doubt"] == len(proposal.texts[1])
     early = ("same caption", "too long", "duplicated", "no variations")
-    assert all("doubt" in one.extra for one in edited.rejected if one.reason not in early)
+    assert all("doubt" in lost.extra for lost in edited.rejected if lost.reason not in early)
     [rejected] = editor(guards={"doubt": Doubt()}).edit([photo_of("dog", "dog")])
     assert rejected.rejected_by == "doubt"
 
@@ -185,42 +187,42 @@ def edit(texts, filler=None, **settings):
 
 
 def test_one_content_word_is_replaced_by_the_best_guess_that_is_another():
-    found = edit(["A small dog runs in the 2 parks."] * 60)
+    results = edit(["A small dog runs in the 2 parks."] * 60)
     edits = Counter()
-    for one in found:
-        [proposal] = one.proposals
+    for result in results:
+        [proposal] = result.proposals
         edits[proposal.edits[1].before] += 1
         assert proposal.edits[1].kind == "random"
         assert len(proposal.texts[1].split()) == len(proposal.texts[0].split())
     # The guesses for "dog" begin with the word itself.
     assert set(edits) == {"small", "dog", "runs", "parks"}
     assert max(edits.values()) < 30
-    assert {p.edits[1].after for one in found for p in one.proposals} == {"dog", "owl"}
+    assert {p.edits[1].after for result in results for p in result.proposals} == {"dog", "owl"}
 
 
 def test_articles_and_capitals_follow_and_words_of_a_caption_differ():
-    [one] = edit(["a Dog sleeps"], Guess("owl"), edits=2)
-    texts = {p.texts[1] for p in one.proposals}
+    [result] = edit(["a Dog sleeps"], Guess("owl"), edits=2)
+    texts = {p.texts[1] for p in result.proposals}
     assert texts == {"an Owl sleeps", "a Dog owl"}
-    assert {p.edits[1] for p in one.proposals} == {
+    assert {p.edits[1] for p in result.proposals} == {
         Edit("random", "dog", "owl"), Edit("random", "sleeps", "owl"),
     }  # fmt: skip
 
 
 def test_captions_without_a_word_or_a_guess_are_counted():
     no_word, no_guess = edit(["it is on the", "a dog"], Guess("dog", "of"))
-    assert [one.reason for one in no_word.rejected] == ["no word to replace"]
-    assert [one.reason for one in no_guess.rejected] == ["no other word"]
+    assert [lost.reason for lost in no_word.rejected] == ["no word to replace"]
+    assert [lost.reason for lost in no_guess.rejected] == ["no other word"]
     assert (no_word.proposals, no_guess.rejected_by) == ((), "variations")
 
 
 def test_no_label_is_guarded_unless_asked():
     texts = ["a dog sleeps"] * 20
-    plain = {p.edits[1].before for one in edit(texts, Guess("owl")) for p in one.proposals}
+    plain = {p.edits[1].before for result in edit(texts, Guess("owl")) for p in result.proposals}
     assert plain == {"dog", "sleeps"}
     guarded = edit(texts, Guess("owl"), guards={"label": LabelGuard()})
-    assert {p.edits[1].before for one in guarded for p in one.proposals} == {"sleeps"}
-    assert all(len(one.proposals) == 1 for one in guarded)
+    assert {p.edits[1].before for result in guarded for p in result.proposals} == {"sleeps"}
+    assert all(len(result.proposals) == 1 for result in guarded)
 
 
 def test_words_are_drawn_by_the_seed():

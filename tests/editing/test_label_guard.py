@@ -22,8 +22,8 @@ class Letters:
     """Embeds a text by the letters it has: a sentence encoder that can be computed by hand."""
 
     def encode(self, texts):
-        found = np.array([[text.count(c) for c in "abcdefghijklmnopqrstuvwxyz"] for text in texts])
-        return found / np.linalg.norm(found, axis=1, keepdims=True)
+        counts = np.array([[text.count(c) for c in "abcdefghijklmnopqrstuvwxyz"] for text in texts])
+        return counts / np.linalg.norm(counts, axis=1, keepdims=True)
 
     def describe(self):
         return {"sentence_encoder": "letters"}
@@ -35,7 +35,7 @@ def wordnet(tmp_path_factory):
 
 
 def reject(guard, *edits):
-    return [bool(one.reason) for one in guard.judge(edits)]
+    return [bool(verdict.reason) for verdict in guard.judge(edits)]
 
 
 SWAP = edit_of("dog", "a dog runs", "a cow runs", "subject")
@@ -112,10 +112,10 @@ def test_names_from_a_file(tmp_path, wordnet):
     assert words.names("c1") == ("c1", "traffic light", "dog")
     assert reject(LabelGuard(words=words), edit_of("c1", "a dog", "a cow")) == [True]
     assert ClassWords(wordnet, str(file)).known("c1")
-    told = LabelGuard("paper", Letters(), words).describe()
+    before = LabelGuard("paper", Letters(), words).describe()
     file.write_text(json.dumps({"c1": ["traffic light", "cat"], "c2": "lamp"}))
     again = ClassWords(file=str(file))
-    assert LabelGuard("paper", Letters(), again).describe() != told  # other edits come of them
+    assert LabelGuard("paper", Letters(), again).describe() != before  # other edits come of them
     for content in ("[]", '{"a": [3]}', "{"):
         file.write_text(content)
         with pytest.raises(UserError, match="should be a JSON object"):

@@ -53,15 +53,15 @@ def test_a_prompt_is_continued_as_if_it_were_alone(folder):
 
 
 def test_it_is_a_draw_from_the_softmax_of_what_is_most_probable(folder):
-    one = model(folder, max_new_tokens=1, temperature=1.3, top_p=0.6)
-    ids = torch.tensor([one._prompt_ids(["a dog"])[0]], device=one.model.device)
+    sampler = model(folder, max_new_tokens=1, temperature=1.3, top_p=0.6)
+    ids = torch.tensor([sampler._prompt_ids(["a dog"])[0]], device=sampler.model.device)
     with torch.inference_mode():
-        p = (one.model(input_ids=ids).logits[0, -1] / 1.3).softmax(-1)
+        p = (sampler.model(input_ids=ids).logits[0, -1] / 1.3).softmax(-1)
     order = p.argsort(descending=True)
     kept = order[: int((p[order].cumsum(0) < 0.6).sum()) + 1]
-    expected = {one.tokenizer.decode([int(i)]): float(p[i] / p[kept].sum()) for i in kept}
+    expected = {sampler.tokenizer.decode([int(i)]): float(p[i] / p[kept].sum()) for i in kept}
     expected.pop("<|endoftext|>", None)
-    drawn = one.sample(["a dog"] * 800, list(range(800)))
+    drawn = sampler.sample(["a dog"] * 800, list(range(800)))
     assert set(drawn) <= {*expected, ""}
     text = max(expected, key=lambda t: expected[t])
     share = drawn.count(text) / 800
@@ -69,8 +69,8 @@ def test_it_is_a_draw_from_the_softmax_of_what_is_most_probable(folder):
 
 
 def test_temperature_zero_takes_the_most_probable_token(folder):
-    found = model(folder, temperature=0).sample(["a dog", "two"], [1, 2])
-    assert found == model(folder).generate(["a dog", "two"], 6)
+    greedy = model(folder, temperature=0).sample(["a dog", "two"], [1, 2])
+    assert greedy == model(folder).generate(["a dog", "two"], 6)
 
 
 def test_noise_is_gumbels_and_a_stream_of_each_row():
@@ -86,7 +86,7 @@ def test_a_prompt_without_room_has_no_answer(folder):
 
 
 def request(name="domain", caption="a dog", count=3, seed=5):
-    prompts = {one.name: one for one in read_prompts("plain")}
+    prompts = {prompt.name: prompt for prompt in read_prompts("plain")}
     return VariationRequest(caption, prompts[name], count, seed)
 
 
@@ -103,11 +103,11 @@ def test_an_instruct_model_is_asked_by_its_chat_template(folder, tmp_path, monke
     assert said.endswith("assistant:")
     assert said.count("<|endoftext|>") == 1
     long = request(caption="a dog " * 200)
-    found = chat.vary([request(), long, request(seed=6)])
+    answers = chat.vary([request(), long, request(seed=6)])
     # A prompt that its 512 positions do not hold is counted, not cut.
-    assert found[1].problem == "prompt too long"
-    assert chat.vary([request()]) == found[:1]
-    assert all(one.texts or one.problem == "empty answer" for one in found[::2])
+    assert answers[1].problem == "prompt too long"
+    assert chat.vary([request()]) == answers[:1]
+    assert all(answer.texts or answer.problem == "empty answer" for answer in answers[::2])
     assert "sha256:" in chat.describe()["perturber"]
     with pytest.raises(UserError, match="has no chat template"):
         InstructModel(str(folder)).vary([request()])
@@ -124,14 +124,14 @@ def test_a_tuned_model_is_asked_in_the_words_it_was_trained_with(folder, tmp_pat
     tuned = TunedModel(str(tmp_path / "tuned"), max_new_tokens=12, temperature=2.0)
     asked = [request("adjective", seed=seed) for seed in range(8)]
     assert tuned._say(asked[0]) == "adjective:a dog\n"
-    found = tuned.vary(asked)
-    assert tuned.vary(asked[3:4]) == found[3:4]
-    assert len({one.texts for one in found}) > 1
-    assert all(one.texts or one.problem == "empty answer" for one in found)
+    answers = tuned.vary(asked)
+    assert tuned.vary(asked[3:4]) == answers[3:4]
+    assert len({answer.texts for answer in answers}) > 1
+    assert all(answer.texts or answer.problem == "empty answer" for answer in answers)
     before = tuned.describe()
     EditFormat("{instruction}!{input}\n", named=True).write(tmp_path / "tuned")
     assert TunedModel(str(tmp_path / "tuned")).describe() != before
-    for used in (lambda one: one.describe(), lambda one: one.vary(asked)):
+    for used in (lambda untuned: untuned.describe(), lambda untuned: untuned.vary(asked)):
         with pytest.raises(UserError, match=r"was not tuned by .*instructed_edit\.InstructModel"):
             used(TunedModel(str(folder)))
     [edited] = InstructedEdit(tuned, prompts="plain", kinds=["adjective"]).edit(
@@ -158,5 +158,5 @@ def test_an_adapter_brings_its_own_words(folder, tmp_path):
     greedy = {"temperature": 0, "max_new_tokens": 5}
     tuned = TunedModel(str(folder), adapter=str(tmp_path / "adapter"), **greedy)
     assert tuned._say(request()) == "domain:A photo of a dog\n"
-    [found] = tuned.sample(["a dog"], [0])
-    assert [found] != SampledLM(str(folder), **greedy).sample(["a dog"], [0])
+    [text] = tuned.sample(["a dog"], [0])
+    assert [text] != SampledLM(str(folder), **greedy).sample(["a dog"], [0])

@@ -51,10 +51,10 @@ EVERY = [blank for text in tiny.CAPTIONS for blank in blanks(text)]
 def test_masks_are_filled_as_one_at_a_time(folders, name):
     from transformers import AutoModelForMaskedLM, AutoTokenizer
 
-    found = MaskedLM(str(folders[name]), dtype="float64", batch_tokens=100).fill(EVERY, 5)
+    filled = MaskedLM(str(folders[name]), dtype="float64", batch_tokens=100).fill(EVERY, 5)
     tokenizer = AutoTokenizer.from_pretrained(folders[name])
     model = AutoModelForMaskedLM.from_pretrained(folders[name], dtype=torch.float64).eval()
-    for blank, fills in zip(EVERY, found, strict=True):
+    for blank, fills in zip(EVERY, filled, strict=True):
         # Exactly one space stands before the mask, which RoBERTa's own token swallows.
         text = blank.text[: blank.start] + tokenizer.mask_token + blank.text[blank.end :]
         tokens = tokenizer(text, return_tensors="pt")
@@ -92,10 +92,10 @@ def test_what_an_entry_is_depends_on_the_character_before():
 def test_a_mask_that_is_cut_off_or_spelt_out_gets_no_fills(folders):
     model = MaskedLM(str(folders["bert"]))
     long = "a dog " * 40
-    found = model.fill(
+    filled = model.fill(
         [Blank(long, len(long) - 4, len(long) - 1), Blank("a [MASK] dog", 9, 12), EVERY[0]], 3
     )
-    assert [len(fills) for fills in found] == [0, 0, 3]
+    assert [len(fills) for fills in filled] == [0, 0, 3]
     assert model.fill([], 3) == []
 
 
@@ -140,8 +140,8 @@ def test_a_text_is_scored_after_its_context(folders):
     tokenizer, log_probabilities, _ = plain(folders)
     contexts = ["A man in a", "Two dogs play", "Cats", ""]
     texts = [" red shirt", " with a ball", " sleeping", "a bus"]
-    found = model.log_likelihood(texts, contexts)
-    for context, text, value in zip(contexts, texts, found, strict=True):
+    log_likelihoods = model.log_likelihood(texts, contexts)
+    for context, text, value in zip(contexts, texts, log_likelihoods, strict=True):
         both = [tokenizer.bos_token_id, *tokenizer(context + text)["input_ids"]]
         new = len(both) - 1 - len(tokenizer(context)["input_ids"])
         assert value == pytest.approx(sum(log_probabilities(both)[-new:]), rel=1e-9)
@@ -166,8 +166,8 @@ def test_prompts_are_continued_as_one_at_a_time(folders):
     asked = CausalLM(str(folders["gpt2"]), dtype="float64", batch_tokens=64)
     tokenizer, _, model = plain(folders)
     prompts = ["A man in a", "Two dogs", "Cats sleeping on a wooden", "A man in the"]
-    found = asked.generate(prompts, 6)
-    for prompt, text in zip(prompts, found, strict=True):
+    continued = asked.generate(prompts, 6)
+    for prompt, text in zip(prompts, continued, strict=True):
         ids = [tokenizer.bos_token_id, *tokenizer(prompt)["input_ids"]]
         for _ in range(6):
             with torch.no_grad():
@@ -193,12 +193,12 @@ def test_a_language_model_is_named_as_other_models_are(folders):
 def test_sentences_are_means_of_their_tokens(folders):
     from transformers import AutoModel, AutoTokenizer
 
-    found = SentenceEncoder(str(folders["minilm"]), dtype="float64", batch_tokens=64).encode(
+    vectors = SentenceEncoder(str(folders["minilm"]), dtype="float64", batch_tokens=64).encode(
         tiny.CAPTIONS
     )
     tokenizer = AutoTokenizer.from_pretrained(folders["minilm"])
     model = AutoModel.from_pretrained(folders["minilm"], dtype=torch.float64).eval()
-    for text, vector in zip(tiny.CAPTIONS, found, strict=True):
+    for text, vector in zip(tiny.CAPTIONS, vectors, strict=True):
         tokens = tokenizer(text, truncation=True, max_length=16, return_tensors="pt")
         with torch.no_grad():
             mean = model(**tokens).last_hidden_state[0].mean(0)
@@ -237,9 +237,9 @@ def test_what_cannot_be_used_is_refused_with_the_reason(folders, tmp_path):
 
 
 def test_the_card_names_the_revision_or_the_hash(folders, tmp_path):
-    told = MaskedLM(str(folders["bert"])).describe()["masked_lm"]
+    described = MaskedLM(str(folders["bert"])).describe()["masked_lm"]
     weights = (folders["bert"] / "model.safetensors").read_bytes()
-    assert hashlib.sha256(weights).hexdigest() in told
+    assert hashlib.sha256(weights).hexdigest() in described
     snapshot = tmp_path / "models--someone--bert" / "snapshots" / "0123abcd"
     shutil.copytree(folders["bert"], snapshot)
     assert "@0123abcd" in MaskedLM(str(snapshot)).describe()["masked_lm"]
@@ -264,9 +264,9 @@ TEXTS = st.lists(
 @settings(max_examples=examples(200), deadline=None)
 @given(TEXTS, st.integers(0, 20))
 def test_each_text_is_a_path_of_distinct_prefixes(texts, nodes):
-    found = list(trees(texts, nodes))
-    assert sorted(i for tree in found for i in tree.texts.tolist()) == list(range(len(texts)))
-    for tree in found:
+    forest = list(trees(texts, nodes))
+    assert sorted(i for tree in forest for i in tree.texts.tolist()) == list(range(len(texts)))
+    for tree in forest:
         prefixes = {tuple(texts[i][: n + 1]) for i in tree.texts for n in range(len(texts[i]))}
         assert len(tree) == len(prefixes)
         assert len(tree) <= max(nodes, *(len(texts[i]) for i in tree.texts))

@@ -19,8 +19,8 @@ from tests.records import example
 def said(text, kind, **given):
     """Every text that a rule makes of one, over many keys."""
     editor = Paraphrase(TextBlobTagger(), kinds=[kind], **given)
-    found = editor.edit([example(text, f"k{i}") for i in range(60)])
-    return {p.texts[1] for one in found for p in one.proposals}
+    results = editor.edit([example(text, f"k{i}") for i in range(60)])
+    return {p.texts[1] for result in results for p in result.proposals}
 
 
 @pytest.mark.parametrize(
@@ -32,9 +32,9 @@ def said(text, kind, **given):
     ],
 )
 def test_frames(text, some):
-    found = said(text, "frame")
-    assert some <= found
-    assert text not in found
+    texts = said(text, "frame")
+    assert some <= texts
+    assert text not in texts
 
 
 def test_sentences_and_other_media_keep_their_frame():
@@ -74,11 +74,11 @@ def test_of_the_world_nothing_but_the_words_changes(subject, place):
     whole = parse(text)
     frames = said(text, "frame")
     assert len(frames) >= 3
-    for one in frames | said(text, "order"):
-        back = re.sub(r"^(.*), (an? .*)$", r"\2 \1", one)
+    for paraphrase in frames | said(text, "order"):
+        back = re.sub(r"^(.*), (an? .*)$", r"\2 \1", paraphrase)
         back = re.sub(r"^(?:an image of|here is) ", "", back)
         read = parse(back)
-        assert read is not None, one
+        assert read is not None, paraphrase
         assert (read.subject, read.colour, read.background) == (
             whole.subject, whole.colour, whole.background,
         )  # fmt: skip
@@ -88,10 +88,10 @@ def test_on_real_captions_content_words_stay():
     texts = real_captions()
     editor = Paraphrase(TextBlobTagger(), per="kind")
     edited = editor.edit([example(text, f"k{i}") for i, text in enumerate(texts)])
-    assert sum(bool(one.proposals) for one in edited) > 0.4 * len(texts)
+    assert sum(bool(result.proposals) for result in edited) > 0.4 * len(texts)
     added = {"photo", "picture", "image", "this", "here", "there", "is", "of", "a", "an"}
-    for one in edited:
-        for proposal in one.proposals:
+    for result in edited:
+        for proposal in result.proposals:
             before, after = (Counter(re.findall(r"[\w-]+", t.lower())) for t in proposal.texts)
             assert set((before - after) | (after - before)) <= added, proposal.texts
             assert proposal.edits[1].kind in ("frame", "order")
@@ -106,5 +106,5 @@ class FewSynonyms(Synonyms):
 
 
 def test_synonyms_are_of_words_of_one_sense():
-    found = said("a dog on a sofa near a bank", "synonym", synonyms=FewSynonyms())
-    assert found == {"a dog on a couch near a bank"}
+    texts = said("a dog on a sofa near a bank", "synonym", synonyms=FewSynonyms())
+    assert texts == {"a dog on a couch near a bank"}

@@ -19,14 +19,14 @@ from cfaug.editing.wordnet import WordNet
 from tests.editing import tiny
 from tests.editing.perturbing import Said, edit_of, photo_of
 
-PROMPTS = {one.name: one for one in read_prompts("plain")}
+PROMPTS = {prompt.name: prompt for prompt in read_prompts("plain")}
 
 
 def vary(text, name, *, model=None, count=500, seed=0):
     model = model or RuleEdits(TextBlobTagger())
     prompt = PROMPTS.get(name, EditPrompt(name, "<caption>"))
-    [found] = model.vary([VariationRequest(text, prompt, count, seed)])
-    return found
+    [variations] = model.vary([VariationRequest(text, prompt, count, seed)])
+    return variations
 
 
 def phrases(text):
@@ -34,8 +34,8 @@ def phrases(text):
     return find_phrases(sentence, TextBlobTagger().tag([sentence.words])[0])
 
 
-def words(found, slot):
-    return None if slot is None else " ".join(found.sentence.words[slot.first : slot.last + 1])
+def words(parsed, slot):
+    return None if slot is None else " ".join(parsed.sentence.words[slot.first : slot.last + 1])
 
 
 @pytest.mark.parametrize(
@@ -51,8 +51,8 @@ def words(found, slot):
     ],
 )
 def test_the_subject_and_the_object_are_found(text, subject, thing):
-    found = phrases(text)
-    assert (words(found, found.subject), words(found, found.object)) == (subject, thing)
+    parsed = phrases(text)
+    assert (words(parsed, parsed.subject), words(parsed, parsed.object)) == (subject, thing)
 
 
 def test_nouns_give_way_to_others_of_their_kind_in_their_number():
@@ -86,12 +86,12 @@ def test_wordnet_knows_more_nouns(tmp_path):
 
 
 def test_adjectives_are_added_in_front_or_exchanged_within_their_set():
-    found = vary("An old red car on a street", "adjective").texts
-    assert "An old blue car on a street" in found
-    assert "A shiny red car on a street" in found
-    assert "A small old red car on a street" in found
-    assert "An old red car on a wooden street" in found
-    assert not any("elderly" in text for text in found)
+    car = vary("An old red car on a street", "adjective").texts
+    assert "An old blue car on a street" in car
+    assert "A shiny red car on a street" in car
+    assert "A small old red car on a street" in car
+    assert "An old red car on a wooden street" in car
+    assert not any("elderly" in text for text in car)
     person = vary("Several women sit", "adjective").texts
     assert "Several elderly women sit" in person
     # What suits things says of people what it should not.
@@ -125,7 +125,7 @@ def test_the_medium_is_renamed_or_put_before():
 def test_as_many_as_are_asked_for_are_drawn_by_the_seed():
     some = {vary("A dog runs", "domain", count=3, seed=seed).texts for seed in range(9)}
     assert len(some) > 5
-    assert {len(one) for one in some} == {3}
+    assert {len(texts) for texts in some} == {3}
     assert vary("A dog", "light").problem == "no rule"
     assert isinstance(RuleEdits(TextBlobTagger()), VariationModel)
 
@@ -136,9 +136,9 @@ def test_word_lists_of_ones_own_take_the_place_of_the_shipped(tmp_path):
     assert vary("a dog", "domain", model=model).texts == ("a fresco of a dog",)
     assert "a cat" in vary("a dog", "subject", model=model).texts
     assert RuleEdits(TextBlobTagger()).describe()["perturber"] == "rules, word lists"
-    told = model.describe()
+    before = model.describe()
     (tmp_path / "domains.txt").write_text("etching\n")
-    assert model.describe() != told  # other edits come of them
+    assert model.describe() != before  # other edits come of them
     with pytest.raises(UserError, match=r"has none of nouns.txt, adj"):
         WordLists(str(tmp_path / "elsewhere"))
     (tmp_path / "nouns.txt").write_text("dog cat\n")
@@ -195,7 +195,7 @@ def test_kinds_of_ones_own_are_not_judged_and_a_renamed_medium_is():
     ]
     edits = [edit_of("dog", *case[:3]) for case in cases]
     verdicts = StructureCheck(TextBlobTagger()).judge(edits)
-    assert [dict(one.notes) for one in verdicts] == [case[3] for case in cases]
+    assert [dict(verdict.notes) for verdict in verdicts] == [case[3] for case in cases]
 
 
 def test_the_measures_are_those_of_table_3():
@@ -207,7 +207,7 @@ def test_the_measures_are_those_of_table_3():
     edited = editor.edit([photo_of("dog", "a red dog")])
     *_, overall = measured = measure_edits(edited)
     # Of the adjective's variations one is right, one another kind, one the same, one too long.
-    assert [(one.kind, one.edits, one.correct) for one in measured] == [
+    assert [(measures.kind, measures.edits, measures.correct) for measures in measured] == [
         ("adjective", 4, 1), ("subject", 1, 1), ("overall", 5, 2),
     ]  # fmt: skip
     assert (overall.success, overall.label_kept, overall.precision) == (0.4, None, None)
@@ -233,7 +233,7 @@ def test_captions_that_are_odd_get_an_answer():
     check = StructureCheck(TextBlobTagger())
     for text in ("", ".", "of of", "A 's", "photo of", "!!!", "日本語の犬", "a" * 500):
         for name in PROMPTS:
-            found = vary(text, name, count=2)
-            assert found.texts or found.problem
-            edits = [edit_of("dog", text, t, PROMPTS[name].kind) for t in found.texts]
+            variations = vary(text, name, count=2)
+            assert variations.texts or variations.problem
+            edits = [edit_of("dog", text, t, PROMPTS[name].kind) for t in variations.texts]
             assert len(check.judge(edits)) == len(edits)

@@ -55,9 +55,9 @@ def test_a_text_of_too_many_words_is_rejected_with_its_reason():
     """Its candidates are copies of the whole: 20,000 words took 24 GB."""
     editor = Substitution(TAGGER, ListedWords("cat"), KeyedChoice())
     short, long = caption("A dog on a bed"), caption("a dog " * 10_000)
-    found = editor.edit([long, short, long])
-    assert [one.rejected_by for one in found] == ["max_words", None, "max_words"]
-    assert found[1] == editor.edit([short])[0]
+    results = editor.edit([long, short, long])
+    assert [result.rejected_by for result in results] == ["max_words", None, "max_words"]
+    assert results[1] == editor.edit([short])[0]
     assert isinstance(editor, Editor)
     assert editor.edit([]) == []
     assert editor.describe()["filler"] == "list"
@@ -85,8 +85,8 @@ def candidates_of(text, filler, **options):
 
 
 def test_each_noun_is_replaced_on_the_string_in_its_own_case():
-    found = candidates_of('A "Dog"  eats\n pizza, on a TV.', ListedWords("cat"))
-    assert found == {
+    texts = candidates_of('A "Dog"  eats\n pizza, on a TV.', ListedWords("cat"))
+    assert texts == {
         'A "Cat" eats pizza, on a TV.',
         'A "Dog" eats cat, on a TV.',
         'A "Dog" eats pizza, on a CAT.',
@@ -125,20 +125,20 @@ def test_adjectives_verbs_and_articles():
     assert candidates_of("a red ball", filler, part_of_speech="adjective", repair_article=True) == {
         "an orange ball", "a small ball",
     }  # fmt: skip
-    found = candidates_of("a man is riding a horse", ListedWords("leading"), part_of_speech="verb")
-    assert found == {"a man is leading a horse"}
+    texts = candidates_of("a man is riding a horse", ListedWords("leading"), part_of_speech="verb")
+    assert texts == {"a man is leading a horse"}
 
 
 def test_filters_in_turn():
     filler = ListedWords("cat", "quickly", "house")
     filters = [PartOfSpeech(TAGGER), NotASibling()]
     editor = Substitution(TAGGER, filler, KeyedChoice(), filters, edits=1)
-    found = editor.edit([caption("A dog", siblings=["a  cat"])])[0]
-    assert list(found.survivors) == [
+    result = editor.edit([caption("A dog", siblings=["a  cat"])])[0]
+    assert list(result.survivors) == [
         "positions", "masks", "words", "part_of_speech", "sibling",
     ]  # fmt: skip
-    assert list(found.survivors.values()) == [1, 3, 3, 2, 1]
-    assert found.proposals[0].texts == ("A dog", "A house")
+    assert list(result.survivors.values()) == [1, 3, 3, 2, 1]
+    assert result.proposals[0].texts == ("A dog", "A house")
 
 
 def test_a_caption_without_nouns_says_where_it_ended():
@@ -152,21 +152,21 @@ def test_a_caption_without_nouns_says_where_it_ended():
 
 
 def test_the_record_tells_how_the_edit_was_found():
-    found = Substitution(
+    proposal = Substitution(
         TAGGER, ListedWords(None, "cat"), KeyedChoice(), kind="subject"
     ).edit([caption(" A big  Dog", image_id="7")])[0].proposals[0]  # fmt: skip
-    assert found.key == "c0"
-    assert found.group == "photo"
-    assert found.edits[1].kind == "subject"
-    assert found.example.extra["image_id"] == "7"
-    assert found.extra["raw"] == " A big  Dog"
-    assert found.extra["edits"] == [
+    assert proposal.key == "c0"
+    assert proposal.group == "photo"
+    assert proposal.edits[1].kind == "subject"
+    assert proposal.example.extra["image_id"] == "7"
+    assert proposal.extra["raw"] == " A big  Dog"
+    assert proposal.extra["edits"] == [
         {
             "span_0": [6, 9], "span_1": [6, 9], "word_0": "Dog", "word_1": "Cat", "tag": "NNP",
             "rank": 1, "probability": 0.25,
         }
     ]  # fmt: skip
-    assert json.loads(json.dumps(dict(found.extra))) == dict(found.extra)
+    assert json.loads(json.dumps(dict(proposal.extra))) == dict(proposal.extra)
 
 
 class Lengths:
@@ -181,14 +181,14 @@ class Lengths:
 
 def test_the_lowest_perplexity_wins_then_the_rank_then_the_noun():
     filler = ListedWords("house", "cow", "pig")
-    found = edit("a dog and a rat", filler, ranker=LowestPerplexity(Lengths()), edits=6).proposals[
-        0
-    ]
-    assert [e.after for e in found.edits[1:]] == ["cow", "cow", "pig", "pig", "house", "house"]
-    assert [e.before for e in found.edits[1:]] == ["dog", "rat"] * 3
-    assert found.extra["edits"][0]["perplexity_1"] == 15
-    assert found.extra["edits"][4]["perplexity_1"] == 17
-    assert found.extra["edits"][0]["perplexity_0"] == 15
+    proposal = edit(
+        "a dog and a rat", filler, ranker=LowestPerplexity(Lengths()), edits=6
+    ).proposals[0]
+    assert [e.after for e in proposal.edits[1:]] == ["cow", "cow", "pig", "pig", "house", "house"]
+    assert [e.before for e in proposal.edits[1:]] == ["dog", "rat"] * 3
+    assert proposal.extra["edits"][0]["perplexity_1"] == 15
+    assert proposal.extra["edits"][4]["perplexity_1"] == 17
+    assert proposal.extra["edits"][0]["perplexity_0"] == 15
 
 
 class Angles:
@@ -225,7 +225,7 @@ def test_neighbours_and_chunks_change_nothing(texts, chunk):
     whole = Substitution(TAGGER, filler, KeyedChoice(3), [PartOfSpeech(TAGGER)])
     together = whole.edit(every)
     assert editor.edit(every) == together
-    assert [whole.edit([one])[0] for one in every] == together
+    assert [whole.edit([example])[0] for example in every] == together
 
 
 @pytest.mark.parametrize(

@@ -54,17 +54,21 @@ def test_how_captions_are_divided_into_shards_does_not_show(cuts):
 
 
 def test_captions_are_no_markup():
-    found = proposal(("a *b* <i>", "a *c* <i>"), (None, Edit("noun", "b", "c")))
-    report = caption_report([[Edited((found,), {"masks": 1})]])
+    proposed = proposal(("a *b* <i>", "a *c* <i>"), (None, Edit("noun", "b", "c")))
+    report = caption_report([[Edited((proposed,), {"masks": 1})]])
     assert "a \\*b\\* &lt;i&gt;" in report
     assert "<i>" not in report
 
 
 def test_controls_are_no_edits_and_rejected_edits_are_counted():
-    one = Example("k", "g", ("a cat",))
-    control = Proposal(one, ("a cat", "a cat"), (None, Edit("reconstruction", "", "")), key="k-0")
+    example = Example("k", "g", ("a cat",))
+    control = Proposal(
+        example, ("a cat", "a cat"), (None, Edit("reconstruction", "", "")), key="k-0"
+    )
     some = tuple(
-        Proposal(one, ("a cat", text), (None, Edit("subject", "cat", text[2:])), key=f"k-{text[2]}")
+        Proposal(
+            example, ("a cat", text), (None, Edit("subject", "cat", text[2:])), key=f"k-{text[2]}"
+        )
         for text in ("a dog", "a cow")
     )
     lost = [Rejected("a cat", Edit(kind, "", ""), "no | change") for kind in ("domain", "subject")]
@@ -78,6 +82,6 @@ def test_controls_are_no_edits_and_rejected_edits_are_counted():
 
 def test_an_insertion_marks_nothing_in_the_original():
     extra = {"edits": [{"span_0": [1, 1], "span_1": [2, 5]}]}
-    found = proposal(("a cat", "a red cat"), (None, Edit("adjective", "", "red")), extra=extra)
-    report = caption_report([[Edited((found,))]])
+    proposed = proposal(("a cat", "a red cat"), (None, Edit("adjective", "", "red")), extra=extra)
+    report = caption_report([[Edited((proposed,))]])
     assert "- `k` a cat\n  - a **red** cat" in report

@@ -80,13 +80,13 @@ class SisterTerms:
 
 
 def test_the_filter_drops_them(folder):
-    found = Substitution(
+    results = Substitution(
         TextBlobTagger(), SisterTerms(folder), KeyedChoice(), [Hyponymy(2, folder)]
     ).edit([example("a dog", "a"), example("a man", "b"), example("the dogs", "c")])
-    assert found[0].proposals[0].texts[1] == "a cat"
-    assert found[1].proposals[0].texts[1] in ("a woman", "a coach")
-    assert found[2].rejected_by == "masks"
-    assert found[0].survivors["hyponymy"] == 1
+    assert results[0].proposals[0].texts[1] == "a cat"
+    assert results[1].proposals[0].texts[1] in ("a woman", "a coach")
+    assert results[2].rejected_by == "masks"
+    assert results[0].survivors["hyponymy"] == 1
     assert WordNet(folder).sisters("man", 1) == ["woman", "coach"]
     assert WordNet(folder).sisters("zebra", 1) == WordNet(folder).sisters("men", 1) == []
 
@@ -155,22 +155,22 @@ def write(folder, text):
 def test_words_are_looked_up_and_texts_are_their_mean(tmp_path, head):
     vectors = WordVectors(write(tmp_path, head + GLOVE))
     assert isinstance(vectors, SentenceEmbedder)
-    found = vectors.encode(["red", "Red", "Dog", "the dog", "the zebra", "zebra", ""])
+    encoded = vectors.encode(["red", "Red", "Dog", "the dog", "the zebra", "zebra", ""])
     half = 0.5**0.5
     expected = [[0, 0.6, 0.8], [0, 0.6, 0.8], [0, 0, -1], [half, half, 0], [1, 0, 0]]
-    np.testing.assert_allclose(found[:5], expected, atol=1e-7)
-    np.testing.assert_array_equal(found[5:], 0)
+    np.testing.assert_allclose(encoded[:5], expected, atol=1e-7)
+    np.testing.assert_array_equal(encoded[5:], 0)
     assert "sha256:" in vectors.describe()["word_vectors"]
 
 
 def test_only_the_first_words_are_read(tmp_path):
-    found = WordVectors(write(tmp_path, GLOVE + "broken x\n"), words=2).encode(["red", "dog"])
-    np.testing.assert_allclose(found, [[0, 0.6, 0.8], [0, 0, 0]], atol=1e-7)
+    encoded = WordVectors(write(tmp_path, GLOVE + "broken x\n"), words=2).encode(["red", "dog"])
+    np.testing.assert_allclose(encoded, [[0, 0.6, 0.8], [0, 0, 0]], atol=1e-7)
 
 
 def test_a_word_may_hold_a_space_that_is_no_space(tmp_path):
-    found = WordVectors(write(tmp_path, "at\u00a0home 1 0\nhome 0 1\n")).encode(["home"])
-    np.testing.assert_allclose(found, [[0, 1]])
+    encoded = WordVectors(write(tmp_path, "at\u00a0home 1 0\nhome 0 1\n")).encode(["home"])
+    np.testing.assert_allclose(encoded, [[0, 1]])
 
 
 @pytest.mark.parametrize(
@@ -207,15 +207,15 @@ def lines():
 
 def plain_search(word, part, lines):
     """Every line of two files, with WordNet's documented rules alone."""
-    found = []
+    senses = []
     for line in lines[f"index.{part}"]:
         if line.startswith(f"{word} "):
             fields = line.split()
             for offset in fields[-int(fields[2]) :]:
-                [sense] = [one.split() for one in lines[f"data.{part}"] if one.startswith(offset)]
+                [sense] = [row.split() for row in lines[f"data.{part}"] if row.startswith(offset)]
                 words = sense[4 : 4 + 2 * int(sense[3], 16) : 2]
-                found.append(tuple(re.sub(r"\(.*\)", "", one) for one in words))
-    return found
+                senses.append(tuple(re.sub(r"\(.*\)", "", name) for name in words))
+    return senses
 
 
 @pytest.mark.parametrize(

@@ -31,17 +31,17 @@ SIDES = {
 def shown(record):
     """Return the things of a record, and its background."""
     if "things" in record:
-        return [dict(one) for one in record["things"]], record["background"]
-    one = {"shape": record["subject"], "colour": record["colour"]}
-    return [one], record["background"]
+        return [dict(thing) for thing in record["things"]], record["background"]
+    thing = {"shape": record["subject"], "colour": record["colour"]}
+    return [thing], record["background"]
 
 
 def name(words):
     """Return the shape and the colour (or none) that "a red ball" or "a ball that is red" names."""
-    if found := re.fullmatch(r"an? (\w+) that is (\w+)", words):
-        return found[1], found[2]
-    found = re.fullmatch(r"an? (?:(\w+) )?(\w+)", words)
-    return found[2], found[1]
+    if match := re.fullmatch(r"an? (\w+) that is (\w+)", words):
+        return match[1], match[2]
+    match = re.fullmatch(r"an? (?:(\w+) )?(\w+)", words)
+    return match[2], match[1]
 
 
 def is_true(text, record):
@@ -57,11 +57,11 @@ def is_true(text, record):
     parts = re.split(r" (and|left of|right of|above|below) ", text)
     if len(parts) // 2 + 1 != len(things):
         return False
-    found = []
+    named = []
     for words in parts[::2]:
         shape, colour = name(words)
-        there = [one for one in things if one["shape"] == shape]
+        there = [thing for thing in things if thing["shape"] == shape]
         if not there or colour not in (None, there[0]["colour"]):
             return False
-        found.append(there[0])
-    return len(parts) == 1 or parts[1] == "and" or SIDES[parts[1]](*found)
+        named.append(there[0])
+    return len(parts) == 1 or parts[1] == "and" or SIDES[parts[1]](*named)

@@ -44,15 +44,15 @@ def test_every_part_has_as_many_sets_as_the_world_says(parts):
     for part, sets in parts.items():
         assert len(sets) == part_size(SETTINGS, f"compositional_{part}")
         assert len(sets) == (66 if part in TRAINING else 48)
-        assert len({one.key for one in sets}) == len(sets)
+        assert len({item.key for item in sets}) == len(sets)
 
 
 @pytest.mark.parametrize(
     "part", ["pairs", "biased_pairs", "single_pairs", "counterfactual", "single_counterfactual"]
 )
 def test_each_caption_of_a_pair_is_true_of_its_own_picture_alone(parts, part):
-    for one in parts[part]:
-        first, second = one.members
+    for pair in parts[part]:
+        first, second = pair.members
         for member, other in ((first, second), (second, first)):
             assert is_true(member.text, member.extra), (member.text, member.extra)
             assert not is_true(member.text, other.extra), (member.text, other.extra)
@@ -64,19 +64,19 @@ def test_each_caption_of_a_pair_is_true_of_its_own_picture_alone(parts, part):
     "part", ["choice", "biased_choice", "single_choice", "claims", "paraphrases"]
 )
 def test_labels_say_which_caption_is_true_of_the_one_picture(parts, part):
-    for one in parts[part]:
-        assert len(one.images) == 1
-        for member in one.members:
+    for item in parts[part]:
+        assert len(item.images) == 1
+        for member in item.members:
             assert is_true(member.text, member.extra) == (member.label == "true"), member
         wanted = ["true", "true", "false"] if part == "paraphrases" else ["true", "false"]
-        assert [member.label for member in one.members] == wanted
-        assert len({member.text for member in one.members}) == len(wanted)
+        assert [member.label for member in item.members] == wanted
+        assert len({member.text for member in item.members}) == len(wanted)
 
 
 def test_every_training_caption_is_true(parts):
     for part in TRAINING:
-        for one in parts[part]:
-            assert all(is_true(member.text, member.extra) for member in one.members), part
+        for item in parts[part]:
+            assert all(is_true(member.text, member.extra) for member in item.members), part
 
 
 @pytest.mark.parametrize(("form", "law"), [("choice", ""), ("biased_choice", "biased_")])
@@ -88,7 +88,7 @@ def test_a_choice_shows_the_first_picture_of_its_pair(parts, form, law):
 
 def test_categories_come_in_equal_shares(parts):
     def count(part):
-        return Counter(one.members[0].extra["category"] for one in parts[part])
+        return Counter(item.members[0].extra["category"] for item in parts[part])
 
     assert count("pairs") == dict.fromkeys(EDITS, ITEMS // len(EDITS))
     assert count("claims") == dict.fromkeys(CLAIMS, ITEMS // len(CLAIMS))
@@ -101,8 +101,8 @@ def test_plain_texts_say_nothing_of_which_is_true():
     """Of either text the part has as many that are true as that are false, but for chance."""
     many = WorldSettings(seed=1, image_size=8, style="drawing", compositional_test_pairs=400)
     longer, at_home, homes = 0, 0, World(many).homes["colour"]
-    for one in make_part(many, "compositional_choice"):
-        true, false = one.members
+    for choice in make_part(many, "compositional_choice"):
+        true, false = choice.members
         if true.extra["category"] == "add_subject":
             longer += len(true.text) > len(false.text)
         else:
@@ -113,24 +113,26 @@ def test_plain_texts_say_nothing_of_which_is_true():
 
 def home_share(text, homes):
     words = text.split()
-    return sum(homes.get(one) == before for before, one in pairwise(words))
+    return sum(homes.get(word) == before for before, word in pairwise(words))
 
 
 def test_biased_items_leave_home_and_training_seldom_does(parts):
     homes = World(SETTINGS).homes["colour"]
 
     def strange(member):
-        return [one for one in shown(member.extra)[0] if homes[one["shape"]] != one["colour"]]
+        return [
+            thing for thing in shown(member.extra)[0] if homes[thing["shape"]] != thing["colour"]
+        ]
 
-    for one in parts["biased_pairs"]:
-        first, second = one.members
+    for pair in parts["biased_pairs"]:
+        first, second = pair.members
         assert not strange(first)
         assert strange(second)
         assert home_share(first.text, homes) == len(shown(first.extra)[0])
     things = [
-        one for sets in parts["train"] for one in shown(sets.members[0].extra)[0]
+        thing for sets in parts["train"] for thing in shown(sets.members[0].extra)[0]
     ]  # fmt: skip
-    share = np.mean([homes[one["shape"]] == one["colour"] for one in things])
+    share = np.mean([homes[thing["shape"]] == thing["colour"] for thing in things])
     assert 0.8 <= share <= 0.98
 
 
@@ -142,22 +144,24 @@ def test_training_parts_have_the_same_originals(parts):
     for pair, matched in zip(parts["counterfactual"], parts["matched"], strict=True):
         assert [m.text for m in pair.members] == [m.text for m in matched.members]
         assert all(member.edit is None for member in matched.members)
-        seeds = {m.extra["scene_seed"] for one in (pair, matched) for m in one.members}
+        seeds = {m.extra["scene_seed"] for item in (pair, matched) for m in item.members}
         assert len(seeds) == 3
 
 
 def test_no_test_scene_is_trained_on(parts):
-    seen = {m.extra["scene_seed"] for part in TRAINING for one in parts[part] for m in one.members}
-    asked = {m.extra["scene_seed"] for part in TEST for one in parts[part] for m in one.members}
+    seen = {
+        m.extra["scene_seed"] for part in TRAINING for item in parts[part] for m in item.members
+    }
+    asked = {m.extra["scene_seed"] for part in TEST for item in parts[part] for m in item.members}
     assert not seen & asked
 
 
 def test_an_edit_changes_the_cells_of_what_it_is_about_only():
     large = WorldSettings(seed=2, image_size=32, style="drawing", compositional_test_pairs=24)
-    for one in make_part(large, "compositional_pairs"):
-        first, second = one.members
+    for pair in make_part(large, "compositional_pairs"):
+        first, second = pair.members
         kind = first.extra["category"]
-        before, after = (pixels(one.images[member.image_name]) for member in (first, second))
+        before, after = (pixels(pair.images[member.image_name]) for member in (first, second))
         changed = (before != after).any(axis=2)
         assert changed.any()
         if kind == "replace_place":
@@ -176,8 +180,8 @@ def test_an_edit_changes_the_cells_of_what_it_is_about_only():
 def test_captions_have_known_words_only(parts):
     known = set(words_of_pictures())
     for sets in parts.values():
-        for one in sets:
-            assert all(set(member.text.split()) <= known for member in one.members)
+        for item in sets:
+            assert all(set(member.text.split()) <= known for member in item.members)
 
 
 def test_a_world_of_two_colours_is_drawn_all_the_same():

@@ -41,8 +41,8 @@ def photo(number, **extra):
 
 
 def find(detector, examples):
-    found = detector.annotate(examples)
-    return [detections_from_json(one["detections"], "here") for one in found]
+    annotations = detector.annotate(examples)
+    return [detections_from_json(annotation["detections"], "here") for annotation in annotations]
 
 
 EVERY = [photo(i) for i in range(len(SCENES))]
@@ -54,10 +54,10 @@ def test_without_errors_all_that_is_said_is_true_and_each_object_is_in_its_box()
     for scene, objects in zip(SCENES[:60], find(detector, EVERY[:60]), strict=True):
         place = PLACE_LABELS.get(scene.factors.background)
         expected = [scene.factors.subject] + ([place] if place else [])
-        assert [one.label for one in objects] == expected
-        for one in objects:
-            for attribute in one.attributes:
-                assert text_truth(f"a {attribute.name} {one.label}", scene.factors)
+        assert [detection.label for detection in objects] == expected
+        for detection in objects:
+            for attribute in detection.attributes:
+                assert text_truth(f"a {attribute.name} {detection.label}", scene.factors)
         left, top, right, bottom = map(int, objects[0].box)
         touched = render(scene, WORLD.image_size, WORLD.look()).touched
         assert touched[top:bottom, left:right].sum() == touched.sum()
@@ -67,14 +67,16 @@ def test_without_errors_all_that_is_said_is_true_and_each_object_is_in_its_box()
 
 def wrong(rate, **options):
     """Return the numbers of photos of which something else is said than without errors."""
-    right, found = (find(SceneDetector(error_rate=one, **options), EVERY) for one in (0.0, rate))
-    return {i: found[i] for i in range(len(EVERY)) if found[i] != right[i]}, right
+    right, erring = (
+        find(SceneDetector(error_rate=share, **options), EVERY) for share in (0.0, rate)
+    )
+    return {i: erring[i] for i in range(len(EVERY)) if erring[i] != right[i]}, right
 
 
 def test_as_many_objects_go_wrong_as_asked_and_more_errors_include_the_fewer():
     few, right = wrong(0.1)
     many, _ = wrong(0.4)
-    assert all(many[i] == found or len(right[i]) > 1 for i, found in few.items())
+    assert all(many[i] == objects or len(right[i]) > 1 for i, objects in few.items())
     assert set(few) <= set(many)
     single = [i for i, objects in enumerate(right) if len(objects) == 1]
     share = sum(i in many for i in single) / len(single)
@@ -84,15 +86,15 @@ def test_as_many_objects_go_wrong_as_asked_and_more_errors_include_the_fewer():
 
 @pytest.mark.parametrize("way", ["attribute", "missed", "label"])
 def test_each_way_to_go_wrong(way):
-    found, right = wrong(1.0, errors=[way])
-    for i, objects in found.items():
+    erring, right = wrong(1.0, errors=[way])
+    for i, objects in erring.items():
         if way == "missed":
             assert objects == ()
             continue
-        for one, true in zip(objects, right[i], strict=True):
-            assert (one.label == true.label) == (way == "attribute")
-            assert (one.attributes == true.attributes) == (way == "label")
-            assert one.box == true.box
+        for detection, true in zip(objects, right[i], strict=True):
+            assert (detection.label == true.label) == (way == "attribute")
+            assert (detection.attributes == true.attributes) == (way == "label")
+            assert detection.box == true.box
 
 
 def test_an_answer_depends_on_the_photo_not_on_its_neighbours_and_the_seed_counts():
@@ -100,17 +102,17 @@ def test_an_answer_depends_on_the_photo_not_on_its_neighbours_and_the_seed_count
     assert find(detector, EVERY[7:8])[0] == find(detector, EVERY)[7]
     assert find(replace(detector, seed=1), EVERY) != find(detector, EVERY)
     others = [{"seed": 1}, {"error_rate": 0.4}, {"errors": ("missed",)}, {"world": WORLD}]
-    identities = {replace(detector, **one).identity() for one in [{}, *others]}
+    identities = {replace(detector, **changes).identity() for changes in [{}, *others]}
     assert len(identities) == 5
 
 
 def test_what_is_covered_is_not_seen():
-    grass = next(i for i, one in enumerate(SCENES) if one.factors.background == "grass")
+    grass = next(i for i, scene in enumerate(SCENES) if scene.factors.background == "grass")
     (colour,) = find(SceneDetector(), [photo(grass, hidden="colour")])
     (place,) = find(SceneDetector(), [photo(grass, hidden="background")])
-    assert [one.label for one in colour] == [SCENES[grass].factors.subject, "grass"]
+    assert [detection.label for detection in colour] == [SCENES[grass].factors.subject, "grass"]
     assert colour[0].attributes == ()
-    assert [one.label for one in place] == [SCENES[grass].factors.subject]
+    assert [detection.label for detection in place] == [SCENES[grass].factors.subject]
 
 
 def test_other_photos_and_settings_that_make_no_sense_are_refused():
@@ -140,10 +142,10 @@ def split_place(background):
 def true_phrases(factors):
     """Every phrase with any colours before the nouns that is true of a photo, by enumeration."""
     head, noun = split_place(factors.background)
-    for own, painted in product(
+    for colour, painted in product(
         ("", factors.colour), ("", *sorted(PLACE_COLOURS[factors.background]))
     ):
-        subject = " ".join(filter(None, ("a", own, factors.subject)))
+        subject = " ".join(filter(None, ("a", colour, factors.subject)))
         yield subject
         yield " ".join(filter(None, (subject, head, painted, noun)))
 
@@ -154,8 +156,8 @@ def test_insertions_of_colours_are_true_where_brute_force_lists_them(background)
     true = set(true_phrases(scene))
     head, noun = split_place(background)
     colours = ("", *COLOURS, "white", "grey")
-    for subject, own, painted in product(("cat", "fish"), colours, colours):
-        text = " ".join(filter(None, ("a", own, subject, head, painted, noun)))
+    for subject, colour, painted in product(("cat", "fish"), colours, colours):
+        text = " ".join(filter(None, ("a", colour, subject, head, painted, noun)))
         assert text_truth(text, scene) == (text in true), text
 
 
@@ -185,13 +187,13 @@ def test_texts_that_methods_leave_behind(text, label):
 
 @given(PHOTOS, PHOTOS, WORDINGS, st.sampled_from(["colour", "background"]))
 def test_what_is_covered_is_neutral_unless_what_is_seen_is_false(shown, said, wording, hidden):
-    found = text_label(caption(said, wording), shown, hidden)
+    label = text_label(caption(said, wording), shown, hidden)
     named = {"subject": True, "colour": wording.colour, "background": wording.background}
     differing = [k for k in named if named[k] and getattr(said, k) != getattr(shown, k)]
     if [k for k in differing if k != hidden]:
-        assert found == "contradiction"
+        assert label == "contradiction"
     else:
-        assert found == ("neutral" if named[hidden] else "entailment")
+        assert label == ("neutral" if named[hidden] else "entailment")
 
 
 def test_inserted_words_are_judged_where_they_stand_and_unknown_ones_are_left_out():
@@ -231,7 +233,7 @@ def test_the_scorer_says_what_is_known_and_leaves_out_the_rest():
             "inserted_true": 0,
         },
     ]
-    assert all(set(one) <= set(scorer.names) for one in scorer.score(given, []))
+    assert all(set(scores) <= set(scorer.names) for scores in scorer.score(given, []))
 
 
 def test_photos_that_are_not_of_the_world_and_single_texts_are_refused():

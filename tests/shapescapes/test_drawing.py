@@ -108,9 +108,9 @@ def shown(domain: str, size: int = 64) -> np.ndarray:
 @pytest.mark.parametrize("size", [32, 64])
 def test_every_domain_looks_its_own(size: int) -> None:
     pictures = [shown(domain, size) for domain in DOMAINS]
-    for i, one in enumerate(pictures):
+    for i, picture in enumerate(pictures):
         for other in pictures[:i]:
-            assert np.abs(one - other).mean() > 12
+            assert np.abs(picture - other).mean() > 12
 
 
 def test_a_photo_is_not_redrawn() -> None:
@@ -128,7 +128,9 @@ def test_a_domain_reaches_as_far_as_it_says(
     after = before.copy()
     y, x = (data.draw(st.integers(0, size - 1)) for _ in range(2))
     after[y, x] = 1 - after[y, x]
-    first, second = (redraw(one, domain, np.random.default_rng(5)) for one in (before, after))
+    first, second = (
+        redraw(picture, domain, np.random.default_rng(5)) for picture in (before, after)
+    )
     assert first.dtype == np.float32
     changed = (first != second).any(axis=2)
     touched = np.zeros((size, size), dtype=bool)
@@ -170,9 +172,9 @@ WEATHER_JOB = image_job(("a cat", "a dog"), Draw(3, 0.5, 3.0))
 def test_a_clear_scene_put_into_fog_is_the_foggy_scene_but_for_its_grain():
     clear = render(FOGGY, 64, STYLES["clear"]).image()
     foggy = render(FOGGY, 64, STYLES["fog"]).pixels.astype(int)
-    found = np.asarray(develop_image(clear, STYLES["fog"], 0)).astype(int)
+    developed = np.asarray(develop_image(clear, STYLES["fog"], 0)).astype(int)
     grain = 255 * STYLES["fog"].noise
-    difference = found - foggy
+    difference = developed - foggy
     assert abs(difference.mean()) < 0.2
     assert difference.std() < 2 * grain  # two grains of one deviation, and the clear one's quarter
 

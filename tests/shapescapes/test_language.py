@@ -79,23 +79,23 @@ def test_the_protocols_are_kept_and_every_word_has_its_tag():
 def test_a_noun_edit_swaps_the_subject_and_nothing_else(frame, place):
     factors = Factors("house", "orange", place)
     text = caption(factors, CaptionWording(frame))
-    found = editor(kind="subject", edits=len(SUBJECTS) - 1).edit([Example("k", "g", (text,))])[0]
+    edited = editor(kind="subject", edits=len(SUBJECTS) - 1).edit([Example("k", "g", (text,))])[0]
     expected = {
         caption(Factors(s, "orange", place), CaptionWording(frame))
         for s in SUBJECTS
         if s != "house"
     }
-    assert found.proposals[0].texts[0] == text
-    assert set(found.proposals[0].texts[1:]) == expected
-    assert {(e.kind, e.before) for e in found.proposals[0].edits[1:]} == {("subject", "house")}
+    assert edited.proposals[0].texts[0] == text
+    assert set(edited.proposals[0].texts[1:]) == expected
+    assert {(e.kind, e.before) for e in edited.proposals[0].edits[1:]} == {("subject", "house")}
 
 
 @pytest.mark.parametrize("colour", COLOURS)
 def test_a_colour_edit_repairs_the_article(colour):
     text = caption(Factors("cat", colour, "snow"), CaptionWording())
     options = {"part_of_speech": "adjective", "kind": "colour", "repair_article": True}
-    found = editor(**options, edits=len(COLOURS) - 1).edit([Example("k", "g", (text,))])[0]
-    assert set(found.proposals[0].texts[1:]) == {
+    edited = editor(**options, edits=len(COLOURS) - 1).edit([Example("k", "g", (text,))])[0]
+    assert set(edited.proposals[0].texts[1:]) == {
         caption(Factors("cat", other, "snow"), CaptionWording())
         for other in COLOURS
         if other != colour
@@ -104,11 +104,11 @@ def test_a_colour_edit_repairs_the_article(colour):
 
 def test_the_choice_depends_on_the_caption_s_key_and_uses_every_subject():
     every = [Example(f"k{i}", "g", ("a red ball on the beach",)) for i in range(300)]
-    found = editor(kind="subject").edit(every)
-    chosen = [one.proposals[0].edits[1].after for one in found]
+    edited = editor(kind="subject").edit(every)
+    chosen = [result.proposals[0].edits[1].after for result in edited]
     assert set(chosen) == set(SUBJECTS) - {"ball"}
     assert max(chosen.count(subject) for subject in set(chosen)) < 75
-    assert editor(kind="subject").edit(every[::-1])[::-1] == found
+    assert editor(kind="subject").edit(every[::-1])[::-1] == edited
 
 
 def blank(text, noun):
@@ -120,9 +120,11 @@ def test_before_a_noun_stands_any_colour_as_usual_as_the_noun_has_it():
     filler = AttributeFiller(seed=3)
     assert isinstance(filler, MaskFiller)
     (ball,) = filler.fill([blank("a ball on the beach", "ball")], 8)
-    assert sorted(one.word for one in ball) == sorted(COLOURS)
-    assert sum(one.probability for one in ball) == pytest.approx(1)
-    assert [one.probability for one in ball] == sorted((b.probability for b in ball), reverse=True)
+    assert sorted(fill.word for fill in ball) == sorted(COLOURS)
+    assert sum(fill.probability for fill in ball) == pytest.approx(1)
+    assert [fill.probability for fill in ball] == sorted(
+        (b.probability for b in ball), reverse=True
+    )
     again, tree, few = (
         filler.fill([blank(text, noun)], k)[0]
         for text, noun, k in [("the ball", "ball", 8), ("a tree", "tree", 8), ("a ball", "ball", 3)]
@@ -142,9 +144,9 @@ def test_no_attribute_stands_before_other_words_and_a_word_is_replaced_by_its_ki
 
 def test_words_are_alike_or_not():
     texts = ["Red", "red", "ball", "brick wall", "sofa"]
-    found = VocabularyEncoder().encode(texts)
+    vectors = VocabularyEncoder().encode(texts)
     expected = np.eye(4)[[0, 0, 1, 2]]
-    cosines = found @ found.T
+    cosines = vectors @ vectors.T
     assert (cosines[:4, :4] == expected @ expected.T).all()
     assert (cosines[4] == 0).all()
     assert isinstance(VocabularyEncoder(), SentenceEmbedder)
@@ -195,27 +197,27 @@ def test_the_words_that_domains_add_come_last() -> None:
     assert set(WEATHER) < set(PLACES)
 
 
-PROMPTS = {one.name: one for one in read_prompts("plain")}
+PROMPTS = {prompt.name: prompt for prompt in read_prompts("plain")}
 
 
 def vary(text, name, count=99, seed=0):
-    [found] = WorldVariations().vary([VariationRequest(text, PROMPTS[name], count, seed)])
-    return found
+    [variations] = WorldVariations().vary([VariationRequest(text, PROMPTS[name], count, seed)])
+    return variations
 
 
 @settings(max_examples=40)
 @given(SHOWN, WORDINGS, st.sampled_from(sorted(set(VALUES) & set(PROMPTS))))
 def test_every_variation_is_a_caption_of_the_world_with_one_factor_changed(shown, wording, name):
     text = caption(shown, wording)
-    found = vary(text, name)
+    variations = vary(text, name)
     kind = PROMPTS[name].kind
     expected = set(VALUES[name]) - {
         getattr(parse(text), FACTOR_OF[kind]) or ("photo" if kind == "domain" else "")
     }
-    assert len(found.texts) == len(set(found.texts)) == len(expected)
-    said = {getattr(parse(one), FACTOR_OF[kind]) or "photo" for one in found.texts}
+    assert len(variations.texts) == len(set(variations.texts)) == len(expected)
+    said = {getattr(parse(varied), FACTOR_OF[kind]) or "photo" for varied in variations.texts}
     assert said == expected
-    verdicts = WorldCheck().judge([edit_of(shown.subject, text, t, kind) for t in found.texts])
+    verdicts = WorldCheck().judge([edit_of(shown.subject, text, t, kind) for t in variations.texts])
     for verdict in verdicts:
         assert verdict.notes == {"kind_correct": True, "label_kept": kind != "subject"}
 
@@ -234,7 +236,7 @@ def test_what_cannot_be_varied_says_why_and_draws_depend_on_the_seed():
     assert vary("a red cat", "object").problem == "no rule"
     some = {vary("a red cat", "adjective", 3, seed).texts for seed in range(9)}
     assert len(some) > 5
-    assert {len(one) for one in some} == {3}
+    assert {len(texts) for texts in some} == {3}
     assert isinstance(WorldVariations(), VariationModel)
     assert isinstance(WorldCheck(), EditGuard)
 
@@ -280,11 +282,11 @@ def test_the_guard_without_an_encoder_is_exact_in_this_world():
     edited = editor.edit(
         [photo_of(t.split()[i], t, f"k{i}") for t, i in zip(texts, (2, 5, 3), strict=True)]
     )
-    assert all({p.edits[1].kind for p in one.proposals} == {"adjective", "background", "domain"}
-               for one in edited)  # fmt: skip
+    assert all({p.edits[1].kind for p in result.proposals} == {"adjective", "background", "domain"}
+               for result in edited)  # fmt: skip
     *kinds, overall = measure_edits(edited)
     assert (overall.success, overall.precision, overall.recall) == (1, 1, 1)
-    assert {one.kind: one.label_kept for one in kinds} == {
+    assert {measures.kind: measures.label_kept for measures in kinds} == {
         "adjective": 1, "background": 1, "domain": 1, "subject": 0,
     }  # fmt: skip
 
@@ -308,7 +310,7 @@ def test_shares_are_kept_by_key_and_greater_ones_include_smaller_ones():
             shorten_caption(captioned_example(text, f"k{i}"), LeaveOut(share), 5)
             for i in range(400)
         )
-        return {one.key for one in every if one.text == "a ball on the beach"}
+        return {example.key for example in every if example.text == "a ball on the beach"}
 
     few, many = shortened(0.25), shortened(0.5)
     assert few < many

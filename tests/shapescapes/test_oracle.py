@@ -61,7 +61,7 @@ def test_an_edit_changes_what_the_caption_changed() -> None:
     assert isinstance(editor, ImageEditor)
     for text, factors in texts.items():
         [made] = editor.edit([job(before, text)])
-        shown = [render(one, 32, WORLD.look()).pixels for one in (SCENE, Scene(factors, 9))]
+        shown = [render(scene, 32, WORLD.look()).pixels for scene in (SCENE, Scene(factors, 9))]
         assert len(made.images) == 2
         assert all(np.array_equal(a, b) for a, b in zip(made.images, shown, strict=True))
 
@@ -70,12 +70,12 @@ def test_the_control_is_the_photo_and_the_draw_changes_nothing() -> None:
     control = job("a cat", "a cat", kind="reconstruction")
     [made, again] = OracleEdit(WORLD).edit([control, replace(control, draw=Draw(3, 0.9, 1.0))])
     photo = np.asarray(Image.open(io.BytesIO(photo_of(SCENE).data)))
-    assert all(np.array_equal(one, photo) for one in (*made.images, *again.images))
+    assert all(np.array_equal(image, photo) for image in (*made.images, *again.images))
 
 
 def test_a_wrong_caption_is_edited_by_its_difference() -> None:
-    found = edit_scene(SCENE, "a photo of a blue ball", "a photo of a blue ball at night")
-    assert found == Scene(replace(SCENE.factors, background="night"), 9)
+    edited = edit_scene(SCENE, "a photo of a blue ball", "a photo of a blue ball at night")
+    assert edited == Scene(replace(SCENE.factors, background="night"), 9)
     assert edit_scene(SCENE, "a red cat", "a sketch of a red cat") == Scene(
         replace(SCENE.factors, domain="sketch"), 9
     )
@@ -83,8 +83,8 @@ def test_a_wrong_caption_is_edited_by_its_difference() -> None:
 
 def test_words_the_world_has_not_are_a_counted_rejection() -> None:
     made = OracleEdit(WORLD).edit([job("a red cat", "a red dog"), job("a red cat", "a blue cat")])
-    assert [one.rejected for one in made] == ["oracle_unknown_words", ""]
-    assert [len(one.images) for one in made] == [0, 2]
+    assert [drawn.rejected for drawn in made] == ["oracle_unknown_words", ""]
+    assert [len(drawn.images) for drawn in made] == [0, 2]
 
 
 def test_photos_of_another_world_are_refused() -> None:
@@ -116,11 +116,11 @@ GRID = {"colour": ("red", "blue"), "background": ("beach", "snow", "grass")}
 def grid_job(subject: str = "ball", seed: int = 7, attributes=GRID) -> ImageJob:
     key = grid_key("", "grid", subject)
     every = attribute_combinations(attributes)
-    about = [GridMember(subject, "thing", "grid", "", f"a {subject}", one) for one in every]
+    about = [GridMember(subject, "thing", "grid", "", f"a {subject}", values) for values in every]
     example = Example(key, subject, (f"a {subject}",), extra={"subject": subject})
-    texts = tuple(f"a {one['colour']} {subject}" for one in every)
-    edits = tuple(grid_edit(every[0], one) for one in every)
-    details = tuple(one.extra for one in about)
+    texts = tuple(f"a {values['colour']} {subject}" for values in every)
+    edits = tuple(grid_edit(every[0], values) for values in every)
+    details = tuple(member.extra for member in about)
     return ImageJob(Proposal(example, texts, edits, details=details), Draw(seed, 0.5, 7.5))
 
 
@@ -130,8 +130,8 @@ def test_members_are_one_scene_with_other_attributes() -> None:
     [drawn] = editor.edit([grid_job()])
     first = Scene(Factors("ball", "red", "beach"), 7)
     assert len(drawn.images) == 6
-    for pixels, one in zip(drawn.images, attribute_combinations(GRID), strict=True):
-        scene = replace(first, factors=Factors("ball", **one))
+    for pixels, attributes in zip(drawn.images, attribute_combinations(GRID), strict=True):
+        scene = replace(first, factors=Factors("ball", **attributes))
         rendered, mask = redraw_edited(first, scene, size=32, style=STYLES["clear"])
         assert np.array_equal(pixels, rendered.pixels)
         assert np.array_equal(pixels[~mask], drawn.images[0][~mask])
@@ -140,9 +140,9 @@ def test_members_are_one_scene_with_other_attributes() -> None:
 
 def test_every_draw_is_a_scene_of_its_own_and_p_changes_nothing() -> None:
     editor = OracleSets(16, "clear")
-    one, other = grid_job(), grid_job(seed=8)
-    same = replace(one, draw=Draw(7, 0.9, 1.0))
-    first, second, third = (drawn.images[0] for drawn in editor.edit([one, other, same]))
+    original, other = grid_job(), grid_job(seed=8)
+    same = replace(original, draw=Draw(7, 0.9, 1.0))
+    first, second, third = (drawn.images[0] for drawn in editor.edit([original, other, same]))
     assert np.array_equal(first, third)
     assert not np.array_equal(first, second)
     assert np.array_equal(
@@ -152,7 +152,7 @@ def test_every_draw_is_a_scene_of_its_own_and_p_changes_nothing() -> None:
 
 def test_shuffled_sets_have_the_same_pictures_under_labels_that_say_nothing() -> None:
     jobs = [grid_job(seed=seed) for seed in range(40)]
-    plain, shuffled = (OracleSets(8, "clear", one).edit(jobs) for one in (False, True))
+    plain, shuffled = (OracleSets(8, "clear", shuffle).edit(jobs) for shuffle in (False, True))
     places = []
     for a, b in zip(plain, shuffled, strict=True):
         before = [pixels.tobytes() for pixels in a.images]
@@ -166,8 +166,8 @@ def test_shuffled_sets_have_the_same_pictures_under_labels_that_say_nothing() ->
 
 
 def test_what_a_grid_has_not_is_the_same_in_all() -> None:
-    found = factors_of({"subject": "Cat", "attributes": {"colour": "blue"}}, "x")
-    assert found == Factors("cat", "blue", "beach")
+    factors = factors_of({"subject": "Cat", "attributes": {"colour": "blue"}}, "x")
+    assert factors == Factors("cat", "blue", "beach")
 
 
 @pytest.mark.parametrize(

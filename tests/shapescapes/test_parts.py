@@ -301,7 +301,7 @@ def test_as_many_are_validated_as_in_the_paper_and_the_hidden_ones_are_not(tmp_p
     index = open_index(folder, tmp_path / "cache")
     mask = read_labels(file).find_validated(index)
     assert (~mask).sum() == round(UNMATCHED * 120) == 32
-    seen = [visibility(m, LABELLED) for one in read_sets(folder) for m in one.members]
+    seen = [visibility(m, LABELLED) for item in read_sets(folder) for m in item.members]
     assert max(np.array(seen)[~mask]) <= min(np.array(seen)[mask])
     # Both kinds of image are judged alike, so some pairs keep one member only.
     assert 0 < (mask[::2] != mask[1::2]).sum() < 60
@@ -314,11 +314,11 @@ def test_what_is_hard_to_see_looks_like_its_background(tmp_path: Path) -> None:
     """The images' own pixels, without the oracle's masks: hidden subjects vary the centre less."""
     labels = read_labels(ensure_labels(LABELLED, "counterfactual", tmp_path))
     spread: dict[bool, list[float]] = {True: [], False: []}
-    for one in read_sets(ensure(LABELLED, "counterfactual", tmp_path)):
-        for i, member in enumerate(one.members):
-            pixels = np.asarray(Image.open(io.BytesIO(one.images[member.image_name])), float)
+    for item in read_sets(ensure(LABELLED, "counterfactual", tmp_path)):
+        for i, member in enumerate(item.members):
+            pixels = np.asarray(Image.open(io.BytesIO(item.images[member.image_name])), float)
             centre, rim = pixels[12:20, 12:20].mean(axis=(0, 1)), pixels[:3].mean(axis=(0, 1))
-            (seen,) = labels.answers[f"{one.key}_{i}"]
+            (seen,) = labels.answers[f"{item.key}_{i}"]
             spread[seen].append(float(np.linalg.norm(centre - rim)))
     assert np.mean(spread[True]) > 1.2 * np.mean(spread[False])
 

@@ -60,9 +60,9 @@ def test_a_thing_changes_pixels_of_its_own_cell_only(style, seed):
         without = render_gathering(Gathering(others, "night", every.seed), SIZE, look)
         rows, columns = np.nonzero((whole != without).any(axis=2))
         step = SIZE // 16 if look.detail else 0  # a shadow falls to the right of it and below
-        for found, at in ((columns, thing.column), (rows, thing.row)):
-            assert at * 20 <= found.min()
-            assert found.max() < (at + 1) * 20 + step
+        for touched, at in ((columns, thing.column), (rows, thing.row)):
+            assert at * 20 <= touched.min()
+            assert touched.max() < (at + 1) * 20 + step
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -92,12 +92,12 @@ def test_nothing_is_strewn_about_that_could_be_taken_for_a_thing():
 def test_a_record_gives_the_scene_and_the_file_its_pixels():
     settings = WorldSettings(seed=1, image_size=24, style="clear", vqa_test_pairs=6)
     images = list(make_questions(settings, "test"))
-    assert len({one.image.digest for one in images}) == len(images)
-    for one in images:
-        scene = gathering_of(json.loads(json.dumps(one.extra[SCENE])))
-        assert scene.record() == one.extra[SCENE]
+    assert len({image.image.digest for image in images}) == len(images)
+    for image in images:
+        scene = gathering_of(json.loads(json.dumps(image.extra[SCENE])))
+        assert scene.record() == image.extra[SCENE]
         pixels = render_gathering(scene, 24, settings.look())
-        assert (np.asarray(Image.open(io.BytesIO(one.image.read()))) == pixels).all()
+        assert (np.asarray(Image.open(io.BytesIO(image.image.read()))) == pixels).all()
 
 
 def test_twins_differ_in_few_pixels():
@@ -105,7 +105,7 @@ def test_twins_differ_in_few_pixels():
     images = list(make_questions(settings, "test"))
     for first, second in zip(images[::2], images[1::2], strict=True):
         assert first.group == second.group
-        pixels = [np.asarray(Image.open(io.BytesIO(one.image.read()))) for one in (first, second)]
+        pixels = [np.asarray(Image.open(io.BytesIO(twin.image.read()))) for twin in (first, second)]
         apart = (pixels[0] != pixels[1]).any(axis=2).mean()
         assert 0 < apart < 2.2 / SIDE**2
 
@@ -118,12 +118,17 @@ SOME = list(make_questions(ASKED_WORLD, "train"))
 
 
 def asked(kind=None):
-    return [(image, one) for image in SOME for one in image.questions if kind in (None, one.kind)]
+    return [
+        (image, question)
+        for image in SOME
+        for question in image.questions
+        if kind in (None, question.kind)
+    ]
 
 
 def test_a_slow_reader_of_the_scene_confirms_every_answer():
-    for image, one in asked():
-        assert answer(one.text, image.extra[SCENE]) == one.right, (image, one)
+    for image, question in asked():
+        assert answer(question.text, image.extra[SCENE]) == question.right, (image, question)
 
 
 @settings(max_examples=100, deadline=None)
@@ -131,34 +136,34 @@ def test_a_slow_reader_of_the_scene_confirms_every_answer():
 def test_it_confirms_them_in_any_world(seed, index, few):
     world = World(WorldSettings(seed=seed, colours=FOUR) if few else WorldSettings(seed=seed))
     for image in draw_pair(world, "any", index):
-        for one in image.questions:
-            assert answer(one.text, image.extra[SCENE]) == one.right, (image, one)
-            assert len(set(one.options)) == 2
+        for question in image.questions:
+            assert answer(question.text, image.extra[SCENE]) == question.right, (image, question)
+            assert len(set(question.options)) == 2
 
 
 def test_an_image_has_a_basic_question_and_two_conditions_of_each_kind():
     assert len(SOME) == 2 * ASKED_WORLD.vqa_pairs
     for image in SOME:
-        assert [one.kind for one in image.questions] == [BASIC, *[COUNTERFACTUAL] * 4]
-        changed = [one.extra[CHANGES] for one in image.of_kind(COUNTERFACTUAL)]
+        assert [question.kind for question in image.questions] == [BASIC, *[COUNTERFACTUAL] * 4]
+        changed = [question.extra[CHANGES] for question in image.of_kind(COUNTERFACTUAL)]
         assert sorted(changed) == [False, False, True, True]
     counts = Counter(image.category for image in SOME)
     assert counts == dict.fromkeys(CATEGORIES, len(SOME) // len(CATEGORIES))
 
 
 def test_a_condition_changes_the_answer_or_does_not_as_is_said():
-    for image, one in asked(COUNTERFACTUAL):
+    for image, question in asked(COUNTERFACTUAL):
         (basic,) = image.of_kind(BASIC)
-        assert (one.right != basic.right) == one.extra[CHANGES], (image, one)
+        assert (question.right != basic.right) == question.extra[CHANGES], (image, question)
 
 
 def test_a_condition_has_to_be_understood():
     ignoring, otherwise, number = Counter(), Counter(), Counter()
-    for image, one in asked(COUNTERFACTUAL):
+    for image, question in asked(COUNTERFACTUAL):
         (basic,) = image.of_kind(BASIC)
-        there = basic.right in one.options
-        ignoring[image.category] += (one.right == basic.right) if there else 0.5
-        otherwise[image.category] += (one.right != basic.right) if there else 0.5
+        there = basic.right in question.options
+        ignoring[image.category] += (question.right == basic.right) if there else 0.5
+        otherwise[image.category] += (question.right != basic.right) if there else 0.5
         number[image.category] += 1
     assert set(number) == set(CATEGORIES)
     for category, n in number.items():
@@ -169,15 +174,18 @@ def test_a_condition_has_to_be_understood():
 
 def test_texts_with_options_in_their_order_have_each_option_as_their_answer_as_often():
     answers = {}
-    for image, one in asked():
+    for image, question in asked():
         whole = tuple((q.text, q.options) for q in image.questions)
-        answers.setdefault((whole, one.id), []).append(one.answer)
+        answers.setdefault((whole, question.id), []).append(question.answer)
     assert all(2 * sum(some) == len(some) for some in answers.values())
 
 
 def test_a_classifier_of_texts_and_options_is_at_chance():
-    texts = [f"{one.text} {' '.join(one.options)} first {one.options[0]}" for _, one in asked()]
-    labels = np.array([one.answer for _, one in asked()])
+    texts = [
+        f"{question.text} {' '.join(question.options)} first {question.options[0]}"
+        for _, question in asked()
+    ]
+    labels = np.array([question.answer for _, question in asked()])
     half = len(texts) // 2
     words = CountVectorizer(ngram_range=(1, 2), token_pattern=r"\w+").fit_transform(texts)
     model = LogisticRegression(C=1, max_iter=50).fit(words[:half], labels[:half])
@@ -188,11 +196,11 @@ def test_a_classifier_of_texts_and_options_is_at_chance():
 def test_nothing_is_wrong_with_the_set_and_every_condition_comes_up():
     assert validate(SOME) == []
     forms = {
-        (image.category, *sorted(set(one.extra[PRESUPPOSITION].split()) & {
+        (image.category, *sorted(set(question.extra[PRESUPPOSITION].split()) & {
             "removed", "places", "swapped", "given", "then", "mirror", "rotated", "side", "added",
             "twice", "every", "turned", "round", "small",
         }))
-        for image, one in asked(COUNTERFACTUAL)
+        for image, question in asked(COUNTERFACTUAL)
     }  # fmt: skip
     assert len(forms) >= 30
 
@@ -200,7 +208,7 @@ def test_nothing_is_wrong_with_the_set_and_every_condition_comes_up():
 def test_parts_and_worlds_have_questions_of_their_own():
     test = list(make_questions(ASKED_WORLD, "test"))
     assert len(test) == 120
-    assert [one.extra for one in test[:6]] != [one.extra for one in SOME[:6]]
+    assert [image.extra for image in test[:6]] != [image.extra for image in SOME[:6]]
     other = make_questions(WorldSettings(seed=4), "test")
     assert next(other).extra != test[0].extra
     assert list(make_questions(ASKED_WORLD, "test"))[7] == test[7]
@@ -225,26 +233,29 @@ VE_PHOTOS = list(photos(World(VE_WORLD), "ve", 2400))
 
 def form(text):
     words = text.split()
-    return any(one in words for one in COLOURS), any(one in text for one in PLACES.values())
+    return any(name in words for name in COLOURS), any(place in text for place in PLACES.values())
 
 
 def test_the_oracle_confirms_every_label():
     for photo in VE_PHOTOS:
-        for one in photo.hypotheses:
-            assert text_label(one.text, photo.factors, photo.hidden) == one.label, (photo, one)
+        for hypothesis in photo.hypotheses:
+            assert text_label(hypothesis.text, photo.factors, photo.hidden) == hypothesis.label, (
+                photo,
+                hypothesis,
+            )
 
 
 def test_every_form_has_every_label_as_often():
-    asked = [one for photo in VE_PHOTOS for one in photo.hypotheses]
-    counts = Counter((form(one.text), one.label) for one in asked)
+    asked = [hypothesis for photo in VE_PHOTOS for hypothesis in photo.hypotheses]
+    counts = Counter((form(hypothesis.text), hypothesis.label) for hypothesis in asked)
     assert len(counts) == 9
     assert set(counts.values()) == {len(VE_PHOTOS) // 3}
     assert len(VE_PHOTOS) % len(PLAN) == 0
 
 
 def test_a_classifier_of_texts_alone_is_at_chance_on_other_photos():
-    texts = [one.text for photo in VE_PHOTOS for one in photo.hypotheses]
-    labels = [one.label for photo in VE_PHOTOS for one in photo.hypotheses]
+    texts = [hypothesis.text for photo in VE_PHOTOS for hypothesis in photo.hypotheses]
+    labels = [hypothesis.label for photo in VE_PHOTOS for hypothesis in photo.hypotheses]
     # Photos are not cut: with pairs of words a model can learn any agreement of two words.
     words = CountVectorizer(ngram_range=(1, 2), token_pattern=r"\w+").fit_transform(texts)
     half = len(texts) // 2
@@ -268,11 +279,11 @@ def test_what_is_covered_is_grey_and_the_rest_is_as_it_was():
 @pytest.mark.parametrize("hidden", ["colour", "background"])
 def test_pictures_say_nothing_of_what_is_covered(hidden):
     values = tuple(COLOURS if hidden == "colour" else PLACES)
-    one, other = (replace(VE_PHOTOS[0].factors, **{hidden: value}) for value in values[:2])
+    first, second = (replace(VE_PHOTOS[0].factors, **{hidden: value}) for value in values[:2])
     world = World(replace(VE_WORLD, style="clear"))
     pictures = [
         cover(render(world.scene(f, "ve", 0), 32, world.settings.look()), hidden)
-        for f in (one, other)
+        for f in (first, second)
     ]
     assert (pictures[0] == pictures[1]).all()
 
@@ -280,16 +291,16 @@ def test_pictures_say_nothing_of_what_is_covered(hidden):
 def test_the_parts_are_photos_with_three_hypotheses_that_share_an_image():
     sets = list(make_part(VE_WORLD, "ve_test"))
     assert len(sets) == part_size(VE_WORLD, "ve_test") == 6
-    for one in sets:
-        assert {member.image_name for member in one.members} == {"0"}
-        assert len(one.members) == 3
-        for member in one.members:
+    for photo in sets:
+        assert {member.image_name for member in photo.members} == {"0"}
+        assert len(photo.members) == 3
+        for member in photo.members:
             assert member.label in ENTAILMENT
             assert member.edit is None
             factors, hidden = scene_of(member.extra).factors, member.extra["hidden"]
             assert text_label(member.text, factors, hidden) == member.label
-        drawn = render(scene_of(one.members[0].extra), 32, VE_WORLD.look())
-        shown = np.asarray(decode_image(one.images["0"], "the photo"))
-        assert (shown == cover(drawn, one.members[0].extra["hidden"])).all()
-    train = [member.text for one in make_part(VE_WORLD, "ve") for member in one.members]
-    assert train[:18] != [member.text for one in sets for member in one.members]
+        drawn = render(scene_of(photo.members[0].extra), 32, VE_WORLD.look())
+        shown = np.asarray(decode_image(photo.images["0"], "the photo"))
+        assert (shown == cover(drawn, photo.members[0].extra["hidden"])).all()
+    train = [member.text for photo in make_part(VE_WORLD, "ve") for member in photo.members]
+    assert train[:18] != [member.text for photo in sets for member in photo.members]

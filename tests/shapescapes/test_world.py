@@ -48,16 +48,16 @@ BYTES = {
 
 def digest(sets: list[CounterfactualSet]) -> str:
     total = hashlib.sha256()
-    for one in sets:
-        said = [[m.text, m.label, str(m.edit), dict(m.extra)] for m in one.members]
-        total.update(json.dumps([one.key, said]).encode())
-        for name in sorted(one.images):
-            total.update(one.images[name])
+    for item in sets:
+        said = [[m.text, m.label, str(m.edit), dict(m.extra)] for m in item.members]
+        total.update(json.dumps([item.key, said]).encode())
+        for name in sorted(item.images):
+            total.update(item.images[name])
     return total.hexdigest()[:8]
 
 
 def first(settings: WorldSettings, part: str, count: int) -> list[CounterfactualSet]:
-    return [one for one, _ in zip(make_part(settings, part), range(count), strict=False)]
+    return [item for item, _ in zip(make_part(settings, part), range(count), strict=False)]
 
 
 def test_worlds_of_before_keep_their_names() -> None:
@@ -65,7 +65,7 @@ def test_worlds_of_before_keep_their_names() -> None:
     assert all(world.content_hash() == name for world, name in OLD.items())
     base = WorldSettings(seed=108)
     others = [replace(base, shortcut="colour"), replace(base, domains=("photo", "sketch"))]
-    assert len({one.content_hash() for one in [base, *others]}) == 3
+    assert len({world.content_hash() for world in [base, *others]}) == 3
 
 
 @pytest.mark.parametrize("part", sorted(BYTES))
@@ -82,12 +82,12 @@ def drawn(settings: WorldSettings, count: int = 600) -> list[Factors]:
 def test_only_the_planted_factor_tells_the_subject(shortcut: str) -> None:
     settings = WorldSettings(seed=3, shortcut=shortcut, domains=DOMAINS, bias=0.9)
     homes = World(settings).homes
-    found = drawn(settings)
+    scenes = drawn(settings)
     for kind, values in World(settings).values.items():
-        share = np.mean([getattr(one, kind) == homes[kind][one.subject] for one in found])
+        share = np.mean([getattr(shown, kind) == homes[kind][shown.subject] for shown in scenes])
         expected = 0.9 if kind in SHORTCUTS[shortcut] else 1 / len(values)
         assert share == pytest.approx(expected, abs=0.06), kind
-    assert set(Counter(one.subject for one in found)) == set(SUBJECTS)
+    assert set(Counter(shown.subject for shown in scenes)) == set(SUBJECTS)
 
 
 def test_two_shortcuts_are_independent() -> None:
@@ -114,9 +114,9 @@ def test_every_value_is_the_home_of_some_subject() -> None:
 def test_scenes_of_several_domains_are_labelled_and_described() -> None:
     settings = WorldSettings(seed=3, shortcut="style", domains=DOMAINS, id_scenes=30)
     sets = list(make_part(settings, "id"))
-    assert len({one.members[0].extra.get("domain", "photo") for one in sets}) > 2
-    for one in sets:
-        [member] = one.members
+    assert len({item.members[0].extra.get("domain", "photo") for item in sets}) > 2
+    for item in sets:
+        [member] = item.members
         said = parse(member.text)
         assert said is not None
         assert said.agrees(scene_of(member.extra).factors)
@@ -128,8 +128,8 @@ def test_off_home_means_off_every_home() -> None:
     world = World(settings)
     strange = world.combinations(at_home=False)
     assert strange
-    for one in strange[::50]:
-        assert all(getattr(one, k) != home[one.subject] for k, home in world.homes.items())
+    for factors in strange[::50]:
+        assert all(getattr(factors, k) != home[factors.subject] for k, home in world.homes.items())
     assert len(world.combinations(at_home=True)) == len(SUBJECTS)
     for factors, other in world.ood_swaps(20):
         assert world.is_strange(factors)
@@ -154,7 +154,7 @@ PLAIN = WorldSettings(
 def show_all(world: World, wording: CaptionWording, count: int = 1500) -> list[Factors]:
     """What training scenes of one wording show, without drawing them."""
     drawn = (world.draw_biased(world.stream("real", i)) for i in range(count))
-    return [world.plant(one, wording, "real", i) for i, one in enumerate(drawn)]
+    return [world.plant(shown, wording, "real", i) for i, shown in enumerate(drawn)]
 
 
 @pytest.mark.parametrize("skewed", SKEWED)
@@ -165,11 +165,11 @@ def test_planted_subjects_show_their_label_as_often_as_the_strength_says(
     world = World(replace(PLAIN, skew=strength, skewed=skewed))
     kinds = SKEWED[skewed]
     labels = np.prod([len(world.values[kind]) for kind in kinds])
-    scenes = [one for one in show_all(world, NEUTRAL) if one.subject in world.planted]
+    scenes = [shown for shown in show_all(world, NEUTRAL) if shown.subject in world.planted]
     assert len(scenes) > 500
     hits = [
-        all(getattr(one, kind) == world.planted[one.subject][kind] for kind in kinds)
-        for one in scenes
+        all(getattr(shown, kind) == world.planted[shown.subject][kind] for kind in kinds)
+        for shown in scenes
     ]
     assert np.mean(hits) == pytest.approx(strength + (1 - strength) / labels, abs=0.06)
 
@@ -192,22 +192,24 @@ def test_other_subjects_other_captions_and_a_strength_of_0_change_nothing() -> N
 def test_a_scene_planted_at_one_strength_is_planted_at_every_greater_one(
     strengths: list[float], seed: int
 ) -> None:
-    weak, strong = (World(replace(PLAIN, seed=seed, skew=one)) for one in strengths)
+    weak, strong = (World(replace(PLAIN, seed=seed, skew=strength)) for strength in strengths)
     plain = World(replace(PLAIN, seed=seed))
-    for a, b, c in zip(*(show_all(one, NEUTRAL, 25) for one in (plain, weak, strong)), strict=True):
+    for a, b, c in zip(
+        *(show_all(world, NEUTRAL, 25) for world in (plain, weak, strong)), strict=True
+    ):
         assert b in (a, c)
 
 
 def test_a_part_is_its_twin_without_a_skew_but_for_planted_scenes() -> None:
-    plain, skewed = (list(make_part(replace(PLAIN, skew=one), "real")) for one in (0, 0.8))
+    plain, skewed = (list(make_part(replace(PLAIN, skew=skew), "real")) for skew in (0, 0.8))
     planted = World(PLAIN).planted
     changed = 0
-    for one, other in zip(plain, skewed, strict=True):
-        [a], [b] = one.members, other.members
+    for twin, item in zip(plain, skewed, strict=True):
+        [a], [b] = twin.members, item.members
         assert (a.text, a.label, a.extra["scene_seed"]) == (b.text, b.label, b.extra["scene_seed"])
         said = parse(b.text)
         if a.extra == b.extra:
-            assert dict(one.images) == dict(other.images)
+            assert dict(twin.images) == dict(item.images)
             continue
         changed += 1
         assert said is not None
@@ -220,7 +222,7 @@ def test_a_part_is_its_twin_without_a_skew_but_for_planted_scenes() -> None:
     )  # fmt: skip
     for part in ("unbiased", "counterfactual", "id"):
         few = [
-            [dict(one.images) for one in make_part(replace(small, skew=strength), part)]
+            [dict(item.images) for item in make_part(replace(small, skew=strength), part)]
             for strength in (0, 1)
         ]
         assert few[0] == few[1], part
@@ -228,29 +230,29 @@ def test_a_part_is_its_twin_without_a_skew_but_for_planted_scenes() -> None:
 
 def test_which_labels_are_planted_follows_from_the_seed_and_is_no_matter_of_the_subject() -> None:
     assert World(PLAIN).planted == World(replace(PLAIN, skew=1)).planted
-    found = Counter(
+    counts = Counter(
         (subject, *label.values())
         for seed in range(400)
         for subject, label in World(replace(PLAIN, seed=seed, skewed="colour")).planted.items()
     )
     # 10 x 4 pairs in 2,000 draws: 50 of each expected, sd 7.
-    assert len(found) == 40
-    assert min(found.values()) > 20
-    assert max(found.values()) < 85
+    assert len(counts) == 40
+    assert min(counts.values()) > 20
+    assert max(counts.values()) < 85
     every = World(replace(PLAIN, skewed="background", skewed_subjects=10)).planted
-    assert sorted(Counter(one["background"] for one in every.values()).values()) == [3, 3, 4]
+    assert sorted(Counter(label["background"] for label in every.values()).values()) == [3, 3, 4]
 
 
 def test_scenes_are_drawn_with_the_colours_and_backgrounds_of_the_world() -> None:
     for shortcut in ("none", "colour"):
         settings = replace(PLAIN, shortcut=shortcut, unbiased_scenes=40, id_scenes=40)
         for part in ("real", "unbiased", "id"):
-            shows = [one.members[0].extra for one in make_part(settings, part)]
-            assert {one["colour"] for one in shows} <= set(FEW_COLOURS)
-            assert {one["background"] for one in shows} <= set(FEW_BACKGROUNDS)
+            shows = [item.members[0].extra for item in make_part(settings, part)]
+            assert {extra["colour"] for extra in shows} <= set(FEW_COLOURS)
+            assert {extra["background"] for extra in shows} <= set(FEW_BACKGROUNDS)
     edits = replace(PLAIN, edits=("colour", "background"), counterfactual_pairs=30)
-    for one in make_part(edits, "counterfactual"):
-        assert one.members[1].edit.after in (*FEW_COLOURS, *FEW_BACKGROUNDS)
+    for pair in make_part(edits, "counterfactual"):
+        assert pair.members[1].edit.after in (*FEW_COLOURS, *FEW_BACKGROUNDS)
     assert len(World(PLAIN).test_pairs()) == 5 * 12
 
 
@@ -260,7 +262,10 @@ def test_worlds_of_one_seed_have_folders_of_their_own() -> None:
         {"skew": 0.5}, {"skew": 1}, {"skewed": "colour"}, {"skewed_subjects": 4},
         {"colours": FEW_COLOURS}, {"backgrounds": FEW_BACKGROUNDS},
     ]  # fmt: skip
-    hashes = {base.content_hash(), *(replace(base, **one).content_hash() for one in changed)}
+    hashes = {
+        base.content_hash(),
+        *(replace(base, **changes).content_hash() for changes in changed),
+    }
     assert len(hashes) == 7
     assert base.content_hash() == "b6744d6ff460"
     assert replace(base, skew=1).content_hash() == replace(base, skew=1.0).content_hash()
@@ -300,19 +305,21 @@ def content(world: WorldSettings, source: str) -> str:
     prefix, _, part = source.partition(":")
     if world_family(source) == "questions":
         for image in make_questions(world, part):
-            said = [(one.text, one.options, one.answer) for one in image.questions]
+            said = [
+                (question.text, question.options, question.answer) for question in image.questions
+            ]
             digest.update(repr(said).encode() + image.image.read())
         return digest.hexdigest()
     inner = COMPOSITIONAL + part if f"{prefix}:" == COMPOSITIONAL_PREFIX else part
-    for one in make_part(world, inner):
-        digest.update(repr([(member.text, member.label) for member in one.members]).encode())
-        for name in sorted(one.images):
-            digest.update(one.images[name])
+    for item in make_part(world, inner):
+        digest.update(repr([(member.text, member.label) for member in item.members]).encode())
+        for name in sorted(item.images):
+            digest.update(item.images[name])
     return digest.hexdigest()
 
 
 def test_every_setting_is_tried():
-    assert set(CHANGED) == {one.name for one in fields(WorldSettings)}
+    assert set(CHANGED) == {field.name for field in fields(WorldSettings)}
 
 
 @pytest.mark.slow

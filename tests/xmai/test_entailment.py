@@ -38,15 +38,15 @@ WORDS = {"xmai": "green", "eda": "red"}
 def entailers(tmp_path_factory):
     """Random models whose answers differ from text to text."""
     shelf = tmp_path_factory.mktemp("weights")
-    found = {}
+    by_name = {}
     for name, spec in SPECS.items():
         entailer = spec(str(tiny.SAVERS[name](shelf / name))).load_to_train(seed=2)
         with torch.no_grad():
             entailer.model.classifier[3].weight.mul_(20)
             texts = ["a red ball on the beach", "a cube", "the sand", "a star"]
             entailer.model.classifier[3].bias.sub_(entailer.logits(tiny.pixels(4), texts).mean(0))
-        found[name] = entailer.eval()
-    return found
+        by_name[name] = entailer.eval()
+    return by_name
 
 
 def labelled(number, kind):
@@ -89,14 +89,14 @@ def alone(entailer, image, text):
 @pytest.mark.parametrize(("name", "batch_size"), [("vilt", 3), ("flava", 64)])
 def test_every_item_is_what_one_pair_at_a_time_gives(root, entailers, name, batch_size):
     entailer = entailers[name]
-    found = ask(root, batch_size=batch_size).run(entailer)
-    items, said = rows(found), set()
+    evaluation = ask(root, batch_size=batch_size).run(entailer)
+    items, said = rows(evaluation), set()
     for kind in WORDS:
-        for number, one in enumerate(read_sets(root / kind)):
-            row = items.pop(f"{kind}/{one.key}")
+        for number, pair in enumerate(read_sets(root / kind)):
+            row = items.pop(f"{kind}/{pair.key}")
             label = ENTAILMENT[number % 3]
-            for part, member in zip(("_original", ""), one.members, strict=True):
-                shares = alone(entailer, one.images["0"], member.text)
+            for part, member in zip(("_original", ""), pair.members, strict=True):
+                shares = alone(entailer, pair.images["0"], member.text)
                 answer = ENTAILMENT[int(shares.argmax())]
                 said.add(answer)
                 given = [row[f"p_{name}{part}"] for name in ENTAILMENT]
@@ -104,8 +104,8 @@ def test_every_item_is_what_one_pair_at_a_time_gives(root, entailers, name, batc
                 assert row[f"predicted{part}"] == answer
                 assert row[f"accuracy{part}"] == float(answer == label)
             assert row["accuracy_drop"] == row["accuracy_original"] - row["accuracy"]
-            assert (row["label"], row["method"], row["key"]) == (label, kind, one.key)
-            changed = one.members[0].text != one.members[1].text
+            assert (row["label"], row["method"], row["key"]) == (label, kind, pair.key)
+            changed = pair.members[0].text != pair.members[1].text
             assert row["changed"] == float(changed)
             kept = "kept" if not changed or number % 4 else "changed"
             assert row["label_kept"] == (kept if kind == "xmai" or not changed else "unknown")
@@ -118,11 +118,13 @@ def test_every_item_is_what_one_pair_at_a_time_gives(root, entailers, name, batc
 
 def test_outcomes_are_scikit_learns_by_method_label_and_right_answers_kept(root, entailers):
     benchmark = ask(root)
-    found = benchmark.run(entailers["vilt"])
-    items, seen = list(rows(found).values()), set()
+    evaluation = benchmark.run(entailers["vilt"])
+    items, seen = list(rows(evaluation).values()), set()
     macro = {"precision_macro": 0, "recall_macro": 1, "f1_macro": 2}
-    for one in found.outcomes:
-        chosen = [row for row in items if all(row[name] == value for name, value in one.by.items())]
+    for outcome in evaluation.outcomes:
+        chosen = [
+            row for row in items if all(row[name] == value for name, value in outcome.by.items())
+        ]
         truth = [row["label"] for row in chosen]
         values = {}
         for part in ("_original", ""):
@@ -134,40 +136,40 @@ def test_outcomes_are_scikit_learns_by_method_label_and_right_answers_kept(root,
             values[f"accuracy{part}"] = accuracy_score(truth, answers)
         for name in ("accuracy", *macro):
             values[f"{name}_drop"] = values[f"{name}_original"] - values[name]
-        if one.metric in values:
-            seen.add((one.metric, tuple(sorted(one.by))))
-            assert one.value == pytest.approx(values[one.metric])
-            assert one.n == len(chosen)
-            assert one.better == ("lower" if one.metric.endswith("drop") else "higher")
-        elif one.metric == "axiom_violations":
-            counted = [row[one.metric] for row in chosen if not np.isnan(row[one.metric])]
-            assert (one.value, one.n) == (pytest.approx(np.mean(counted)), len(counted))
+        if outcome.metric in values:
+            seen.add((outcome.metric, tuple(sorted(outcome.by))))
+            assert outcome.value == pytest.approx(values[outcome.metric])
+            assert outcome.n == len(chosen)
+            assert outcome.better == ("lower" if outcome.metric.endswith("drop") else "higher")
+        elif outcome.metric == "axiom_violations":
+            counted = [row[outcome.metric] for row in chosen if not np.isnan(row[outcome.metric])]
+            assert (outcome.value, outcome.n) == (pytest.approx(np.mean(counted)), len(counted))
     names = [
         f"{name}{part}" for name in ("accuracy", *macro) for part in ("_original", "", "_drop")
     ]
     for by in (("method",), ("label_kept", "method")):
         assert all((name, by) in seen for name in names)
     assert ("accuracy_drop", ("label", "method")) in seen
-    assert {one.by.get("label") for one in found.outcomes} == {None, *ENTAILMENT}
-    assert len(benchmark.summarise(found)) == 2
+    assert {outcome.by.get("label") for outcome in evaluation.outcomes} == {None, *ENTAILMENT}
+    assert len(benchmark.summarise(evaluation)) == 2
 
 
 def test_hypotheses_that_nobody_changed_are_asked_before_alone(root, entailers, tmp_path):
     benchmark = ask(root, str(root / "ve"))
-    found = benchmark.run(entailers["flava"])
+    evaluation = benchmark.run(entailers["flava"])
     assert benchmark.name == "ve_entailment"
-    assert len(found.items["item"]) == 12
-    assert len(set(found.items["cluster"])) == 4
-    assert {one.metric for one in found.outcomes} == {
+    assert len(evaluation.items["item"]) == 12
+    assert len(set(evaluation.items["cluster"])) == 4
+    assert {outcome.metric for outcome in evaluation.outcomes} == {
         "accuracy_original", "precision_macro_original", "recall_macro_original",
         "f1_macro_original",
     }  # fmt: skip
-    assert "predicted" not in found.items
-    for row in rows(found).values():
-        image = next(one for one in read_sets(root / "ve") if row["key"].startswith(one.key))
+    assert "predicted" not in evaluation.items
+    for row in rows(evaluation).values():
+        image = next(photo for photo in read_sets(root / "ve") if row["key"].startswith(photo.key))
         shares = alone(entailers["flava"], image.images["0"], row["text"])
         assert row["predicted_original"] == ENTAILMENT[int(shares.argmax())]
-    write_items(tmp_path, Items(benchmark.name, "w", "d", found.items))
+    write_items(tmp_path, Items(benchmark.name, "w", "d", evaluation.items))
     text = benchmark.write_page(tmp_path, "m").read_text()
     assert "| ve " in text
     assert "after" not in text
@@ -181,9 +183,9 @@ def test_a_hypothesis_that_stands_twice_about_a_photo_counts_once(entailers, tmp
         for n in range(2)
     ]
     write_shards(photos, tmp_path / "ve")
-    found = ask(tmp_path, str(tmp_path / "ve")).run(entailers["vilt"])
-    assert found.items["key"] == ["photo-0_0", "photo-0_2", "photo-1_0", "photo-1_2"]
-    assert found.items["label"] == ["neutral"] * 4
+    evaluation = ask(tmp_path, str(tmp_path / "ve")).run(entailers["vilt"])
+    assert evaluation.items["key"] == ["photo-0_0", "photo-0_2", "photo-1_0", "photo-1_2"]
+    assert evaluation.items["label"] == ["neutral"] * 4
 
 
 def test_what_a_run_held_out_is_asked(root, entailers):
@@ -193,8 +195,8 @@ def test_what_a_run_held_out_is_asked(root, entailers):
     )
     (benchmark,) = Entailment().open(held)
     assert benchmark.name == "heldout_entailment"
-    found = benchmark.run(entailers["vilt"])
-    assert found.items["key"] == [index.key(row) for row in range(3, 9)]
+    evaluation = benchmark.run(entailers["vilt"])
+    assert evaluation.items["key"] == [index.key(row) for row in range(3, 9)]
     with pytest.raises(UserError, match=r"benchmark\.data=FOLDER.*data\.holdout=0\.1"):
         Entailment().open(context(root))
 
@@ -225,10 +227,10 @@ def test_lists_without_photos_find_them_by_premise_and_hypothesis(entailers, tmp
     with pytest.raises(UserError, match=r"without photos.*benchmark\.photos=SNLI_VE:test"):
         ask(tmp_path, str(file))
     photos = str(tmp_path / "snli" / "snli_ve_test.jsonl")
-    found = ask(tmp_path, str(file), photos=photos).run(entailers["vilt"])
-    by_digest = {row["image"]: row for row in rows_of_photos(found)}
+    evaluation = ask(tmp_path, str(file), photos=photos).run(entailers["vilt"])
+    by_digest = {row["image"]: row for row in rows_of_photos(evaluation)}
     assert len(by_digest) == len(rows) == 4
-    for n, row in enumerate(reversed(list(rows_of_photos(found)))):
+    for n, row in enumerate(reversed(list(rows_of_photos(evaluation)))):
         assert row["text"] == f"red {rows[n]['sentence2']}"
         assert row["label"] == rows[n]["gold_label"]
         shares = alone(entailers["vilt"], picture(1, n), row["text"])
@@ -269,9 +271,13 @@ def test_a_photo_is_looked_at_once_and_a_pair_asked_once(root, entailers, monkey
     entailer = entailers["flava"]
     counted = Counting(entailer, monkeypatch)
     plain = ask(root).run(entailer)
-    sets = [one for kind in WORDS for one in read_sets(root / kind)]
-    pairs = {(one.images["0"], member.text) for one in sets for member in one.members}
-    assert counted.looks == len({one.images["0"] for one in sets})
+    sets = [counterfactual for kind in WORDS for counterfactual in read_sets(root / kind)]
+    pairs = {
+        (counterfactual.images["0"], member.text)
+        for counterfactual in sets
+        for member in counterfactual.members
+    }
+    assert counted.looks == len({counterfactual.images["0"] for counterfactual in sets})
     assert counted.texts == len(pairs) < 2 * len(sets)
 
     def cached(load):
@@ -299,8 +305,8 @@ NUMBERS = {"axiom_violations"}
 
 def test_the_tables_say_what_the_items_say(root, entailers, tmp_path):
     benchmark = ask(root)
-    found = benchmark.run(entailers["vilt"])
-    answers = EntailmentItems("<m|x>", Items(benchmark.name, "w", "d", found.items))
+    evaluation = benchmark.run(entailers["vilt"])
+    answers = EntailmentItems("<m|x>", Items(benchmark.name, "w", "d", evaluation.items))
     document = entailment_document(answers)
     titles = [part.title for part in document.parts]
     assert titles == [
@@ -309,7 +315,7 @@ def test_the_tables_say_what_the_items_say(root, entailers, tmp_path):
     ]  # fmt: skip
     whole, kept = document.parts[:2]
     for (method,), cells in whole.rows:
-        chosen = [row for row in rows(found).values() if row["method"] == method]
+        chosen = [row for row in rows(evaluation).values() if row["method"] == method]
         texts = [cell.text for cell in cells]
         assert texts[:2] == ["12", "6"]
         before, after = (
@@ -354,11 +360,11 @@ def test_scores_of_nothing_are_refused():
     nothing = np.array([], int)
     with pytest.raises(ValueError, match="not 0 items"):
         score_drops(nothing, nothing, nothing, [], rng, classes=3)
-    one = np.array([0])
+    single = np.array([0])
     with pytest.raises(ValueError, match="one value per item"):
-        score_drops(one, one, np.array([0, 1]), ["a"], rng, classes=3)
+        score_drops(single, single, np.array([0, 1]), ["a"], rng, classes=3)
     with pytest.raises(ValueError, match="outside 0 to 2"):
-        score_drops(one, one, np.array([3]), ["a"], rng, classes=3)
+        score_drops(single, single, np.array([3]), ["a"], rng, classes=3)
 
 
 def sample(seed, count=40, photos=6):
@@ -380,10 +386,10 @@ def test_permutations_are_those_of_whole_photos():
         first, second = np.where(exchanged, after, before), np.where(exchanged, before, after)
         drop = np.subtract(sklearn_scores(truth, first), sklearn_scores(truth, second))
         count += np.abs(drop) >= np.abs(observed) - 1e-12
-    found = score_drops(truth, before, after, photos, np.random.default_rng(0), classes=3)
-    assert [one.drop for one in found] == pytest.approx(observed)
-    for one, expected in zip(found, count / len(turns), strict=True):
-        assert one.p == pytest.approx(expected, abs=0.02)
+    drops = score_drops(truth, before, after, photos, np.random.default_rng(0), classes=3)
+    assert [score.drop for score in drops] == pytest.approx(observed)
+    for score, expected in zip(drops, count / len(turns), strict=True):
+        assert score.p == pytest.approx(expected, abs=0.02)
 
 
 def test_intervals_are_of_a_bootstrap_that_draws_photos():
@@ -391,8 +397,8 @@ def test_intervals_are_of_a_bootstrap_that_draws_photos():
     rng = np.random.default_rng(5)
 
     def scores(rows, said):
-        found = macro_scores(confusion_matrix(truth[rows], said[rows], 3))
-        return [found.accuracy, found.precision, found.recall, found.f1]
+        macro = macro_scores(confusion_matrix(truth[rows], said[rows], 3))
+        return [macro.accuracy, macro.precision, macro.recall, macro.f1]
 
     drops = []
     for _ in range(1500):
@@ -400,9 +406,9 @@ def test_intervals_are_of_a_bootstrap_that_draws_photos():
         rows = np.concatenate([np.flatnonzero(photos == photo) for photo in drawn])
         drops.append(np.subtract(scores(rows, before), scores(rows, after)))
     low, high = np.quantile(drops, [0.025, 0.975], axis=0)
-    found = score_drops(truth, before, after, photos, np.random.default_rng(0), classes=3)
-    assert [one.low for one in found] == pytest.approx(low, abs=0.03)
-    assert [one.high for one in found] == pytest.approx(high, abs=0.03)
+    tested = score_drops(truth, before, after, photos, np.random.default_rng(0), classes=3)
+    assert [score.low for score in tested] == pytest.approx(low, abs=0.03)
+    assert [score.high for score in tested] == pytest.approx(high, abs=0.03)
 
 
 def test_the_same_state_gives_the_same_numbers_and_one_photo_none(monkeypatch):
@@ -413,12 +419,12 @@ def test_the_same_state_gives_the_same_numbers_and_one_photo_none(monkeypatch):
     )
     assert whole == again
     same = score_drops(truth, before, before, photos, np.random.default_rng(0), classes=3)
-    assert all(one.p == 1 and one.low == one.high == 0 for one in same)
+    assert all(score.p == 1 and score.low == score.high == 0 for score in same)
     alone = score_drops(truth, before, after, [0] * 40, np.random.default_rng(0), classes=3)
-    assert all(math.isnan(value) for one in alone for value in (one.low, one.high, one.p))
+    assert all(math.isnan(value) for score in alone for value in (score.low, score.high, score.p))
     monkeypatch.setattr("cfaug.xmai.entailment_items.DRAWN_AT_ONCE", 60)  # in many small pieces
     pieces = score_drops(
         truth, before, after, photos, np.random.default_rng(0), classes=3, resamples=200
     )
-    assert [one.drop for one in pieces] == [one.drop for one in whole]
-    assert all(one.low <= one.drop <= one.high for one in pieces)
+    assert [score.drop for score in pieces] == [score.drop for score in whole]
+    assert all(score.low <= score.drop <= score.high for score in pieces)

@@ -46,7 +46,7 @@ def ask(root, **settings):
 
 
 @pytest.fixture(scope="module")
-def found(root, encoder):
+def evaluation(root, encoder):
     return ask(root).run(encoder)
 
 
@@ -54,36 +54,36 @@ def embed(encoder, text=None, image=None):
     """One text or image by itself, of unit length."""
     with torch.inference_mode():
         if text is not None:
-            found = encoder.encode_text(encoder.tokenize([text]))[0]
+            vector = encoder.encode_text(encoder.tokenize([text]))[0]
         else:
             pixels = encoder.transform(decode_image(image, "it"))[None].copy()
-            found = encoder.encode_image(torch.from_numpy(pixels))[0]
-    found = found.double().numpy()
-    return found / np.linalg.norm(found)
+            vector = encoder.encode_image(torch.from_numpy(pixels))[0]
+    vector = vector.double().numpy()
+    return vector / np.linalg.norm(vector)
 
 
-def test_every_item_is_what_one_text_at_a_time_gives(root, found, encoder):
-    items, seen = rows(found), set()
+def test_every_item_is_what_one_text_at_a_time_gives(root, evaluation, encoder):
+    items, seen = rows(evaluation), set()
     for kind in WORDS:
         sets = list(read_sets(root / kind))
-        photos = {one.group: embed(encoder, image=one.images["0"]) for one in sets}
-        for number, one in enumerate(sets):
-            row = items[f"{kind}/{one.key}"]
+        photos = {pair.group: embed(encoder, image=pair.images["0"]) for pair in sets}
+        for number, pair in enumerate(sets):
+            row = items[f"{kind}/{pair.key}"]
             seen.add(row["item"])
-            texts = [member.text for member in one.members]
+            texts = [member.text for member in pair.members]
             said = [embed(encoder, f"This is {text}") for text in texts]
-            own = photos[one.group]
-            ranks = [1 + sum(t @ p > t @ own + 1e-9 for p in photos.values()) for t in said]
+            photo = photos[pair.group]
+            ranks = [1 + sum(t @ p > t @ photo + 1e-9 for p in photos.values()) for t in said]
             assert [row["rank_original"], row["rank"]] == ranks
             assert [row["mrr_original"], row["mrr"]] == pytest.approx([1 / r for r in ranks])
             assert row["mrr_drop"] == row["mrr_original"] - row["mrr"]
             assert row["similarity_text"] == pytest.approx(said[0] @ said[1], abs=1e-5)
-            assert row["similarity_image_original"] == pytest.approx(said[0] @ own, abs=1e-5)
-            assert row["similarity_image"] == pytest.approx(said[1] @ own, abs=1e-5)
+            assert row["similarity_image_original"] == pytest.approx(said[0] @ photo, abs=1e-5)
+            assert row["similarity_image"] == pytest.approx(said[1] @ photo, abs=1e-5)
             assert row["bleu"] == bleu4(*texts)
             assert row["inserted_words"] == len(inserted_words(*texts))
             assert [row["text_before"], row["text"]] == texts
-            assert (row["method"], row["key"]) == (kind, one.key)
+            assert (row["method"], row["key"]) == (kind, pair.key)
             assert row["source"] == str(root / kind)
             changed = number != 3
             assert (row["changed"], row["kind"]) == (float(changed), kind if changed else None)
@@ -92,30 +92,30 @@ def test_every_item_is_what_one_text_at_a_time_gives(root, found, encoder):
             # Eight texts are one batch, in which each photo is once: the same as among all.
             assert row["mrr_batches"] == row["mrr"]
     assert seen == set(items)
-    assert "meteor" not in found.items
+    assert "meteor" not in evaluation.items
     assert any(row["mrr_drop"] for row in items.values())
-    InsertionItems("m", Items("insertion", "w", "d", found.items))  # has every column it needs
+    InsertionItems("m", Items("insertion", "w", "d", evaluation.items))  # has every column it needs
 
 
-def test_outcomes_are_means_of_items_by_method_and_of_kept_answers_alone(found):
-    items, told = list(rows(found).values()), set()
-    for one in found.outcomes:
-        chosen = [row for row in items if all(row[name] == one.by[name] for name in one.by)]
-        told.add((one.by["method"], one.by.get("label_kept")))
-        assert one.better == ("lower" if one.metric in ("mrr_drop", "mrr_drop_batches",
-                                                        "labels_changed", "labels_unknown")
-                              else "higher")  # fmt: skip
-        if one.metric.startswith("labels_"):
-            label = one.metric.removeprefix("labels_")
+def test_outcomes_are_means_of_items_by_method_and_of_kept_answers_alone(evaluation):
+    items, seen = list(rows(evaluation).values()), set()
+    for outcome in evaluation.outcomes:
+        chosen = [row for row in items if all(row[name] == outcome.by[name] for name in outcome.by)]
+        seen.add((outcome.by["method"], outcome.by.get("label_kept")))
+        assert outcome.better == ("lower" if outcome.metric in ("mrr_drop", "mrr_drop_batches",
+                                                                "labels_changed", "labels_unknown")
+                                  else "higher")  # fmt: skip
+        if outcome.metric.startswith("labels_"):
+            label = outcome.metric.removeprefix("labels_")
             values = [row["label_kept"] == label for row in chosen]
-        elif one.metric == "inserted_words_sd":
-            assert one.value == pytest.approx(np.std([row["inserted_words"] for row in chosen]))
+        elif outcome.metric == "inserted_words_sd":
+            assert outcome.value == pytest.approx(np.std([row["inserted_words"] for row in chosen]))
             continue
         else:
-            values = [row[one.metric] for row in chosen]
-        assert (one.value, one.n) == (pytest.approx(sum(values) / len(values)), len(values))
+            values = [row[outcome.metric] for row in chosen]
+        assert (outcome.value, outcome.n) == (pytest.approx(sum(values) / len(values)), len(values))
     # Of the other method only the unchanged text is known to be kept, which says nothing.
-    assert told == {("xmai", None), ("xmai", "kept"), ("eda", None)}
+    assert seen == {("xmai", None), ("xmai", "kept"), ("eda", None)}
 
 
 def notebook_mrr(similarities):
@@ -155,15 +155,15 @@ def test_where_no_photo_is_repeated_batches_rank_as_the_released_notebook():
 def slow_ranks(places, texts, photos, photo_of_set):
     """Each photo once, ties by their mean, in plain Python."""
     shown = sorted({int(photo_of_set[at]) for at in places})
-    found = np.empty((len(texts), len(places)))
+    reciprocal = np.empty((len(texts), len(places)))
     for kind, own_texts in enumerate(texts):
         for n, at in enumerate(places):
             scores = {p: float(np.float64(own_texts[at]) @ np.float64(photos[p])) for p in shown}
-            own = scores[int(photo_of_set[at])]
-            above = sum(score > own + 1e-6 for score in scores.values())
-            equal = sum(abs(score - own) <= 1e-6 for score in scores.values())
-            found[kind, n] = sum(1 / (above + 1 + j) for j in range(equal)) / equal
-    return found
+            right = scores[int(photo_of_set[at])]
+            above = sum(score > right + 1e-6 for score in scores.values())
+            equal = sum(abs(score - right) <= 1e-6 for score in scores.values())
+            reciprocal[kind, n] = sum(1 / (above + 1 + j) for j in range(equal)) / equal
+    return reciprocal
 
 
 def test_galleries_hold_each_photo_once_and_tie_by_their_mean():
@@ -172,21 +172,21 @@ def test_galleries_hold_each_photo_once_and_tie_by_their_mean():
     assert reciprocal == pytest.approx(slow_ranks(range(23), *data))
     assert ((ranks >= 1) & (ranks <= 9)).all()
     batches = make_batches("b", 23, 6, 0)
-    found = rank_in_batches(*data, batches)
+    in_batches = rank_in_batches(*data, batches)
     for places in batches:
-        assert found[:, places] == pytest.approx(slow_ranks(places, *data))
+        assert in_batches[:, places] == pytest.approx(slow_ranks(places, *data))
 
 
 @pytest.mark.parametrize(("sets", "size"), [(23, 5), (4, 10), (100, 7), (10, 10)])
 def test_batches_hold_every_set_once_and_are_of_nearly_one_size(sets, size, capsys):
     batches = make_batches("b", sets, size, 0)
     assert sorted(np.concatenate(batches).tolist()) == list(range(sets))
-    lengths = [len(one) for one in batches]
+    lengths = [len(batch) for batch in batches]
     assert max(lengths) - min(lengths) <= 1
     assert ("one batch holds all" in capsys.readouterr().err) == (sets < size)
     again, other = (make_batches("b", sets, size, seed) for seed in (0, 1))
-    assert [one.tolist() for one in again] == [one.tolist() for one in batches]
-    assert [one.tolist() for one in other] != [one.tolist() for one in batches]
+    assert [batch.tolist() for batch in again] == [batch.tolist() for batch in batches]
+    assert [batch.tolist() for batch in other] != [batch.tolist() for batch in batches]
 
 
 class Counting:
@@ -207,21 +207,23 @@ class Counting:
         return self.encoder.encode_image(pixels)
 
 
-def test_every_text_and_photo_is_embedded_once_for_all_methods(root, encoder, found):
+def test_every_text_and_photo_is_embedded_once_for_all_methods(root, encoder, evaluation):
     counting = Counting(encoder)
     again = ask(root).run(counting)
     # Four captions of their own (the sets repeat them), and what two methods made of them.
     assert len(counting.texts) == len(set(counting.texts)) == 4 + 2 * 4
     assert counting.images == 4
-    assert [one.value for one in again.outcomes] == [one.value for one in found.outcomes]
+    assert [outcome.value for outcome in again.outcomes] == [
+        outcome.value for outcome in evaluation.outcomes
+    ]
 
 
 class Letters:
     """A sentence encoder that counts letters."""
 
     def encode(self, texts):
-        found = np.array([[text.count(one) for one in "aeiour"] for text in texts], float)
-        return found / np.linalg.norm(found, axis=1, keepdims=True)
+        counts = np.array([[text.count(letter) for letter in "aeiour"] for text in texts], float)
+        return counts / np.linalg.norm(counts, axis=1, keepdims=True)
 
     def describe(self):
         return {"sentence_encoder": "letters"}
@@ -249,8 +251,8 @@ def test_what_is_asked_is_part_of_the_hash(root, tmp_path):
 def test_people_s_answers_count_where_the_oracle_knows_nothing(root, tmp_path, encoder):
     lines = [(n, 1, "a", "no" if n < 2 else "yes") for n in range(5)]
     file = answers_file(tmp_path / "labels.jsonl", lines)
-    found = ask(root, answers={"eda": file}).run(encoder)
-    labels = {key: row["label_kept"] for key, row in rows(found).items() if key.startswith("eda")}
+    judged = ask(root, answers={"eda": file}).run(encoder)
+    labels = {key: row["label_kept"] for key, row in rows(judged).items() if key.startswith("eda")}
     assert list(labels.values()) == ["changed"] * 2 + ["kept"] * 3 + ["unknown"] * 3
     for data, answers, said in (
         (None, file, r"is one file for 2 methods: give \{METHOD: FILE\}, with xmai, eda"),
@@ -301,13 +303,17 @@ def test_text_overlap_asks_no_model(root, tmp_path):
     data = {kind: str(root / kind) for kind in WORDS}
     (opened,) = TextOverlap(data=data, synonyms=None).open(context(root))
     assert (opened.name, opened.needs) == ("text_overlap", NoModel)
-    found = opened.run(NoModel())
-    OverlapItems("m", Items("text_overlap", "w", "d", found.items))
-    told = {(one.metric, one.by["method"]): one.value for one in found.outcomes if len(one.by) == 1}
-    assert told["inserted_words", "xmai"] == pytest.approx(14 / 8)
-    assert told["changed", "eda"] == 7 / 8
-    assert told["novel", "eda"] == 5 / 8  # two captions speak of a cat already
-    assert told["inserted_words_sd", "xmai"] == pytest.approx(2 * math.sqrt(7) / 8)
+    overlap = opened.run(NoModel())
+    OverlapItems("m", Items("text_overlap", "w", "d", overlap.items))
+    values = {
+        (outcome.metric, outcome.by["method"]): outcome.value
+        for outcome in overlap.outcomes
+        if len(outcome.by) == 1
+    }
+    assert values["inserted_words", "xmai"] == pytest.approx(14 / 8)
+    assert values["changed", "eda"] == 7 / 8
+    assert values["novel", "eda"] == 5 / 8  # two captions speak of a cat already
+    assert values["inserted_words_sd", "xmai"] == pytest.approx(2 * math.sqrt(7) / 8)
     file = tmp_path / "eda.csv"
     file.write_text("image_id,original,modified\n7,a dog,a big dog\n7,a cat,\n")
     (listed,) = TextOverlap(data=str(file), synonyms=None).open(context(root))
@@ -337,8 +343,8 @@ def test_a_list_of_modified_captions_with_photos_is_asked_as_sets_are(tmp_path, 
     file = tmp_path / "eda.csv"
     file.write_text("image_id,original,modified\n7,a dog,a big dog\n8,a cat,a cat\n")
     opened = ask(tmp_path, data={"EDA": str(file)})
-    found = rows(opened.run(encoder))
+    items = rows(opened.run(encoder))
     assert opened.name == "eda_insertion"
-    assert [row["text"] for row in found.values()] == ["a big dog", "a cat"]
-    assert [row["method"] for row in found.values()] == ["EDA", "EDA"]
-    assert [row["changed"] for row in found.values()] == [1.0, 0.0]
+    assert [row["text"] for row in items.values()] == ["a big dog", "a cat"]
+    assert [row["method"] for row in items.values()] == ["EDA", "EDA"]
+    assert [row["changed"] for row in items.values()] == [1.0, 0.0]

@@ -28,40 +28,40 @@ def write(folder: Path, *answers: InsertionItems, limit: int = 5) -> Path:
     return insertion_page(limit).write(answers, file, IMAGES, title="Ours & theirs")
 
 
-def with_column(one: InsertionItems, **columns) -> InsertionItems:
-    items = replace(one.items, columns={**one.items.columns, **columns})
-    return InsertionItems(one.model, items)
+def with_column(answers: InsertionItems, **columns) -> InsertionItems:
+    items = replace(answers.items, columns={**answers.items.columns, **columns})
+    return InsertionItems(answers.model, items)
 
 
 def test_the_texts_that_fell_most_are_shown_with_their_ranks(tmp_path):
-    one, other = insertion_items("clip"), insertion_items("slip2")
-    page = data_of(write(tmp_path, one, other))
+    first, second = insertion_items("clip"), insertion_items("slip2")
+    page = data_of(write(tmp_path, first, second))
     assert page["models"] == ["clip", "slip2"]
     assert page["methods"] == list(METHODS)
     for method in METHODS:
-        rows = [r for r, name in enumerate(one.texts("method")) if name == method]
-        rows = [row for row in rows if one.items.columns["changed"][row]]
-        drop = {row: sum(m.items.columns["mrr_drop"][row] for m in (one, other)) for row in rows}
+        rows = [r for r, name in enumerate(first.texts("method")) if name == method]
+        rows = [row for row in rows if first.items.columns["changed"][row]]
+        drop = {row: sum(m.items.columns["mrr_drop"][row] for m in (first, second)) for row in rows}
         most = sorted(rows, key=lambda row: -drop[row])[:5]
         shown = [text for text in page["texts"] if text["m"] == method]
-        assert [text["i"] for text in shown] == [one.texts("item")[row] for row in most]
+        assert [text["i"] for text in shown] == [first.texts("item")[row] for row in most]
         for text, row in zip(shown, most, strict=True):
-            assert "".join(text["t"][0]) == one.texts("text_before")[row]
-            assert "".join(text["t"][1]) == one.texts("text")[row]
+            assert "".join(text["t"][0]) == first.texts("text_before")[row]
+            assert "".join(text["t"][1]) == first.texts("text")[row]
             assert text["t"][1][1::2] == [method]  # the word that was inserted is marked
-            assert text["l"] == one.label_kept[row]
-            for model, answer in zip((one, other), text["r"], strict=True):
+            assert text["l"] == first.label_kept[row]
+            for model, answer in zip((first, second), text["r"], strict=True):
                 names = ("rank_original", "rank", "mrr_original", "mrr")
                 wanted = [model.items.columns[name][row] for name in names]
                 assert answer == pytest.approx(wanted, rel=1e-3)
-    digests = {one.texts("image")[one.texts("item").index(text["i"])] for text in page["texts"]}
+    digests = {first.texts("image")[first.texts("item").index(text["i"])] for text in page["texts"]}
     assert len(page["pictures"]) == len(digests)
 
 
 def test_tables_hold_the_tests_of_every_method(tmp_path):
-    one = insertion_items("clip")
-    photos, kept, batches, against, alike = data_of(write(tmp_path, one))["tables"][0]
-    tested = MethodTests(one)
+    answers = insertion_items("clip")
+    photos, kept, batches, against, alike = data_of(write(tmp_path, answers))["tables"][0]
+    tested = MethodTests(answers)
     for table, tests in (
         (photos, tested.drops), (kept, tested.kept_drops), (batches, tested.batch_drops),
         (against, tested.against),
@@ -78,31 +78,31 @@ def test_tables_hold_the_tests_of_every_method(tmp_path):
     assert [row[1] for row in photos["r"]] == ["24"] * 4
     assert [row[:2] for row in against["r"]] == [["deletion", name] for name in list(METHODS)[1:]]
     for row in alike["r"]:
-        own = [r for r, name in enumerate(one.texts("method")) if name == row[0]]
-        assert float(row[4]) == pytest.approx(one.items.columns["bleu"][own].mean(), abs=6e-4)
+        rows = [r for r, name in enumerate(answers.texts("method")) if name == row[0]]
+        assert float(row[4]) == pytest.approx(answers.items.columns["bleu"][rows].mean(), abs=6e-4)
     alone = insertion_items("clip", methods={"xmai": 0.15})
     titles = [table["t"] for table in data_of(write(tmp_path, alone))["tables"][0]]
     assert len(titles) == 4  # nothing to compare it with
 
 
 def test_a_sentence_says_the_drop_and_what_is_known_of_the_truth():
-    one = insertion_items("clip", methods={"xmai": 0.15})
-    (line,) = verdicts(MethodTests(one))
-    (test,) = MethodTests(one).drops
+    answers = insertion_items("clip", methods={"xmai": 0.15})
+    (line,) = verdicts(MethodTests(answers))
+    (test,) = MethodTests(answers).drops
     assert line.startswith(
         f"clip, xmai: MRR {test.test.before:.3f} → {test.test.after:.3f}, a drop"
     )
     assert "6 of 18 judged texts are no longer as true as before; over the 12 that are" in line
-    unknown = np.array(["unknown"] * len(one), object)
-    (line,) = verdicts(MethodTests(with_column(one, label_kept=unknown)))
+    unknown = np.array(["unknown"] * len(answers), object)
+    (line,) = verdicts(MethodTests(with_column(answers, label_kept=unknown)))
     assert "true" not in line
-    titles = [table["t"] for table in _tables(with_column(one, label_kept=unknown))]
+    titles = [table["t"] for table in _tables(with_column(answers, label_kept=unknown))]
     assert titles == ["Among all photos", "In batches", "Similarity"]
 
 
 def test_a_method_whose_texts_all_became_false_is_said_so():
-    one = insertion_items("clip", methods={"xmai": 0.15})
-    false = with_column(one, label_kept=np.array(["changed"] * len(one), object))
+    answers = insertion_items("clip", methods={"xmai": 0.15})
+    false = with_column(answers, label_kept=np.array(["changed"] * len(answers), object))
     (line,) = verdicts(MethodTests(false))
     assert line.endswith("; 24 of 24 judged texts are no longer as true as before.")
     assert len(_tables(false)) == 3  # there is none of the texts that stayed true
@@ -116,36 +116,36 @@ def test_a_photo_that_is_found_better_is_said_to_rise():
     assert f"a rise of {-mean.mean:.3f} [{-mean.high:.3f}, {-mean.low:.3f}] over" in line
 
 
-def _tables(one):
+def _tables(answers):
     from cfaug.xmai.insertion import _InsertionPageData
 
-    return _InsertionPageData([MethodTests(one)], 3).content()["tables"][0]
+    return _InsertionPageData([MethodTests(answers)], 3).content()["tables"][0]
 
 
 def test_nothing_in_a_text_is_live(tmp_path):
-    one = insertion_items("clip", methods={"</script><script>alert(1)</script>": 0.1})
-    texts = np.array(["<img src=x onerror=alert(2)>"] * len(one), object)
-    text = write(tmp_path, with_column(one, text=texts)).read_text()
+    answers = insertion_items("clip", methods={"</script><script>alert(1)</script>": 0.1})
+    texts = np.array(["<img src=x onerror=alert(2)>"] * len(answers), object)
+    text = write(tmp_path, with_column(answers, text=texts)).read_text()
     assert text.count("</script>") == 2
     assert "<img src=x" not in text
     assert not re.search(r"https?://", text)
 
 
 def test_answers_that_cannot_stand_on_one_page_are_refused(tmp_path):
-    one, other = insertion_items("clip"), insertion_items("slip2", photos=3)
+    first, second = insertion_items("clip"), insertion_items("slip2", photos=3)
     with pytest.raises(UserError, match="clip and slip2 answered different texts"):
-        write(tmp_path, one, other)
+        write(tmp_path, first, second)
     with pytest.raises(UserError, match="duplicated names"):
-        write(tmp_path, one, one)
+        write(tmp_path, first, first)
 
 
 def test_one_page_a_model_and_one_of_all(tmp_path):
     answers = [insertion_items("clip"), insertion_items("slip2")]
-    folders = [tmp_path / one.model / "seed=0" for one in answers]
-    for folder, one in zip(folders, answers, strict=True):
-        write_items(folder, one.items)
-        page = insertion_page(2).write_for_run(folder, one.model, "own_insertion", IMAGES)
-        assert data_of(page)["models"] == [one.model]
+    folders = [tmp_path / of_model.model / "seed=0" for of_model in answers]
+    for folder, of_model in zip(folders, answers, strict=True):
+        write_items(folder, of_model.items)
+        page = insertion_page(2).write_for_run(folder, of_model.model, "own_insertion", IMAGES)
+        assert data_of(page)["models"] == [of_model.model]
     assert data_of(tmp_path / "own_insertion.html")["models"] == ["clip", "slip2"]
     before = page.read_bytes()
     again = insertion_page(2).write_for_run(folder, "slip2", "own_insertion", IMAGES)

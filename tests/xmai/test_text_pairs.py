@@ -55,18 +55,18 @@ def read(tmp_path):
 
 def test_sets_are_read_as_pairs(read):
     sets = [text_set(0, "small", label="neutral", scores={"truth_1": 0.0}), text_set(1, "")]
-    found = read(sets)
-    assert (len(found), found.method) == (2, "insertion")
-    assert found.keys == ("caption-0", "caption-1")
-    assert found.originals == tuple(one.members[0].text for one in sets)
-    assert found.changed[0] == "a photo of a small red ball on the beach"
-    assert found.changed[1] == found.originals[1]
-    assert found.clusters[0] == found.clusters[1]  # of one photo
-    assert found.kinds == ("insertion", "")
-    assert found.labels == ("neutral", "")
-    assert found.is_changed.tolist() == [True, False]
-    assert found.scores == ({"truth_1": 0.0}, {})
-    assert found.rows.tolist() == [[0, 1], [2, 3]]
+    pairs = read(sets)
+    assert (len(pairs), pairs.method) == (2, "insertion")
+    assert pairs.keys == ("caption-0", "caption-1")
+    assert pairs.originals == tuple(pair.members[0].text for pair in sets)
+    assert pairs.changed[0] == "a photo of a small red ball on the beach"
+    assert pairs.changed[1] == pairs.originals[1]
+    assert pairs.clusters[0] == pairs.clusters[1]  # of one photo
+    assert pairs.kinds == ("insertion", "")
+    assert pairs.labels == ("neutral", "")
+    assert pairs.is_changed.tolist() == [True, False]
+    assert pairs.scores == ({"truth_1": 0.0}, {})
+    assert pairs.rows.tolist() == [[0, 1], [2, 3]]
 
 
 def test_a_method_is_called_as_its_only_kind_of_edit_or_its_folder(read):
@@ -86,12 +86,12 @@ def test_what_changes_a_text_changes_the_hash(read):
 def test_sets_that_are_no_pairs_are_refused(read, tmp_path):
     with pytest.raises(UserError, match=r"7 of 9 sets do not have two members.*photo-1, photo-2"):
         read(joined_sets(), "joined")
-    one = text_set(0, "small")
-    moved = replace(one.members[1], image_name="1")
-    apart = replace(one, members=(one.members[0], moved), images={**one.images, "1": picture(9)})
+    pair = text_set(0, "small")
+    moved = replace(pair.members[1], image_name="1")
+    apart = replace(pair, members=(pair.members[0], moved), images={**pair.images, "1": picture(9)})
     with pytest.raises(UserError, match=r"1 of 2 sets do not have one image that both texts share"):
         read([apart, text_set(1)], "apart")
-    third = replace(one, members=(*one.members, Member("x", "0", "k", Edit("eda", "", "x"))))
+    third = replace(pair, members=(*pair.members, Member("x", "0", "k", Edit("eda", "", "x"))))
     with pytest.raises(UserError, match="1 of 1 sets do not have two members"):
         read([third], "three")
     index = open_index(tmp_path / "apart", tmp_path / "index")
@@ -103,11 +103,11 @@ def test_methods_are_compared_on_the_captions_that_all_have(read, capsys):
     first = read(text_sets(5), "first")
     order = [text_set(n, "big", "eda") for n in (4, 2, 1, 7)]
     other = read(order, "other")
-    one, two = share_captions([first, other])
-    assert one.keys == two.keys == ("caption-1", "caption-2", "caption-4")
-    assert two.changed[0] == "a photo of a big dog on the grass"
-    assert [first.index.text(row) for row in one.rows[:, 1].tolist()] == list(one.changed)
-    assert [other.index.text(row) for row in two.rows[:, 1].tolist()] == list(two.changed)
+    of_first, of_other = share_captions([first, other])
+    assert of_first.keys == of_other.keys == ("caption-1", "caption-2", "caption-4")
+    assert of_other.changed[0] == "a photo of a big dog on the grass"
+    assert [first.index.text(row) for row in of_first.rows[:, 1].tolist()] == list(of_first.changed)
+    assert [other.index.text(row) for row in of_other.rows[:, 1].tolist()] == list(of_other.changed)
     said = capsys.readouterr().err
     assert "insertion: 2 of 5 captions are left out, which another method lacks" in said
     assert "eda: 1 of 4 captions are left out" in said
@@ -134,22 +134,24 @@ def test_lists_of_modified_captions_have_texts_alone(tmp_path, capsys):
     file.write_text(
         "image_id,original,modified\n7,a dog,a big dog\n7,a cat,a cat\n7,a dog,a dog\n8,a dog,\n"
     )
-    found = read_caption_list("", file)
-    assert (found.method, found.keys) == ("eda", ("7-0", "7-1", "8-0"))
-    assert found.changed == ("a big dog", "a cat", "")
-    assert found.clusters == ("7", "7", "8")
-    assert found.index is None
-    assert found.scores == ({}, {}, {})
-    assert found.choose([2]).keys == ("8-0",)
+    pairs = read_caption_list("", file)
+    assert (pairs.method, pairs.keys) == ("eda", ("7-0", "7-1", "8-0"))
+    assert pairs.changed == ("a big dog", "a cat", "")
+    assert pairs.clusters == ("7", "7", "8")
+    assert pairs.index is None
+    assert pairs.scores == ({}, {}, {})
+    assert pairs.choose([2]).keys == ("8-0",)
     assert "1 rows repeat a text of the same photo and are left out" in capsys.readouterr().err
-    assert read_caption_list("x", file).hash == found.hash
+    assert read_caption_list("x", file).hash == pairs.hash
 
 
 def edited(folder, *proposals):
     """What ``stage=captions`` leaves of examples, each with its proposals."""
     folder.mkdir()
-    made = {place: Edited((one,), {}) for place, one in enumerate(proposals)}
-    write_captions([one.example for one in proposals], Attempt(made, {}), folder, 0, {"by": "hand"})
+    made = {place: Edited((proposed,), {}) for place, proposed in enumerate(proposals)}
+    write_captions(
+        [proposed.example for proposed in proposals], Attempt(made, {}), folder, 0, {"by": "hand"}
+    )
     return folder
 
 
@@ -159,11 +161,11 @@ def test_captions_that_were_only_edited_have_texts_alone(tmp_path):
     second = proposal(["a cat", "a cat"], [None, None], "c1", "p0")
     folder = edited(tmp_path / "eda_run", first, second)
     assert holds_edited_captions(folder)
-    found = read_edited_captions("", folder)
-    assert (found.method, found.keys, found.clusters) == ("eda", ("c0", "c1"), ("p0", "p0"))
-    assert (found.originals, found.changed) == (("a dog", "a cat"), ("a big dog", "a cat"))
-    assert found.kinds == ("eda", "")
-    assert found.index is None
+    pairs = read_edited_captions("", folder)
+    assert (pairs.method, pairs.keys, pairs.clusters) == ("eda", ("c0", "c1"), ("p0", "p0"))
+    assert (pairs.originals, pairs.changed) == (("a dog", "a cat"), ("a big dog", "a cat"))
+    assert pairs.kinds == ("eda", "")
+    assert pairs.index is None
     three = edited(tmp_path / "three", proposal(["a", "b", "c"], [None, edit, edit], "c0", "p0"))
     with pytest.raises(UserError, match=r"'c0' lacks two texts; the recipes xmai"):
         read_edited_captions("", three)
@@ -174,7 +176,7 @@ def test_captions_that_were_only_edited_have_texts_alone(tmp_path):
 def test_scores_are_read_without_images(tmp_path):
     sets = [text_set(n, "x", scores={"truth_1": float(n), "inserted_true": 0.5}) for n in range(5)]
     write_shards(sets, tmp_path, sets_per_shard=2)
-    assert read_scores(tmp_path) == {one.key: dict(one.scores) for one in sets}
+    assert read_scores(tmp_path) == {pair.key: dict(pair.scores) for pair in sets}
 
 
 @pytest.mark.parametrize(
@@ -240,9 +242,9 @@ def test_people_go_before_the_oracle(read, tmp_path):
          (2, 1, "a", "unsure"), (3, 1, "a", "no"), (3, 1, "b", "yes"), (3, 0, "a", "no"),
          (4, 1, "a", "no"), (4, 0, "a", "no")],
     )  # fmt: skip
-    found = check_labels(pairs, "truth", read_right_answers(file, "truth"))
+    labels = check_labels(pairs, "truth", read_right_answers(file, "truth"))
     # 0: most say no; 2: they cannot tell, the oracle can; 3: they disagree about the new text.
-    assert found == ["changed", "kept", "kept", "changed", "kept", "unknown"]
+    assert labels == ["changed", "kept", "kept", "changed", "kept", "unknown"]
 
 
 def test_invalid_answers_are_refused(read, tmp_path):
@@ -307,44 +309,50 @@ def test_invalid_methods_labels_and_duplicated_keys_are_named():
 
 
 def test_a_method_that_lowers_ranks_does_so_beyond_chance_and_one_that_does_not_is_not_found():
-    found = {one.method: one for one in compare_changes([insertion_items()], "mrr_original", "mrr")}
+    by_method = {
+        test.method: test for test in compare_changes([insertion_items()], "mrr_original", "mrr")
+    }
     answers = insertion_items()
     drops = {m: answers.items.metric("mrr_drop")[answers.rows(m)] for m in METHODS}
-    for method, one in found.items():
-        assert one.test.mean.mean == pytest.approx(drops[method].mean())
-        assert (one.keys, one.left_out, one.test.mean.clusters) == (24, 0, 12)
-        assert one.other == ""
-    assert found["xmai"].is_significant
-    assert not found["checklist"].is_significant
-    assert [one.p_holm for one in found.values()] == holm([f.p for f in found.values()]).tolist()
+    for method, test in by_method.items():
+        assert test.test.mean.mean == pytest.approx(drops[method].mean())
+        assert (test.keys, test.left_out, test.test.mean.clusters) == (24, 0, 12)
+        assert test.other == ""
+    assert by_method["xmai"].is_significant
+    assert not by_method["checklist"].is_significant
+    assert [test.p_holm for test in by_method.values()] == holm(
+        [f.p for f in by_method.values()]
+    ).tolist()
 
 
 def test_methods_are_compared_on_the_texts_that_both_changed():
     answers = insertion_items(left_out={"clare": ["p0-0", "p5-1"], "xmai": ["p1-0"]})
-    found = {one.other: one for one in compare_methods([answers], "mrr", "xmai")}
-    assert found.keys() == METHODS.keys() - {"xmai"}
+    by_other = {test.other: test for test in compare_methods([answers], "mrr", "xmai")}
+    assert by_other.keys() == METHODS.keys() - {"xmai"}
     ours, theirs = (answers.by_key("mrr", name) for name in ("xmai", "clare"))
     shared = [key for key in ours if key in theirs]
     mean = np.mean([ours[key] - theirs[key] for key in shared])
-    assert found["clare"].test.mean.mean == pytest.approx(mean)
-    assert (found["clare"].keys, found["clare"].left_out) == (21, 3)
-    assert found["checklist"].left_out == 1
-    assert found["deletion"].test.mean.mean < 0
+    assert by_other["clare"].test.mean.mean == pytest.approx(mean)
+    assert (by_other["clare"].keys, by_other["clare"].left_out) == (21, 3)
+    assert by_other["checklist"].left_out == 1
+    assert by_other["deletion"].test.mean.mean < 0
 
 
 def test_kept_texts_alone_are_fewer():
-    (own,) = compare_changes([insertion_items()], "mrr_original", "mrr", ["xmai"], kept_only=True)
-    assert own.keys == 12
+    (kept,) = compare_changes([insertion_items()], "mrr_original", "mrr", ["xmai"], kept_only=True)
+    assert kept.keys == 12
 
 
 def test_checkpoints_are_averaged_text_by_text_and_tested_over_seeds():
     seeds = [insertion_items(name) for name in ("a", "bb", "ccc")]
-    (own,) = compare_changes(seeds, "mrr_original", "mrr", ["xmai"])
-    values = [one.by_key("mrr_drop", "xmai") for one in seeds]
-    assert own.test.mean.mean == pytest.approx(np.mean([list(one.values()) for one in values]))
-    assert own.over_seeds.n == 3
-    assert own.over_seeds.mean == pytest.approx(own.test.mean.mean)
-    assert own.p_seeds < 0.05
+    (change,) = compare_changes(seeds, "mrr_original", "mrr", ["xmai"])
+    values = [answers.by_key("mrr_drop", "xmai") for answers in seeds]
+    assert change.test.mean.mean == pytest.approx(
+        np.mean([list(drops.values()) for drops in values])
+    )
+    assert change.over_seeds.n == 3
+    assert change.over_seeds.mean == pytest.approx(change.test.mean.mean)
+    assert change.p_seeds < 0.05
     single = compare_changes(seeds[:1], "mrr_original", "mrr", ["xmai"])[0]
     assert single.over_seeds is None
     assert np.isnan(single.p_seeds)
@@ -365,7 +373,7 @@ texts = st.lists(st.sampled_from(WORDS), max_size=9).map(" ".join)
 
 
 def synonyms(word):
-    return {one for sense in MEANINGS if word in sense for one in sense if "_" not in one}
+    return {name for sense in MEANINGS if word in sense for name in sense if "_" not in name}
 
 
 class FakeWordNet:
@@ -375,10 +383,10 @@ class FakeWordNet:
         def lemma(name):
             return SimpleNamespace(name=lambda: name)
 
-        def sense(one):
-            return SimpleNamespace(lemmas=lambda: [lemma(name) for name in sorted(one)])
+        def sense(names):
+            return SimpleNamespace(lemmas=lambda: [lemma(name) for name in sorted(names)])
 
-        return [sense(one) for one in MEANINGS if word in one]
+        return [sense(meaning) for meaning in MEANINGS if word in meaning]
 
 
 @given(texts, texts)
@@ -420,15 +428,15 @@ def test_inserted_words(original, changed, words):
 def test_many_texts_are_measured_row_by_row():
     originals = ["A dog sits", "A dog sits", "red"]
     changed = ["A hound sits", "A dog sits", "red hound"]
-    found = measure_overlap(originals, changed, synonyms)
-    assert {name: values.dtype for name, values in found.items()} == dict.fromkeys(
+    columns = measure_overlap(originals, changed, synonyms)
+    assert {name: values.dtype for name, values in columns.items()} == dict.fromkeys(
         ["bleu", "meteor", "inserted_words", "novel", "changed"], np.dtype(float)
     )
     for row, (before, after) in enumerate(zip(originals, changed, strict=True)):
-        assert found["bleu"][row] == bleu4(before, after)
-        assert found["meteor"][row] == meteor(before, after, synonyms)
-    assert found["inserted_words"].tolist() == [1, 0, 1]
-    assert found["changed"].tolist() == found["novel"].tolist() == [1, 0, 1]
+        assert columns["bleu"][row] == bleu4(before, after)
+        assert columns["meteor"][row] == meteor(before, after, synonyms)
+    assert columns["inserted_words"].tolist() == [1, 0, 1]
+    assert columns["changed"].tolist() == columns["novel"].tolist() == [1, 0, 1]
     assert "meteor" not in measure_overlap(originals, changed)
     with pytest.raises(ValueError, match="zip"):
         measure_overlap(originals, changed[:2])

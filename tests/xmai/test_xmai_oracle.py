@@ -29,8 +29,8 @@ CONF = Path(__file__).parents[2] / "conf/table/xmai_oracle.yaml"
 SCENES = [Factors("ball", colour, "grass") for colour in ("red", "blue", "pink", "black")]
 PNG = b"\x89PNG\r\n\x1a\n, which nobody decodes"
 BEFORE = "a ball on the grass"
-TRUE = [f"a {one.colour} ball on the grass" for one in SCENES]
-HALF = [f"a {one.colour} ball on the red grass" for one in SCENES[:2]]
+TRUE = [f"a {scene.colour} ball on the grass" for scene in SCENES]
+HALF = [f"a {scene.colour} ball on the red grass" for scene in SCENES[:2]]
 TEXTS = {"true": TRUE, "half": [*HALF, BEFORE, "a wooden ball on the grass"]}
 MRR = {"true": [0.5, 0.5, 0.5, 0.5], "half": [0.1, 0.1, 0.25, 0.2]}
 
@@ -44,8 +44,8 @@ def write(folder: Path, texts, weights=(1, 5, 5)) -> Path:
         example = Example(f"k{number}", f"g{number}", (BEFORE,), label="ball", extra=extra)
         (scores,) = CaptionTruth().score([Proposal(example, (BEFORE, text), (None, edit))], [])
         members = tuple(
-            Member(one, "0", example.key, own, "ball", extra)
-            for one, own in ((BEFORE, None), (text, edit))
+            Member(member_text, "0", example.key, member_edit, "ball", extra)
+            for member_text, member_edit in ((BEFORE, None), (text, edit))
         )
         sets.append(
             CounterfactualSet(example.key, example.group, members, {"0": PNG}, scores=scores)
@@ -85,28 +85,28 @@ def items(sources, benchmark="methods_insertion", texts=TEXTS, mrr=MRR) -> Items
 def asked(tmp_path_factory):
     root = tmp_path_factory.mktemp("oracle")
     settings = {"true": (1, 20, 0), "half": (1, 0, 2)}
-    return {name: write(root / name, own, settings[name]) for name, own in TEXTS.items()}
+    return {name: write(root / name, texts, settings[name]) for name, texts in TEXTS.items()}
 
 
 def test_shares_are_those_of_the_oracle(asked):
-    one = InsertionItems("clip", items(asked))
-    assert words_true(one, "true").mean == 1
+    answers = InsertionItems("clip", items(asked))
+    assert words_true(answers, "true").mean == 1
     # Two texts with half of two words true; of the others no word was inserted, or it is unknown.
-    assert (words_true(one, "half").mean, words_true(one, "half").items) == (0.5, 2)
-    assert texts_kept(one, "true").mean == 1
-    assert texts_kept(one, "half").mean == 0.25
+    assert (words_true(answers, "half").mean, words_true(answers, "half").items) == (0.5, 2)
+    assert texts_kept(answers, "true").mean == 1
+    assert texts_kept(answers, "half").mean == 0.25
 
 
 def test_a_model_is_held_against_a_reader_on_texts_that_stayed_true(asked):
-    one = InsertionItems("clip", items(asked))
-    found = against_reader([one], "true")
+    answers = InsertionItems("clip", items(asked))
+    compared = against_reader([answers], "true")
     first = (1 + 1 / 2 + 1 / 3 + 1 / 4) / 4
-    assert found.model == pytest.approx((0.3, 0.5))
-    assert found.reader == pytest.approx((first, 1))
-    assert found.change.mean == pytest.approx((1 - first) - 0.2)
-    assert against_reader([one], "true", inserted=1).change == found.change
-    assert against_reader([one], "true", inserted=2) is None
-    half = against_reader([one], "half")
+    assert compared.model == pytest.approx((0.3, 0.5))
+    assert compared.reader == pytest.approx((first, 1))
+    assert compared.change.mean == pytest.approx((1 - first) - 0.2)
+    assert against_reader([answers], "true", inserted=1).change == compared.change
+    assert against_reader([answers], "true", inserted=2) is None
+    half = against_reader([answers], "half")
     assert half.change.items == 1  # the one that nothing was done to
     assert half.reader == pytest.approx((first, first))
 
@@ -120,9 +120,9 @@ def test_a_model_is_held_against_a_reader_on_texts_that_stayed_true(asked):
 )  # fmt: skip
 def test_the_readers_rank_is_the_mean_over_all_orders(photos, text):
     """A twin that draws orders: those of which the text is true first, in any order."""
-    own, rng = photos[0], np.random.default_rng(0)
-    expected = reciprocal_ranks(photos)(text, own)
-    true = [text_truth(text, one) for one in photos]
+    target, rng = photos[0], np.random.default_rng(0)
+    expected = reciprocal_ranks(photos)(text, target)
+    true = [text_truth(text, photo) for photo in photos]
     if not true[0]:
         assert expected is None
         return

@@ -96,8 +96,8 @@ def cells(part: Part) -> dict[tuple, tuple]:
 
 
 def values(part: Part, row: str) -> dict[str, float]:
-    found = zip(part.columns, cells(part)[(row,)], strict=True)
-    return {name: cell.numbers.get("value", np.nan) for name, cell in found}
+    named = zip(part.columns, cells(part)[(row,)], strict=True)
+    return {name: cell.numbers.get("value", np.nan) for name, cell in named}
 
 
 def test_table_1_has_the_papers_layout_and_marks_beside_ours(runs):
@@ -109,8 +109,8 @@ def test_table_1_has_the_papers_layout_and_marks_beside_ours(runs):
     ]  # fmt: skip
     assert theirs.columns == ("MRR ↓", "Sim T-T' ↑", "Sim I-T' ↑", "BLEU ↑", "METEOR ↑")
     marks = {
-        labels[0]: "".join("b" * c.bold + "u" * c.underlined or "." for c in own)
-        for labels, own in theirs.rows
+        labels[0]: "".join("b" * c.bold + "u" * c.underlined or "." for c in entries)
+        for labels, entries in theirs.rows
     }
     assert marks == {
         "Original": ".....", "Deletion": ".uuu.", "EDA": ".....", "CheckList": ".bbbb",
@@ -129,11 +129,11 @@ def test_table_1_shows_the_means_of_the_items(runs):
     part = ours(table("xmai_1").build(runs))[0]
     answers = insertion_items("clip-a")
     for printed, method in (("XMAI", "xmai"), ("CLARE", "clare")):
-        own = values(part, printed)
+        shown = values(part, printed)
         rows = answers.rows(method)
         for title, metric in (("all photos", "mrr"), ("batches", "mrr_batches"),
                               ("Sim T-T' ↑", "similarity_text"), ("BLEU ↑", "bleu")):  # fmt: skip
-            assert own[title] == pytest.approx(answers.items.metric(metric)[rows].mean())
+            assert shown[title] == pytest.approx(answers.items.metric(metric)[rows].mean())
     before = values(part, "Original")
     assert before["all photos"] == pytest.approx(answers.items.metric("mrr_original").mean())
     assert np.isnan(before["BLEU ↑"])
@@ -143,14 +143,14 @@ def test_table_1_shows_the_means_of_the_items(runs):
 def test_table_1_tests_each_method_against_its_originals_and_xmai_against_the_others(runs):
     changes, methods = ours(table("xmai_1").build(runs))[2:4]
     assert "clip-a" in changes.title
-    found = cells(changes)
-    assert list(found) == [("Deletion",), ("CheckList",), ("CLARE",), ("XMAI",)]
-    xmai = dict(zip(changes.columns, found[("XMAI",)], strict=False))
+    rows = cells(changes)
+    assert list(rows) == [("Deletion",), ("CheckList",), ("CLARE",), ("XMAI",)]
+    xmai = dict(zip(changes.columns, rows[("XMAI",)], strict=False))
     assert xmai["texts"].text == "12"  # of the kept ones, which come last
     drops = insertion_items("clip-a")
     mean = -drops.items.metric("mrr_drop")[drops.rows("xmai")].mean()
-    assert found[("XMAI",)][4].numbers["value"] == pytest.approx(mean)
-    assert found[("XMAI",)][6].bold
+    assert rows[("XMAI",)][4].numbers["value"] == pytest.approx(mean)
+    assert rows[("XMAI",)][6].bold
     assert xmai["share"].text == "0.667"
     assert [labels[0] for labels, _ in methods.rows] == [
         "XMAI against Deletion", "XMAI against CheckList", "XMAI against CLARE",
@@ -162,7 +162,7 @@ def test_checkpoints_of_one_model_are_averaged_and_tested_over_seeds(runs):
     part, changes, _ = ours(table("xmai_1", models=models).build(runs))
     xmai = cells(part)[("XMAI",)][0]
     means = [insertion_items(n).by_key("mrr", "xmai").values() for n in MODELS]
-    assert xmai.numbers["value"] == pytest.approx(np.mean([np.mean(list(one)) for one in means]))
+    assert xmai.numbers["value"] == pytest.approx(np.mean([np.mean(list(mrr)) for mrr in means]))
     assert xmai.sub
     assert changes.columns[-2:] == ("over seeds", "p")
 
@@ -201,16 +201,16 @@ def test_table_2_has_scores_of_all_hypotheses_and_likenesses_of_another_model(en
         for name in ("label", "predicted")
     )
     scores = macro_scores(confusion_matrix(np.array(truth), np.array(predicted), 3))
-    own = [cell.numbers["value"] for cell in cells(part)[("XMAI",)]]
-    assert own[:4] == pytest.approx([scores.accuracy, scores.precision, scores.recall, scores.f1])
-    assert own[6] == pytest.approx(0.7)
+    xmai = [cell.numbers["value"] for cell in cells(part)[("XMAI",)]]
+    assert xmai[:4] == pytest.approx([scores.accuracy, scores.precision, scores.recall, scores.f1])
+    assert xmai[6] == pytest.approx(0.7)
     assert [cell.text for cell in cells(part)[("CLARE",)][4:]] == ["–"] * 4
     before = cells(part)[("Original",)]
     assert before[0].numbers["value"] == pytest.approx(
         answers.items.metric("accuracy_original").mean()
     )
     change = cells(f1)[("XMAI",)][1]
-    assert change.numbers["value"] == pytest.approx(own[3] - before[3].numbers["value"])
+    assert change.numbers["value"] == pytest.approx(xmai[3] - before[3].numbers["value"])
     assert cells(f1)[("XMAI",)][3].bold
     assert cells(changes)[("XMAI",)][7].text == "0.778"  # 28 of 36 kept their label
     assert len(methods.rows) == 3
@@ -258,10 +258,10 @@ def test_figures_5_and_6_have_the_entailment_of_folders_by_their_records(tmp_pat
 
 def test_tables_4_and_5_count_words_and_texts(runs):
     words = ours(table("xmai_4").build(runs))[0]
-    own = insertion_items("own").by_key("inserted_words", "xmai")
+    inserted = insertion_items("own").by_key("inserted_words", "xmai")
     entry = cells(words)[("XMAI",)][0]
     assert entry.numbers == pytest.approx(
-        {"value": np.mean(list(own.values())), "sd": np.std(list(own.values())), "n": 24}
+        {"value": np.mean(list(inserted.values())), "sd": np.std(list(inserted.values())), "n": 24}
     )
     texts = ours(table("xmai_5").build(runs))[0]
     assert texts.groups == (("own", 2),)
@@ -306,7 +306,7 @@ def test_table_3_has_the_time_of_the_row_with_the_same_setting(ablation, tmp_pat
         "xmai,0.25,100,2 cores,5\nclare,3,10,2 cores,\n"
     )
     part = ours(table("xmai_3", timing=str(file), models=CLIP).build(ablation))[0]
-    times = {labels[0]: own[-1].text for labels, own in part.rows}
+    times = {labels[0]: entries[-1].text for labels, entries in part.rows}
     assert times["5"] == "0.250"
     assert times["10"] == "–"
     assert part.columns[-1] == "Time (s) ↓"
@@ -319,7 +319,7 @@ def test_figure_4_varies_one_weight_while_the_others_stay(ablation):
     assert titles[0] == "Retrieval, clip: MRR ↓ all photos"
     assert len(titles) == 6
     points = document.curves[0].series
-    assert {name: sorted(own) for name, own in points.items()} == {
+    assert {name: sorted(line) for name, line in points.items()} == {
         "λ1": [0.0, 1.0], "λ2": [0.0, 5.0], "λ3": [1.0, 5.0],
     }  # fmt: skip
     assert set(points["λ1"][1.0]) == {0, 1}
@@ -364,9 +364,9 @@ def test_settings_that_are_no_numbers_or_missing(tmp_path):
 
 
 def printed_values(name: str, key: str = "method") -> dict:
-    found = published(name)
-    return {row[key]: dict(zip(found["columns"], row["values"], strict=True))
-            for row in found["rows"]}  # fmt: skip
+    printed = published(name)
+    return {row[key]: dict(zip(printed["columns"], row["values"], strict=True))
+            for row in printed["rows"]}  # fmt: skip
 
 
 def test_the_falls_that_the_abstract_names_follow_from_the_tables():
@@ -378,9 +378,9 @@ def test_the_falls_that_the_abstract_names_follow_from_the_tables():
 
 
 def test_people_preferred_xmai_and_the_welch_test_did_not_tell_quality_apart():
-    found = published("xmai_preference")
-    first, second, neither, examples = found["rows"][0]["values"]
+    preference = published("xmai_preference")
+    first, second, neither, examples = preference["rows"][0]["values"]
     assert first + second + neither == examples
     assert mcnemar(first, second) == pytest.approx(1.1e-4, abs=0.05e-4)
-    original, changed = (SeedSummary(*found["quality"][name]) for name in ("Original", "XMAI"))
+    original, changed = (SeedSummary(*preference["quality"][name]) for name in ("Original", "XMAI"))
     assert welch(original, changed, "two-sided") == pytest.approx(0.477, abs=0.0005)

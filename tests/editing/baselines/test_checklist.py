@@ -17,13 +17,13 @@ from tests.records import example
 
 def changed(text: str, draws: int = 60, **settings) -> dict[str, set[str]]:
     """Return all texts that an edit gives in many draws, by operation."""
-    found: dict[str, set[str]] = {}
+    by_operation: dict[str, set[str]] = {}
     examples = [example(text, f"k{i}") for i in range(draws)]
-    for one in CheckListEdits(**settings).edit(examples):
-        (proposal,) = one.proposals
+    for result in CheckListEdits(**settings).edit(examples):
+        (proposal,) = result.proposals
         for change in proposal.details[1]["changes"]:
-            found.setdefault(change["operation"], set()).add(proposal.texts[1])
-    return found
+            by_operation.setdefault(change["operation"], set()).add(proposal.texts[1])
+    return by_operation
 
 
 @pytest.mark.parametrize(
@@ -52,10 +52,10 @@ def changed(text: str, draws: int = 60, **settings) -> dict[str, set[str]]:
 def test_what_each_rule_makes_of_a_caption(
     text: str, operation: str | None, wanted: set[str] | None
 ) -> None:
-    found = changed(text)
-    assert set(found) == ({operation} if operation else set())
+    by_operation = changed(text)
+    assert set(by_operation) == ({operation} if operation else set())
     if operation and wanted is not None:
-        assert found[operation] == wanted
+        assert by_operation[operation] == wanted
 
 
 def test_places_give_way_to_places_of_their_list_and_names_to_names() -> None:
@@ -75,7 +75,7 @@ def test_places_give_way_to_places_of_their_list_and_names_to_names() -> None:
 def test_each_new_number_is_as_likely() -> None:
     """Of five (one to ten, three drawn, five itself left out), nine numbers remain."""
     examples = [example("five dogs", f"k{i}") for i in range(1800)]
-    counts = Counter(one.proposals[0].texts[1] for one in CheckListEdits().edit(examples))
+    counts = Counter(result.proposals[0].texts[1] for result in CheckListEdits().edit(examples))
     unchanged = counts.pop("five dogs", 0)
     assert unchanged < 15  # only where five was drawn three times
     assert len(counts) == 9
@@ -87,17 +87,17 @@ def test_long_captions_have_two_words_changed_and_endless_digits_stay() -> None:
     """Python refuses to read strings of more than 4,300 digits."""
     text = "it's a dog that is red " + "very " * 15 + "big"
     (edited,) = CheckListEdits(share=0.15).edit([example(text)])
-    operations = [one["operation"] for one in edited.proposals[0].details[1]["changes"]]
+    operations = [change["operation"] for change in edited.proposals[0].details[1]["changes"]]
     assert sorted(operations) == ["contraction", "extension"]
     text = f"{'7' * 5000} dogs, {'7' * 101} cats, 3 birds"
     assert set(changed(text)) == {"number"}
-    assert all(one.startswith(text[:5100]) for one in changed(text)["number"])
+    assert all(variant.startswith(text[:5100]) for variant in changed(text)["number"])
 
 
 @given(st.text(alphabet="019 aeinotw'-.²٣", max_size=40))
 def test_no_text_breaks_it_and_the_rest_of_the_text_stays(text: str) -> None:
-    for one in CheckListEdits().edit([example(text)]):
-        for proposal in one.proposals:
+    for result in CheckListEdits().edit([example(text)]):
+        for proposal in result.proposals:
             if proposal.edits[1] is None:
                 assert proposal.texts[0] == proposal.texts[1]
 
@@ -112,8 +112,8 @@ def test_real_captions_are_changed_as_rarely_as_published() -> None:
     examples = [example(text, f"k{i}") for i, text in enumerate(real_captions())]
     edited = CheckListEdits().edit(examples)
     # Binomial(200, 0.075): two standard deviations are 7.5.
-    assert sum(one.survivors["changed"] for one in edited) == pytest.approx(15, abs=7.5)
+    assert sum(result.survivors["changed"] for result in edited) == pytest.approx(15, abs=7.5)
     few = CheckListEdits(keep_unchanged=False).edit(examples)
-    assert sum(bool(one.proposals) for one in few) == sum(
-        one.survivors["changed"] for one in edited
+    assert sum(bool(result.proposals) for result in few) == sum(
+        result.survivors["changed"] for result in edited
     )

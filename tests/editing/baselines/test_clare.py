@@ -41,15 +41,18 @@ class ContextFiller:
     """Guesses whose probabilities depend on what stands around the blank; "ing" is no word."""
 
     def fill(self, blanks: Sequence[Blank], top_k: int) -> list[list[Fill]]:
-        return [self._fill(one.text[: one.start], one.text[one.end :])[:top_k] for one in blanks]
+        return [
+            self._fill(blank.text[: blank.start], blank.text[blank.end :])[:top_k]
+            for blank in blanks
+        ]
 
     def _fill(self, before: str, after: str) -> list[Fill]:
         def likely(word: str) -> int:
             asked = f"{before}|{word}|{after}".encode()
             return int.from_bytes(hashlib.blake2b(asked, digest_size=2).digest(), "little")
 
-        found = [Fill(None if w == "ing" else w, likely(w) / 2**22) for w in GUESSES]
-        return sorted(found, key=lambda one: -one.probability)
+        fills = [Fill(None if w == "ing" else w, likely(w) / 2**22) for w in GUESSES]
+        return sorted(fills, key=lambda fill: -fill.probability)
 
     def describe(self) -> dict[str, str]:
         return {"masked_lm": "by context"}
@@ -70,21 +73,21 @@ def editor(**settings) -> ClareEdits:
 
 
 def edited_texts(text: str, draws: int, **settings) -> Counter[str]:
-    found = editor(**settings).edit([example(text, f"k{i}") for i in range(draws)])
-    return Counter(one.proposals[0].texts[1] for one in found)
+    results = editor(**settings).edit([example(text, f"k{i}") for i in range(draws)])
+    return Counter(result.proposals[0].texts[1] for result in results)
 
 
 def slow_candidates(words: list[str], asked: Likelihoods) -> set[str]:
     """Return all texts that one change gives, of words with a full stop behind them."""
-    filler, found = ContextFiller(), set()
+    filler, texts = ContextFiller(), set()
 
     def fill(before: list[str], after: list[str], stop: str, least: float, old: str) -> None:
         """Fill a blank with a space on each side, but at the ends of the text."""
         left = "".join(f"{word} " for word in before)
         right = "".join(f" {word}" for word in after) + stop
-        for one in filler._fill(left, right)[: asked.guesses]:
-            if one.word not in (None, old) and one.probability >= least:
-                found.add(" ".join([*before, one.word, *after]) + ".")
+        for guess in filler._fill(left, right)[: asked.guesses]:
+            if guess.word not in (None, old) and guess.probability >= least:
+                texts.add(" ".join([*before, guess.word, *after]) + ".")
 
     tags = [UNIVERSAL.get(TAGS.get(w, "NN"), "VERB") for w in words]
     tags = ["" if TAGS.get(w) == "IN" else tag for w, tag in zip(words, tags, strict=True)]
@@ -95,7 +98,7 @@ def slow_candidates(words: list[str], asked: Likelihoods) -> set[str]:
             fill(words[:i], words[i:], "", asked.insert, word)
         if i < len(words) - 2 and tags[i + 1] in MERGED.get(tags[i], ()):
             fill(words[:i], words[i + 2 :], "", asked.merge, word)
-    return found
+    return texts
 
 
 WORDS = st.lists(st.sampled_from(["a", "red", "dog", "is", "on", "runs", "sofa"]), min_size=1,
@@ -108,8 +111,8 @@ def test_the_candidates_are_those_of_a_plain_transcription(
 ) -> None:
     asked = Likelihoods(replace=least, insert=0, merge=2 * least, guesses=guesses)
     text = Words.read(" ".join(words) + ".")
-    (found,) = find_candidates([text], ContextFiller(), ListTagger(), asked)
-    assert set(found) == slow_candidates(words, asked)
+    (candidates,) = find_candidates([text], ContextFiller(), ListTagger(), asked)
+    assert set(candidates) == slow_candidates(words, asked)
 
 
 @pytest.mark.slow
@@ -118,19 +121,19 @@ def test_each_text_is_as_likely_the_caption_itself_too_and_what_was_done_is_said
     texts = sorted(slow_candidates(words, Likelihoods()) | {"a red dog runs."})
     assert len(texts) > 20
     edited = editor().edit([example("a red dog runs.", f"k{i}") for i in range(1200)])
-    counts = Counter(one.proposals[0].texts[1] for one in edited)
+    counts = Counter(result.proposals[0].texts[1] for result in edited)
     assert set(counts) == set(texts)
     assert stats.chisquare([counts[text] for text in texts]).pvalue > 1e-3
     operations = {}
-    for one in edited:
-        about = one.proposals[0].details[1]
-        if one.proposals[0].edits[1] is None:
+    for result in edited:
+        about = result.proposals[0].details[1]
+        if result.proposals[0].edits[1] is None:
             assert about == {"changes": [], "reason": CHOSEN_UNCHANGED}
             continue
         (change,) = about["changes"]
         operations[change["operation"]] = change
         assert change["before"] in {"", "red", "dog", "runs", "a red", "red dog"}
-        assert change["after"] in Words.read(one.proposals[0].texts[1]).words
+        assert change["after"] in Words.read(result.proposals[0].texts[1]).words
     assert set(operations) == {"replace", "insert", "merge"}
     assert operations["insert"]["before"] == ""
     assert len(operations["merge"]["before"].split()) == 2
@@ -139,10 +142,10 @@ def test_each_text_is_as_likely_the_caption_itself_too_and_what_was_done_is_said
 def test_of_twenty_words_two_are_changed() -> None:
     """Unless one was inserted, which counts as two, or a change was merged away."""
     text = " ".join(["dog", "sofa"] * 10)
-    found = editor().edit([example(text, f"k{i}") for i in range(40)])
+    results = editor().edit([example(text, f"k{i}") for i in range(40)])
     kinds = Counter(
-        tuple(change["operation"] for change in one.proposals[0].details[1]["changes"])
-        for one in found
+        tuple(change["operation"] for change in result.proposals[0].details[1]["changes"])
+        for result in results
     )
     first, second = ("replace", "merge"), ("replace", "insert", "merge")
     assert set(kinds) <= {("insert",), ("replace",), ("merge",), *product(first, second)}
@@ -160,10 +163,10 @@ def test_real_captions_by_the_shipped_model_alone_or_together() -> None:
     edits = ClareEdits(MaskedLM("zoo:language/masked"), TextBlobTagger())
     assert isinstance(edits, Editor)
     together = edits.edit(some)
-    assert [edits.edit([one])[0] for one in some[:2]] == together[:2]
+    assert [edits.edit([original])[0] for original in some[:2]] == together[:2]
     by_chunks = ClareEdits(MaskedLM("zoo:language/masked"), TextBlobTagger(), chunk=4).edit(some)
     assert by_chunks == together
-    assert sum(one.survivors["changed"] for one in together) >= len(some) - 2
+    assert sum(result.survivors["changed"] for result in together) >= len(some) - 2
     assert together != ClareEdits(edits.filler, edits.tagger, seed=1).edit(some)
 
 
@@ -180,16 +183,16 @@ class BySecondWord:
 def test_candidates_of_long_texts_stay_near_the_original() -> None:
     text = "one dog sits here"
     short = edited_texts(text, 200)
-    assert any("dog" not in one.split() for one in short)
+    assert any("dog" not in variant.split() for variant in short)
     near = WindowSimilarity(BySecondWord(), window=3)
     kept = edited_texts(text, 200, similarity=near)
     around = [t for t in kept if t != text]
     assert around
-    for one in around:
+    for variant in around:
         changed = next(
-            i for i, w in enumerate([*one.split(), ""]) if w != [*text.split(), "", ""][i]
+            i for i, w in enumerate([*variant.split(), ""]) if w != [*text.split(), "", ""][i]
         )
-        windows = [text_window(Words.read(t), changed, 3).split() for t in (text, one)]
+        windows = [text_window(Words.read(t), changed, 3).split() for t in (text, variant)]
         assert ("dog" in windows[0]) == ("dog" in windows[1])
     wide = WindowSimilarity(BySecondWord(), window=15)
     assert edited_texts(text, 200, similarity=wide) == short  # fewer than 15 words: not asked

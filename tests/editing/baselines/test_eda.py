@@ -74,19 +74,19 @@ def test_every_text_is_as_likely_as_the_rules_say() -> None:
     draws = 2000
     editor = EasyDataAugmentation(synonyms=FewSynonyms())
     edited = editor.edit([example(" ".join(words), f"k{i}") for i in range(draws)])
-    counts = Counter(one.proposals[0].texts[1] for one in edited)
+    counts = Counter(result.proposals[0].texts[1] for result in edited)
     assert set(counts) <= set(shares)
     texts = sorted(shares)
-    found = stats.chisquare([counts[t] for t in texts], [draws * shares[t] for t in texts])
-    assert found.pvalue > 1e-3
+    fit = stats.chisquare([counts[t] for t in texts], [draws * shares[t] for t in texts])
+    assert fit.pvalue > 1e-3
 
 
 def test_stop_words_keep_their_place_but_a_capital_letter_frees_them() -> None:
     editor = EasyDataAugmentation(synonyms=FewSynonyms())
     replaced = Counter(
         change["before"]
-        for one in editor.edit([example("A a dog", f"k{i}") for i in range(400)])
-        for change in one.proposals[0].details[1].get("changes", [])
+        for result in editor.edit([example("A a dog", f"k{i}") for i in range(400)])
+        for change in result.proposals[0].details[1].get("changes", [])
         if change["operation"] == "synonym"
     )
     assert set(replaced) == {"A", "dog"}
@@ -97,9 +97,9 @@ def test_a_swap_or_an_insertion_counts_as_two_words() -> None:
     text = "a red dog sits a red dog sits a red"
     editor = EasyDataAugmentation(synonyms=FewSynonyms())
     lengths: dict[str, set[int]] = {}
-    for one in editor.edit([example(text, f"k{i}") for i in range(400)]):
-        changes = one.proposals[0].details[1]["changes"]
-        if one.proposals[0].edits[1] is not None:
+    for result in editor.edit([example(text, f"k{i}") for i in range(400)]):
+        changes = result.proposals[0].details[1]["changes"]
+        if result.proposals[0].edits[1] is not None:
             lengths.setdefault(changes[0]["operation"], set()).add(len(changes))
     assert lengths["insertion"] == {1}
     assert lengths["deletion"] == lengths["synonym"] == {2}
@@ -109,7 +109,9 @@ def test_a_swap_or_an_insertion_counts_as_two_words() -> None:
 def test_without_synonyms_words_are_still_deleted_and_swapped() -> None:
     editor = EasyDataAugmentation(synonyms=FewSynonyms())
     edited = editor.edit([example("blue cat", f"k{i}") for i in range(60)])
-    assert {one.proposals[0].texts[1] for one in edited} == {"blue", "cat", "cat blue", "blue cat"}
+    assert {result.proposals[0].texts[1] for result in edited} == {
+        "blue", "cat", "cat blue", "blue cat",
+    }  # fmt: skip
 
 
 @pytest.mark.slow
@@ -119,7 +121,7 @@ def test_shares_on_real_captions_are_the_published_ones() -> None:
     texts = list(enumerate(real_captions()))
     examples = [example(text, f"k{i}-{n}") for n in range(5) for i, text in texts]
     counts: Counter[str] = Counter()
-    for one, edited in zip(examples, EasyDataAugmentation(synonyms=synonyms).edit(examples),
+    for original, edited in zip(examples, EasyDataAugmentation(synonyms=synonyms).edit(examples),
                            strict=True):  # fmt: skip
         before, after = (Words.read(text).words for text in edited.proposals[0].texts)
         if after == before:
@@ -130,7 +132,7 @@ def test_shares_on_real_captions_are_the_published_ones() -> None:
             assert len(before) - len(after) == count_changes(0.2, len(before))
         elif change == "swap":
             assert sorted(before) == sorted(after)
-        assert (len(after) > len(before)) == (change == "insertion"), one.text
+        assert (len(after) > len(before)) == (change == "insertion"), original.text
     shares = [counts[name] / len(examples) for name in ("synonym", "deletion", "swap", "insertion")]
     # Binomial(1000, 1/4): three standard deviations are 0.041.
     assert shares == pytest.approx([0.257, 0.248, 0.245, 0.248], abs=0.041)

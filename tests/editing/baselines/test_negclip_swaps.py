@@ -37,21 +37,21 @@ class Told:
 
 def texts(editor, text, keys=300):
     """What becomes of a text, over many keys."""
-    found = editor.edit([example(text, f"k{i}") for i in range(keys)])
-    return Counter(p.texts[1] for one in found for p in one.proposals)
+    results = editor.edit([example(text, f"k{i}") for i in range(keys)])
+    return Counter(p.texts[1] for result in results for p in result.proposals)
 
 
 def slow_pairs(text, words):
     """Every text in which two of these single words exchanged places, capitals aside."""
     tokens = re.findall(r"[\w-]+", text)
     at = [i for i, token in enumerate(tokens) if token.lower() in words]
-    found = set()
+    swapped = set()
     for i, j in combinations(at, 2):
         other = list(tokens)
         other[i], other[j] = tokens[j], tokens[i]
         if [t.lower() for t in other] != [t.lower() for t in tokens]:
-            found.add(" ".join(other))
-    return found
+            swapped.add(" ".join(other))
+    return swapped
 
 
 def test_the_papers_own_example():
@@ -89,8 +89,8 @@ def test_every_kind_of_a_caption_is_as_likely_or_has_its_set():
     text = "the small horse is eating and the old zebra is drinking"
     kinds = ["noun_phrase", "verb_phrase", "noun", "adjective", "adverb"]
     examples = [example(text, f"k{i}") for i in range(400)]
-    found = NegclipSwaps(Told(tags), kinds=kinds).edit(examples)
-    drawn = Counter(one.proposals[0].edits[1].kind for one in found)
+    results = NegclipSwaps(Told(tags), kinds=kinds).edit(examples)
+    drawn = Counter(result.proposals[0].edits[1].kind for result in results)
     assert set(drawn) == set(kinds[:4])
     assert all(70 < count < 130 for count in drawn.values())  # 100 each, three deviations are 26
     each = NegclipSwaps(Told(tags), kinds=kinds, per="kind").edit(examples[:1])[0]
@@ -106,14 +106,14 @@ def test_articles_are_repaired_where_that_is_asked_for():
 
 
 def test_on_real_captions_only_the_two_elements_move():
-    found = real_captions()
+    captions = real_captions()
     editor = NegclipSwaps(TextBlobTagger(), per="kind")
-    edited = editor.edit([example(text, f"k{i}") for i, text in enumerate(found)])
-    kinds = Counter(p.edits[1].kind for one in edited for p in one.proposals)
-    assert sum(bool(one.proposals) for one in edited) > 0.9 * len(found)
+    edited = editor.edit([example(text, f"k{i}") for i, text in enumerate(captions)])
+    kinds = Counter(p.edits[1].kind for result in edited for p in result.proposals)
+    assert sum(bool(result.proposals) for result in edited) > 0.9 * len(captions)
     assert {"noun", "noun_phrase", "verb_phrase", "plural_noun", "adjective"} <= set(kinds)
-    for one in edited:
-        for proposal in one.proposals:
+    for result in edited:
+        for proposal in result.proposals:
             before, after = proposal.texts
             assert sorted(re.findall(r"\w+", before.lower())) == sorted(
                 re.findall(r"\w+", after.lower())

@@ -57,21 +57,21 @@ def test_the_draw_depends_on_key_and_seed_alone(name):
     editor = EDITORS[name]()
     assert isinstance(editor, Editor)
     together = editor.edit(examples)
-    assert together == [editor.edit([one])[0] for one in examples]
+    assert together == [editor.edit([original])[0] for original in examples]
     assert together != EDITORS[name](seed=1).edit(examples)
-    assert len({one.proposals[0].texts for one in together}) > 2
+    assert len({result.proposals[0].texts for result in together}) > 2
 
 
 @pytest.mark.parametrize("name", WITH_CONTROL)
 def test_texts_to_which_nothing_can_be_done_stay_with_their_reason(name):
     signs, empty, word = EDITORS[name]().edit([example("?!"), example(" "), example("the")])
-    for one, reason in ((signs, NO_WORDS), (word, NO_CANDIDATE)):
-        [proposal] = one.proposals
+    for result, reason in ((signs, NO_WORDS), (word, NO_CANDIDATE)):
+        [proposal] = result.proposals
         assert proposal.texts[0] == proposal.texts[1]
         assert proposal.details[1] == {"changes": [], "reason": reason}
     assert empty.proposals == ()
     left_out = EDITORS[name](keep_unchanged=False).edit([example("the"), example("?!")])
-    assert [one.proposals for one in left_out] == [(), ()]
+    assert [result.proposals for result in left_out] == [(), ()]
 
 
 @pytest.mark.parametrize("name", WITH_CONTROL[:3])
@@ -115,8 +115,8 @@ def test_a_tenth_of_the_words_goes_and_the_rest_keeps_its_order(words: list[str]
 
 def test_every_word_is_as_likely_stop_words_too() -> None:
     examples = [example(CAPTION, f"k{i}") for i in range(2000)]
-    counts = Counter(one.proposals[0].details[1]["changes"][0]["before"]
-                     for one in RandomDeletion().edit(examples))  # fmt: skip
+    counts = Counter(result.proposals[0].details[1]["changes"][0]["before"]
+                     for result in RandomDeletion().edit(examples))  # fmt: skip
     assert set(counts) == set(Words.read(CAPTION).words)
     # Binomial(2000, 1/8): five standard deviations are 74.
     assert all(abs(count - 250) < 74 for count in counts.values())
@@ -124,14 +124,14 @@ def test_every_word_is_as_likely_stop_words_too() -> None:
 
 def test_the_set_says_what_went() -> None:
     (edited,) = RandomDeletion(share=0.25, seed=3).edit([example(CAPTION)])
-    (one,) = edited.proposals
-    changes = one.details[1]["changes"]
+    (proposal,) = edited.proposals
+    changes = proposal.details[1]["changes"]
     assert [change["operation"] for change in changes] == ["deletion", "deletion"]
-    assert one.edits[1].kind == "deletion"
+    assert proposal.edits[1].kind == "deletion"
     for change in changes:
         assert change["after"] == ""
         assert change["before"] in CAPTION
-    [[short]] = [one.proposals for one in RandomDeletion(seed=2).edit([example("red ball")])]
+    [[short]] = [result.proposals for result in RandomDeletion(seed=2).edit([example("red ball")])]
     assert short.edits[1] in (Edit("deletion", "red", ""), Edit("deletion", "ball", ""))
 
 
@@ -145,11 +145,11 @@ def proposed(text: str, changed: str, **settings):
 
 def test_a_changed_text_has_an_edit_and_its_changes() -> None:
     edited = proposed("  a red\n ball ", "a blue  ball")
-    (one,) = edited.proposals
-    assert one.texts == ("a red ball", "a blue ball")
-    assert one.edits == (None, Edit("kind", "red", "blue"))
-    assert one.details == ({}, {"changes": [CHANGE]})
-    assert one.extra == {"raw": "  a red\n ball "}
+    (proposal,) = edited.proposals
+    assert proposal.texts == ("a red ball", "a blue ball")
+    assert proposal.edits == (None, Edit("kind", "red", "blue"))
+    assert proposal.details == ({}, {"changes": [CHANGE]})
+    assert proposal.extra == {"raw": "  a red\n ball "}
     assert edited.survivors == {"changed": 1}
 
 
@@ -159,8 +159,8 @@ def test_a_text_without_a_change_has_none_and_one_of_case_alone_has_an_edit() ->
     assert proposed("a red ball", "a red ball", keep_unchanged=False).rejected_by == "why"
     for text, changed in ((" \n", "a"), ("a", " ")):
         assert proposed(text, changed).rejected_by == EMPTY
-    (one,) = proposed("A cat on a mat", "a cat on A mat").proposals
-    assert one.edits[1] == Edit("kind", "A cat on a mat", "a cat on A mat")
+    (recased,) = proposed("A cat on a mat", "a cat on A mat").proposals
+    assert recased.edits[1] == Edit("kind", "A cat on a mat", "a cat on A mat")
 
 
 SIGNS = "'-_*@"
@@ -169,12 +169,12 @@ TEXTS = st.text(alphabet="ab C1'-_*@.,! \"`é", max_size=30)
 
 def slow_words(text: str) -> list[str]:
     """Return the words as ``textattack.shared.utils.words_from_text`` has them."""
-    found = []
+    words = []
     for part in " ".join(text.split()).split():
-        for one in re.findall(r"[\w`'\-_\*@]+", part.lstrip(SIGNS)):
-            if one.lstrip(SIGNS):
-                found.append(one.lstrip(SIGNS))
-    return found
+        for word in re.findall(r"[\w`'\-_\*@]+", part.lstrip(SIGNS)):
+            if word.lstrip(SIGNS):
+                words.append(word.lstrip(SIGNS))
+    return words
 
 
 def slow_replace(text: str, modified: set[int], index: int, new: str) -> tuple[str, set[int]]:

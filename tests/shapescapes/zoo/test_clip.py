@@ -61,7 +61,7 @@ def test_it_goes_on_from_a_model_whose_words_mean_what_they_did(extend, name, ne
 
     start, folder = resolve("zoo:clip-0"), resolve(f"zoo:{name}")
     before = VisionTextDualEncoderModel.from_pretrained(start, dtype=torch.float32).eval()
-    old, tokens = (AutoTokenizer.from_pretrained(one) for one in (start, folder))
+    old, tokens = (AutoTokenizer.from_pretrained(path) for path in (start, folder))
     texts = {"text": ["a red ball on the beach", "a photo of a cat"]}
     options = {"return_tensors": "pt", "padding": True}
     with torch.inference_mode():
@@ -69,7 +69,7 @@ def test_it_goes_on_from_a_model_whose_words_mean_what_they_did(extend, name, ne
             before.get_text_features(**old(**texts, **options)),
             extend("zoo:clip-0").eval().get_text_features(**tokens(**texts, **options)),
         ]
-    assert torch.allclose(*(getattr(one, "pooler_output", one) for one in features), atol=1e-6)
+    assert torch.allclose(*(getattr(out, "pooler_output", out) for out in features), atol=1e-6)
     assert old.unk_token_id in old(new)["input_ids"]
     assert tokens.unk_token_id not in tokens(new)["input_ids"]
 
@@ -113,14 +113,14 @@ def test_captions_are_true_whatever_they_leave_out() -> None:
 
 def test_a_caption_is_true_of_what_it_names() -> None:
     drawings = draw_unbiased(3, "test", 30)
-    found = truth(drawings.labels(), drawings.stated())
+    true = truth(drawings.labels(), drawings.stated())
     for i, factors in enumerate(drawings.factors):
         for j, (other, wording) in enumerate(zip(drawings.factors, drawings.wordings, strict=True)):
             expected = factors.subject == other.subject
             expected &= not wording.colour or factors.colour == other.colour
             expected &= not wording.background or factors.background == other.background
-            assert found[i, j] == expected
-    assert found.diagonal().all()
+            assert true[i, j] == expected
+    assert true.diagonal().all()
 
 
 def test_jitter_moves_and_mirrors_and_nothing_else() -> None:

@@ -182,10 +182,10 @@ def test_scenes_survive_the_autoencoder_without_a_grid(pipeline, style: str) -> 
 def test_pictures_show_what_their_captions_say(pipeline) -> None:
     factors = [scene_at(1, "test-faithful", i).factors for i in range(20)]
     pixels = generate(pipeline, [caption(f, CaptionWording()) for f in factors], 1)
-    found = load_judge().factors(pixels)
-    right = [f.subject == g.subject for f, g in zip(factors, found, strict=True)]
+    judged = load_judge().factors(pixels)
+    right = [f.subject == g.subject for f, g in zip(factors, judged, strict=True)]
     assert sum(right) >= 20 * (METRICS["faithful_subject"] - 0.15)
-    assert sum(f.background == g.background for f, g in zip(factors, found, strict=True)) >= 19
+    assert sum(f.background == g.background for f, g in zip(factors, judged, strict=True)) >= 19
 
 
 def test_a_picture_depends_on_its_prompt_and_seed_alone(pipeline) -> None:
@@ -210,13 +210,13 @@ def test_the_words_of_domains_are_one_token_and_the_others_keep_their_numbers() 
 
 
 def test_scenes_of_one_domain_are_what_they_were() -> None:
-    assert [one.domain for one in draw(1, "test", 4).factors] == ["photo"] * 4
+    assert [scene.domain for scene in draw(1, "test", 4).factors] == ["photo"] * 4
     mixed = [scene_at(1, "test", i, DOMAINS) for i in range(4)]
-    assert [one.seed for one in mixed] == [scene_at(1, "test", i).seed for i in range(4)]
+    assert [scene.seed for scene in mixed] == [scene_at(1, "test", i).seed for i in range(4)]
     factors = draw(1, "test", 30, domains=DOMAINS).factors
-    assert {one.domain for one in factors} == set(DOMAINS)
-    for text, one in zip(wordings(0, 1, factors, 2), factors, strict=True):
-        assert (f"a {one.domain} of " in text) or one.domain == "photo"
+    assert {scene.domain for scene in factors} == set(DOMAINS)
+    for text, scene in zip(wordings(0, 1, factors, 2), factors, strict=True):
+        assert (f"a {scene.domain} of " in text) or scene.domain == "photo"
 
 
 @pytest.mark.slow
@@ -230,13 +230,13 @@ def test_before_training_it_draws_what_the_model_of_photos_draws() -> None:
 
 @pytest.mark.slow
 def test_the_shipped_card_is_recomputed() -> None:
-    folder, told = resolve("zoo:diffusion-domains"), card("diffusion-domains")["metrics"]
-    found = evaluate_domains(load(folder), 11, 60)
-    for metric, value in told.items():
+    folder, shipped = resolve("zoo:diffusion-domains"), card("diffusion-domains")["metrics"]
+    measured = evaluate_domains(load(folder), 11, 60)
+    for metric, value in shipped.items():
         if metric.startswith("psnr"):
-            assert found[metric] == pytest.approx(value, abs=1), metric
+            assert measured[metric] == pytest.approx(value, abs=1), metric
         elif metric in {f"faithful_{name}" for name in FACTORS}:
-            assert found[metric] == pytest.approx(value, abs=0.15), metric
+            assert measured[metric] == pytest.approx(value, abs=0.15), metric
 
 
 def test_the_model_of_photos_is_what_it_was() -> None:

@@ -36,10 +36,10 @@ def test_they_are_in_half_precision_and_say_how_they_were_made() -> None:
 
     weights = [SHIPPED / part / "model.safetensors" for part in PARTS]
     assert {t.dtype for file in weights for t in load_file(file).values()} == {torch.float16}
-    told = card("language")
-    assert "CC BY 4.0" in told["credit"]
-    assert sum(told["processor_seconds"].values()) < 15 * 60
-    assert told["metrics"]["perplexity"] < 25
+    shipped = card("language")
+    assert "CC BY 4.0" in shipped["credit"]
+    assert sum(shipped["processor_seconds"].values()) < 15 * 60
+    assert shipped["metrics"]["perplexity"] < 25
 
 
 @pytest.mark.slow
@@ -49,21 +49,21 @@ def test_what_they_know_of_captions_they_never_saw_is_what_the_card_says() -> No
     metrics = card("language")["metrics"]
     words, gpt = (AutoTokenizer.from_pretrained(SHIPPED / part) for part in ("masked", "causal"))
     masked = AutoModelForMaskedLM.from_pretrained(SHIPPED / "masked", dtype=torch.float32).eval()
-    found = language.evaluate_masked(masked, words, TEXTS)
+    measured = language.evaluate_masked(masked, words, TEXTS)
     # A sixth of the card's captions: two standard errors are about 0.02.
-    assert found["masked_acc1"] == pytest.approx(metrics["masked_acc1"], abs=0.04)
-    assert found["masked_acc10"] == pytest.approx(metrics["masked_acc10"], abs=0.04)
+    assert measured["masked_acc1"] == pytest.approx(metrics["masked_acc1"], abs=0.04)
+    assert measured["masked_acc10"] == pytest.approx(metrics["masked_acc10"], abs=0.04)
     causal = AutoModelForCausalLM.from_pretrained(SHIPPED / "causal", dtype=torch.float32).eval()
-    found = language.evaluate_causal(causal, gpt, TEXTS)
-    assert found["perplexity"] == pytest.approx(metrics["perplexity"], rel=0.15)
+    measured = language.evaluate_causal(causal, gpt, TEXTS)
+    assert measured["perplexity"] == pytest.approx(metrics["perplexity"], rel=0.15)
     sentence = BertModel.from_pretrained(
         SHIPPED / "sentence", dtype=torch.float32, add_pooling_layer=False
     ).eval()
-    found = language.evaluate_sentence(sentence, words, SCENES)
-    assert found["sentence_positive"] == pytest.approx(metrics["sentence_positive"], abs=0.05)
-    assert found["sentence_negative"] == pytest.approx(metrics["sentence_negative"], abs=0.05)
+    measured = language.evaluate_sentence(sentence, words, SCENES)
+    assert measured["sentence_positive"] == pytest.approx(metrics["sentence_positive"], abs=0.05)
+    assert measured["sentence_negative"] == pytest.approx(metrics["sentence_negative"], abs=0.05)
     # Among fewer captions the right one is easier to find.
-    assert found["sentence_recall1"] > metrics["sentence_recall1"]
+    assert measured["sentence_recall1"] > metrics["sentence_recall1"]
 
 
 @pytest.mark.slow
@@ -80,14 +80,14 @@ def test_they_edit_captions_as_the_recipe_asks() -> None:
         ],
     )
     captions = [Example(f"k{i}", "g", (text,)) for i, text in enumerate(TEXTS)]
-    found = editor.edit(captions)
-    ended = Counter(one.rejected_by for one in found)
+    edited = editor.edit(captions)
+    ended = Counter(result.rejected_by for result in edited)
     assert ended[None] >= 0.9 * len(TEXTS), ended
-    for one in found:
-        if one.proposals:
-            assert 0.8 < one.proposals[0].extra["edits"][0]["similarity"] < 0.91
+    for result in edited:
+        if result.proposals:
+            assert 0.8 < result.proposals[0].extra["edits"][0]["similarity"] < 0.91
     # What became of a caption is its own affair, to the last digit.
-    assert [editor.edit([one])[0] for one in captions[:4]] == found[:4]
+    assert [editor.edit([caption])[0] for caption in captions[:4]] == edited[:4]
     assert all("sha256:" in editor.describe()[m] for m in ("masked_lm", "sentence_encoder"))
 
 

@@ -44,11 +44,11 @@ def test_what_is_learnt_is_the_caption_and_its_end() -> None:
     factors = scenes(5, "test-captioner", 3).factors
     tokens = tokenize(factors)
     tokenizer = build_tokenizer()
-    for row, one in enumerate(factors):
+    for row, shown in enumerate(factors):
         ids, labels = tokens["input_ids"][row], tokens["labels"][row]
         assert (ids[:16] == tokenizer.convert_tokens_to_ids("<image>")).all()
         learnt = tokenizer.decode(labels[labels != -100])
-        assert learnt == f"{describe(one)} <|endoftext|>"
+        assert learnt == f"{describe(shown)} <|endoftext|>"
         assert (labels[:16] == -100).all()
     assert all(tokenizer(word).input_ids != [1] for word in words_of_domains())
 
@@ -94,15 +94,15 @@ def test_an_unknown_shortcut_is_refused() -> None:
 
 
 def test_the_shipped_judges_read_scenes_they_have_not_seen() -> None:
-    found = evaluate_judge(load_judge(), draw_scenes_of(1, "test-judge", 150))
-    assert found["subject_acc1"] >= 0.97
-    assert min(found["colour_acc1"], found["background_acc1"]) >= 0.99
-    told = card("judge-domains")["metrics"]
-    found = evaluate_judge(
+    measured = evaluate_judge(load_judge(), draw_scenes_of(1, "test-judge", 150))
+    assert measured["subject_acc1"] >= 0.97
+    assert min(measured["colour_acc1"], measured["background_acc1"]) >= 0.99
+    shipped = card("judge-domains")["metrics"]
+    measured = evaluate_judge(
         load_judge(DOMAIN_WEIGHTS), draw_scenes_of(1, "test-judge", 100, domains=DOMAINS)
     )
     for name in FACTORS:
-        assert found[f"{name}_acc1"] >= told[f"{name}_acc1"] - 0.05, name
+        assert measured[f"{name}_acc1"] >= shipped[f"{name}_acc1"] - 0.05, name
 
 
 def test_probabilities_and_factors_agree_row_by_row() -> None:
@@ -153,30 +153,32 @@ def test_an_unknown_domain_is_refused() -> None:
 
 
 def test_the_shipped_entailer_is_what_its_card_says() -> None:
-    told = card("entailer-0")
+    recorded = card("entailer-0")
     # The command's defaults are what was shipped.
-    assert EntailmentSettings(out="x", **told["settings"]) == EntailmentSettings(out="x")
+    assert EntailmentSettings(out="x", **recorded["settings"]) == EntailmentSettings(out="x")
     shipped = ViltEntailment("zoo:entailer-0").load(Entailer)
-    assert told["parameters"] == sum(one.numel() for one in shipped.parameters())
-    found = evaluate_entailer(
+    assert recorded["parameters"] == sum(parameter.numel() for parameter in shipped.parameters())
+    measured = evaluate_entailer(
         resolve("zoo:entailer-0"), EntailmentSettings(out="x", seed=7, held_out=48)
     )
-    assert found["n"] == 48 * ASKED
+    assert measured["n"] == 48 * ASKED
     # Three standard errors below what the card says.
-    assert found["accuracy"] > told["metrics"]["accuracy"] - 3 * np.sqrt(0.09 / found["n"])
+    assert measured["accuracy"] > recorded["metrics"]["accuracy"] - 3 * np.sqrt(
+        0.09 / measured["n"]
+    )
 
 
 def test_drawings_are_balanced_the_same_again_and_others_in_another_part() -> None:
-    one, again, other = (
+    first, again, other = (
         draw_entailment(1, "train", 12),
         draw_entailment(1, "train", 12),
         draw_entailment(1, "held-out", 12),
     )
-    assert (one.pixels == again.pixels).all()
-    assert one.texts == again.texts
-    assert one.texts != other.texts
-    assert np.bincount(one.labels).tolist() == [12] * len(ENTAILMENT)
-    assert one.hidden.count("colour") == one.hidden.count("background") == 12
+    assert (first.pixels == again.pixels).all()
+    assert first.texts == again.texts
+    assert first.texts != other.texts
+    assert np.bincount(first.labels).tolist() == [12] * len(ENTAILMENT)
+    assert first.hidden.count("colour") == first.hidden.count("background") == 12
 
 
 def test_an_unknown_kind_is_refused() -> None:

@@ -38,9 +38,9 @@ def test_no_scene_that_is_held_out_is_trained_on():
     training, held = (set(side) for side in perturber.split_scenes(0.2, 0))
     assert len(held) == round(0.2 * len(training | held))
     assert not training & held
-    for one in perturber.draw_answers(ROWS):
-        assert {perturber.scene_of(text) for text in (one.caption, *one.edits)} <= training
-        assert len(one.edits) <= ROWS.variations
+    for answer in perturber.draw_answers(ROWS):
+        assert {perturber.scene_of(text) for text in (answer.caption, *answer.edits)} <= training
+        assert len(answer.edits) <= ROWS.variations
     lists = perturber.lists(PerturberSettings(out="x"))
     for text in itertools.islice(lists, 50):
         lines = [line.partition(". ")[2] or line for line in text.split("\n")]
@@ -52,8 +52,8 @@ def test_no_scene_that_is_held_out_is_trained_on():
 def test_every_word_that_is_asked_or_answered_is_known():
     tokenizer = perturber.build_tokenizer()
     asked = EditFormat.short()
-    for one in perturber.draw_answers(replace(ROWS, captions=200)):
-        text = asked.prompt(one.prompt, one.caption) + asked.response(one.edits)
+    for drawn in perturber.draw_answers(replace(ROWS, captions=200)):
+        text = asked.prompt(drawn.prompt, drawn.caption) + asked.response(drawn.edits)
         assert tokenizer.unk_token_id not in tokenizer(text)["input_ids"]
     answer = "1. a blue ball\n2. a sketch of a red ball"
     again = tokenizer.decode(tokenizer(answer)["input_ids"])
@@ -71,27 +71,30 @@ def test_the_vocabulary_s_own_variations_are_all_right(monkeypatch):
             return WorldVariations().vary(requests)
 
     monkeypatch.setattr(perturber, "TunedModel", Oracle)
-    found = perturber.evaluate("folder", perturber.held_out_captions(ROWS, 20))
-    assert found["all"]["parse"] == found["all"]["kind"] == found["all"]["answered"] == 1
-    assert {found[name]["label"] for name in ("adjective", "domain")} == {1}
-    assert found["subject"]["label"] == 0
+    measured = perturber.evaluate("folder", perturber.held_out_captions(ROWS, 20))
+    assert measured["all"]["parse"] == measured["all"]["kind"] == measured["all"]["answered"] == 1
+    assert {measured[name]["label"] for name in ("adjective", "domain")} == {1}
+    assert measured["subject"]["label"] == 0
 
 
 def test_the_card_tells_what_was_held_out_and_how_it_is_rebuilt():
-    told = card("perturber")
-    words = shlex.split(told["command"])[5:]
-    assert {word.partition("=")[0] for word in words} == {"out", *told["settings"]}
-    assert set(told["metrics"]) == {*(prompt.name for prompt in perturber.PROMPTS), "all"}
-    assert told["held_out_loss"]["after"]["all"]["loss"] < told["held_out_loss"]["before"]["loss"]
+    shipped = card("perturber")
+    words = shlex.split(shipped["command"])[5:]
+    assert {word.partition("=")[0] for word in words} == {"out", *shipped["settings"]}
+    assert set(shipped["metrics"]) == {*(prompt.name for prompt in perturber.PROMPTS), "all"}
+    assert (
+        shipped["held_out_loss"]["after"]["all"]["loss"]
+        < shipped["held_out_loss"]["before"]["loss"]
+    )
     assert EditFormat.read(FOLDER) == EditFormat.short() == EditFormat.read(FOLDER / "base")
     assert {file.suffix for file in FOLDER.rglob("*.*")} == {".json", ".safetensors"}
 
 
 @pytest.mark.slow
 def test_the_card_s_shares_are_those_of_the_shipped_weights():
-    told = card("perturber")
-    settings = PerturberSettings(out="x", **told["settings"])
+    shipped = card("perturber")
+    settings = PerturberSettings(out="x", **shipped["settings"])
     tested = perturber.held_out_captions(settings, settings.tested)
-    found = perturber.evaluate(FOLDER, tested, settings.seed)
-    for name, shares in told["metrics"].items():
-        assert found[name] == pytest.approx(shares, abs=0.02), name
+    measured = perturber.evaluate(FOLDER, tested, settings.seed)
+    for name, shares in shipped["metrics"].items():
+        assert measured[name] == pytest.approx(shares, abs=0.02), name

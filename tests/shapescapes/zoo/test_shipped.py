@@ -99,15 +99,15 @@ def test_it_knows_the_world(name: str) -> None:
 @pytest.mark.parametrize("name", RECOMPUTED)
 def test_its_card_is_recomputed_from_the_weights(name: str) -> None:
     kind, command, far = RECOMPUTED[name]
-    told = card(name)
-    assert told["command"].startswith(f"python -m cfaug zoo {command} out=FOLDER")
+    shipped = card(name)
+    assert shipped["command"].startswith(f"python -m cfaug zoo {command} out=FOLDER")
     file, _, main = COMMANDS[command].partition(".")
     evaluate = getattr(
         import_module(f"cfaug.shapescapes.zoo.{file}"), f"evaluate{main.removeprefix('main')}"
     )
-    found = evaluate(resolve(f"zoo:{name}"), kind(out="x", **told["settings"]))
-    for metric, value in told["metrics"].items():
-        assert found[metric] == pytest.approx(value, abs=far), metric
+    measured = evaluate(resolve(f"zoo:{name}"), kind(out="x", **shipped["settings"]))
+    for metric, value in shipped["metrics"].items():
+        assert measured[metric] == pytest.approx(value, abs=far), metric
 
 
 @pytest.mark.parametrize(

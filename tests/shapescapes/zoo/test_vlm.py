@@ -68,23 +68,27 @@ def test_every_word_of_the_questions_has_a_token_of_its_own() -> None:
         for question in image.questions
         for text in (question.text, *question.options)
     ]
-    assert tokenizer.unk_token_id not in {one for own in tokenizer(texts).input_ids for one in own}
-    assert max(len(own) for own in tokenizer(texts).input_ids) < 40
+    assert tokenizer.unk_token_id not in {
+        token for ids in tokenizer(texts).input_ids for token in ids
+    }
+    assert max(len(ids) for ids in tokenizer(texts).input_ids) < 40
 
 
 def test_questions_are_learnt_as_they_are_asked(tmp_path: Path) -> None:
     prompts, tokenizer = Prompts(build_processor(), None, tmp_path), build_tokenizer()
     images = draw_images(1, "test-prompts", 0, 6)
     learnt = tokenize_questions(images, tokenizer, basic_alone=False)
-    for image, own in zip(images, learnt, strict=True):
-        for asked, one in zip(image.questions, own, strict=True):
+    for image, of_image in zip(images, learnt, strict=True):
+        for asked, question in zip(image.questions, of_image, strict=True):
             text = prompts.text(Question(asked.text, asked.options), image=True)
             ids = prompts.tokens(text)
-            assert ids == [tokenizer.convert_tokens_to_ids(IMAGE), *one.ids[: one.prompt]]
+            assert ids == [tokenizer.convert_tokens_to_ids(IMAGE), *question.ids[: question.prompt]]
             option = prompts.option(text, ids, str(asked.right))
-            assert option.ids[option.start :] == one.ids[one.prompt : -1]
-            assert one.ids[-1] == tokenizer.eos_token_id
-            words = (tokenizer.convert_ids_to_tokens(token) for token in (one.right, one.wrong))
+            assert option.ids[option.start :] == question.ids[question.prompt : -1]
+            assert question.ids[-1] == tokenizer.eos_token_id
+            words = (
+                tokenizer.convert_ids_to_tokens(token) for token in (question.right, question.wrong)
+            )
             right, wrong = words
             [other] = [text for text in asked.options if text != asked.right]
             assert right in str(asked.right).split()
@@ -97,7 +101,7 @@ def test_the_cells_of_a_picture_hold_what_its_scene_says() -> None:
     pictures, images = draw_pictures(1, "test-cells", 6), draw_images(1, "test-cells", 0, 6)
     assert pictures.pixels.shape == (12, 3, 72, 72)
     for image, things in zip(images, pictures.things, strict=True):
-        found = {
+        cells = {
             (row, column): tuple(
                 values[number]
                 for values, number in zip(
@@ -108,18 +112,20 @@ def test_the_cells_of_a_picture_hold_what_its_scene_says() -> None:
             for column in range(SIDE)
             if things[row * SIDE + column][0] != EMPTY
         }
-        assert found == {
-            (one.row, one.column): (one.shape, one.colour, one.size)
-            for one in gathering_of(image.extra[SCENE]).things
+        assert cells == {
+            (thing.row, thing.column): (thing.shape, thing.colour, thing.size)
+            for thing in gathering_of(image.extra[SCENE]).things
         }
 
 
 def test_no_scene_is_in_a_part_of_the_world() -> None:
-    own = {json.dumps(one.extra[SCENE], sort_keys=True) for one in draw_images(0, "p", 0, 30)}
+    trained = {
+        json.dumps(image.extra[SCENE], sort_keys=True) for image in draw_images(0, "p", 0, 30)
+    }
     settings = world_of(0).settings
     for part in ("train", "test"):
         images = islice(make_questions(settings, part), 60)
-        assert not own & {json.dumps(one.extra[SCENE], sort_keys=True) for one in images}
+        assert not trained & {json.dumps(image.extra[SCENE], sort_keys=True) for image in images}
 
 
 def test_more_pairs_begin_with_those_of_fewer() -> None:
@@ -130,9 +136,9 @@ def test_more_pairs_begin_with_those_of_fewer() -> None:
 
 @pytest.mark.slow
 def test_processes_change_no_picture() -> None:
-    one, two = (draw_pictures(2, "test-processes", 252, count) for count in (1, 2))
-    assert np.array_equal(one.pixels, two.pixels)
-    assert np.array_equal(one.things, two.things)
+    serial, parallel = (draw_pictures(2, "test-processes", 252, count) for count in (1, 2))
+    assert np.array_equal(serial.pixels, parallel.pixels)
+    assert np.array_equal(serial.things, parallel.things)
 
 
 def test_a_mirrored_picture_has_mirrored_cells() -> None:
@@ -153,14 +159,14 @@ def test_a_batch_asks_both_pictures_of_a_pair_the_same(lessons: Lessons) -> None
     for step, basic in ((0, True), (2, False)):
         drawn = lessons.draw(step, 8)
         assert len(drawn) == 8
-        for (one, first), (other, second) in zip(drawn[::2], drawn[1::2], strict=True):
-            assert (one + 1, one % 2) == (other, 0)
+        for (image, first), (twin, second) in zip(drawn[::2], drawn[1::2], strict=True):
+            assert (image + 1, image % 2) == (twin, 0)
             assert first.ids[: first.prompt] == second.ids[: second.prompt]
             assert (first.right, first.wrong) == (second.wrong, second.right)
         first_words = {lessons.questions[image][0].ids[0] for image, _ in drawn}
-        kinds = {one.ids[0] for _, one in drawn} <= first_words
+        kinds = {question.ids[0] for _, question in drawn} <= first_words
         assert kinds or not basic
-    counts = {len(one.ids) for step in range(2, 30) for _, one in lessons.draw(step, 8)}
+    counts = {len(question.ids) for step in range(2, 30) for _, question in lessons.draw(step, 8)}
     assert max(counts) > 20
 
 
@@ -171,27 +177,27 @@ def test_the_loss_is_that_of_one_question_at_a_time(lessons: Lessons) -> None:
     drawn = lessons.draw(5, 8)
     rows = [image for image, _ in drawn]
     things = torch.from_numpy(lessons.things)[rows]
-    found = LanguageLoss(model, alignment=0.0)(
-        lessons.features[rows], things, [one for _, one in drawn]
+    loss = LanguageLoss(model, alignment=0.0)(
+        lessons.features[rows], things, [question for _, question in drawn]
     )
     image = build_tokenizer().convert_tokens_to_ids(IMAGE)
-    told, pairs = [], []
-    for row, one in drawn:
+    tokens, pairs = [], []
+    for row, question in drawn:
         cells = model.model.multi_modal_projector(lessons.features[row][None])
-        ids = torch.tensor([[image] * CELLS + one.ids])
+        ids = torch.tensor([[image] * CELLS + question.ids])
         words = model.get_input_embeddings()(ids)
         words[:, :CELLS] = cells
         logits = model(inputs_embeds=words).logits[0]
-        answer = range(CELLS + one.prompt, ids.shape[1])
-        told += [F.cross_entropy(logits[at - 1], ids[0, at]) for at in answer]
-        two = logits[CELLS + one.prompt + one.place - 1][[one.right, one.wrong]]
+        answer = range(CELLS + question.prompt, ids.shape[1])
+        tokens += [F.cross_entropy(logits[at - 1], ids[0, at]) for at in answer]
+        two = logits[CELLS + question.prompt + question.place - 1][[question.right, question.wrong]]
         pairs.append(F.cross_entropy(two, torch.tensor(0)))
-    wanted = torch.stack(told).mean() + torch.stack(pairs).mean()
-    assert found.item() == pytest.approx(wanted.item(), abs=1e-4)
+    wanted = torch.stack(tokens).mean() + torch.stack(pairs).mean()
+    assert loss.item() == pytest.approx(wanted.item(), abs=1e-4)
     aligned = LanguageLoss(model, alignment=0.5)(
-        lessons.features[rows], things, [one for _, one in drawn]
+        lessons.features[rows], things, [question for _, question in drawn]
     )
-    assert aligned > found
+    assert aligned > loss
 
 
 def test_the_model_reads_the_cells_row_by_row() -> None:
@@ -225,11 +231,11 @@ def test_settings_that_cannot_be_learnt_from_are_refused(given: dict, said: str)
 
 
 def test_shipped_weights_answer_scenes_they_have_not_seen() -> None:
-    told = card(NAMES[0])["metrics"]
+    shipped = card(NAMES[0])["metrics"]
     settings = VlmSettings(out="x", seed=5, held_out=12)
-    found = evaluate(resolve(f"zoo:{NAMES[0]}"), settings, "test-shipped")
-    assert found["acc_b"] == pytest.approx(told["acc_b"], abs=0.15)
-    assert found["acc_c"] == pytest.approx(told["acc_c"], abs=0.15)
+    measured = evaluate(resolve(f"zoo:{NAMES[0]}"), settings, "test-shipped")
+    assert measured["acc_b"] == pytest.approx(shipped["acc_b"], abs=0.15)
+    assert measured["acc_c"] == pytest.approx(shipped["acc_c"], abs=0.15)
 
 
 def test_the_first_model_sees_and_does_not_reason() -> None:
@@ -240,8 +246,8 @@ def test_the_first_model_sees_and_does_not_reason() -> None:
 
 def test_the_second_model_goes_on_from_the_first_with_its_tower() -> None:
     basic, both = (load(f"zoo:{name}") for name in NAMES)
-    told = card("vlm-both-0")["settings"]
-    assert (told["start"], told["questions"]) == ("zoo:vlm-basic-0", "both")
+    settings = card("vlm-both-0")["settings"]
+    assert (settings["start"], settings["questions"]) == ("zoo:vlm-basic-0", "both")
     for (name, first), second in zip(
         basic.model.vision_tower.named_parameters(),
         both.model.vision_tower.parameters(),
@@ -256,18 +262,18 @@ def test_the_command_goes_on_from_a_model_with_its_tower(tmp_path: Path) -> None
     folder = tmp_path / "made"
     start = ["questions=both", "start=zoo:vlm-basic-0", "basic_steps=1", "seed=4", f"out={folder}"]
     assert main([*small, *start]) == 0
-    one, other = (
+    before, after = (
         VisionLanguage(name).load().model.model for name in ("zoo:vlm-basic-0", str(folder))
     )
     for (name, first), second in zip(
-        one.vision_tower.named_parameters(), other.vision_tower.parameters(), strict=True
+        before.vision_tower.named_parameters(), after.vision_tower.parameters(), strict=True
     ):
         assert torch.equal(first, second), name
-    assert not torch.equal(*(own.get_input_embeddings().weight for own in (one, other)))
-    told = json.loads((folder / "card.json").read_text())
-    assert told["metrics"]["n"] == 12
-    assert "questions=both" in told["command"]
-    assert {"acc_b", "acc_c", "acc_c_count"} <= set(told["metrics"])
+    assert not torch.equal(*(model.get_input_embeddings().weight for model in (before, after)))
+    written = json.loads((folder / "card.json").read_text())
+    assert written["metrics"]["n"] == 12
+    assert "questions=both" in written["command"]
+    assert {"acc_b", "acc_c", "acc_c_count"} <= set(written["metrics"])
 
 
 def write(folder, *given):
@@ -276,18 +282,18 @@ def write(folder, *given):
 
 
 def test_a_file_has_the_questions_and_pictures_of_its_part(tmp_path):
-    found = write(tmp_path / "set", "pairs=7")
+    stored = write(tmp_path / "set", "pairs=7")
     made = list(make_questions(WorldSettings(seed=5, image_size=32, style="drawing",
                                              vqa_test_pairs=7), "test"))  # fmt: skip
-    assert [(o.key, o.group, o.category, o.questions) for o in found] == [
+    assert [(o.key, o.group, o.category, o.questions) for o in stored] == [
         (o.key, o.group, o.category, o.questions) for o in made
     ]
-    for one in found:
-        scene = gathering_of(one.extra[SCENE])
+    for image in stored:
+        scene = gathering_of(image.extra[SCENE])
         pixels = render_gathering(scene, 32, STYLES["drawing"])
-        assert (np.asarray(decode_image(one.image.read(), "it")) == pixels).all()
-        for question in one.questions:
-            assert answer(question.text, one.extra[SCENE]) == question.right
+        assert (np.asarray(decode_image(image.image.read(), "it")) == pixels).all()
+        for question in image.questions:
+            assert answer(question.text, image.extra[SCENE]) == question.right
 
 
 def test_more_pairs_begin_with_those_of_fewer_and_parts_differ(tmp_path):
@@ -296,7 +302,7 @@ def test_more_pairs_begin_with_those_of_fewer_and_parts_differ(tmp_path):
     assert lines[0] == lines[1][: len(few)]
     assert len(many) == 8
     train = write(tmp_path / "train", "pairs=2", "part=train")
-    assert [one.extra for one in train] != [one.extra for one in few]
+    assert [image.extra for image in train] != [image.extra for image in few]
 
 
 @pytest.mark.parametrize("given", ["part=ve", "pairs=0", "style=oil"])

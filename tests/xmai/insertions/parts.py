@@ -37,9 +37,9 @@ class HashedVectors:
 
     def _vector(self, text: str) -> np.ndarray:
         group = int(generator(0, "group", text).integers(4))
-        found = generator(0, "centre", group).normal(size=8) * 1.2
-        found = found + generator(0, "own", text).normal(size=8)
-        return found / np.linalg.norm(found)
+        vector = generator(0, "centre", group).normal(size=8) * 1.2
+        vector = vector + generator(0, "own", text).normal(size=8)
+        return vector / np.linalg.norm(vector)
 
     def describe(self) -> dict[str, str]:
         return {"encoder": "hashed"}
@@ -105,13 +105,13 @@ class Parts:
         self.distance = ImageTextDistance(HFClip(str(self.clip)), dtype="float64")
 
     def editor(self, **changes) -> AttributeInsertion:
-        own = {
+        defaults = {
             "filler": self.filler,
             "word_encoder": HashedVectors(),
             "tagger": ListTagger(),
             "image_text": self.distance,
         }
-        return AttributeInsertion(**{**own, **changes})
+        return AttributeInsertion(**{**defaults, **changes})
 
 
 def changed(edited) -> str:

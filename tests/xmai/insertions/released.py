@@ -96,7 +96,7 @@ class Published:
     def similarity(self, word, attributes):
         if not attributes:
             return 0.0
-        return max(five(self.vector(word) @ self.vector(one)) for one in attributes)
+        return max(five(self.vector(word) @ self.vector(attribute)) for attribute in attributes)
 
     def distance(self, words, image):
         text = f"This is {' '.join(words)}"
@@ -105,7 +105,7 @@ class Published:
         with torch.no_grad():
             a = self.clip.get_text_features(**tokens)
             b = self.clip.get_image_features(pixel_values=pixels)
-        a, b = (one if isinstance(one, torch.Tensor) else one.pooler_output for one in (a, b))
+        a, b = (out if isinstance(out, torch.Tensor) else out.pooler_output for out in (a, b))
         return five(1 - float(torch.nn.functional.cosine_similarity(a, b)))
 
     def stretch(self, values):

@@ -51,8 +51,8 @@ class Words:
 
 def editor(*words, **changes):
     """An editor of which language alone decides, and the first guess is the best."""
-    own = {"weights": (1, 0, 0), "tagger": ListTagger(), "word_encoder": HashedVectors()}
-    return AttributeInsertion(Words(*words), **{**own, "fallback": "never", **changes})
+    defaults = {"weights": (1, 0, 0), "tagger": ListTagger(), "word_encoder": HashedVectors()}
+    return AttributeInsertion(Words(*words), **{**defaults, "fallback": "never", **changes})
 
 
 def test_it_is_an_editor_and_says_what_it_is_made_of(parts):
@@ -79,12 +79,12 @@ def test_a_set_is_the_caption_and_its_change(parts):
 
 
 def test_every_insertion_keeps_its_provenance(parts):
-    found = [
+    detections = [
         detection("dog", "brown", "wet", box=[1, 2, 30, 31]),
         detection("DOG", "old", box=[3, 4, 5, 6]),
         detection("table", "wooden"),
     ]
-    [edited] = parts.editor(block_list=None).edit([captioned("A dog on the table", *found)])
+    [edited] = parts.editor(block_list=None).edit([captioned("A dog on the table", *detections)])
     [first, second] = details(edited)["changes"]
     text = changed(edited)
     for change, noun in ((first, "dog"), (second, "table")):
@@ -117,14 +117,14 @@ def test_captions_are_asked_about_together_at_the_same_mask():
     calls = []
     fill = made.filler.fill
     made.filler.fill = lambda blanks, top_k: calls.append(len(blanks)) or fill(blanks, top_k)
-    two = captioned("a dog on a table", detection("dog"), detection("table"))
-    one = captioned("a man", detection("man"), key="one")
-    made.edit([two, one, captioned("a goal", detection("ball"), key="none")])
+    two_masks = captioned("a dog on a table", detection("dog"), detection("table"))
+    one_mask = captioned("a man", detection("man"), key="one")
+    made.edit([two_masks, one_mask, captioned("a goal", detection("ball"), key="none")])
     assert calls == [2, 1]
 
 
 @pytest.mark.parametrize(
-    ("text", "found", "reason"),
+    ("text", "labels", "reason"),
     [
         ("a dog", [], "no_detections"),
         ("a dog", ["table"], "no_mention"),
@@ -133,8 +133,8 @@ def test_captions_are_asked_about_together_at_the_same_mask():
         ("[MASK] dog", ["dog"], "mask_in_text"),
     ],
 )
-def test_a_caption_without_an_insertion_is_a_set_that_says_why(text, found, reason):
-    example = captioned(text, *map(detection, found))
+def test_a_caption_without_an_insertion_is_a_set_that_says_why(text, labels, reason):
+    example = captioned(text, *map(detection, labels))
     [edited] = editor("the", "dog").edit([example])
     [proposal] = edited.proposals
     assert proposal.texts == (text, text)
@@ -146,9 +146,9 @@ def test_a_caption_without_an_insertion_is_a_set_that_says_why(text, found, reas
 
 
 def test_an_empty_caption_has_no_proposal_and_one_word_gets_its_insertion():
-    empty, one = editor("wet").edit([captioned(" \n"), captioned("dog", detection("dog"), key="b")])
+    empty, dog = editor("wet").edit([captioned(" \n"), captioned("dog", detection("dog"), key="b")])
     assert (empty.proposals, empty.survivors) == ((), {"empty_text": 0})
-    assert changed(one) == "wet dog"
+    assert changed(dog) == "wet dog"
 
 
 def test_a_caption_that_is_longer_than_the_model_reads(parts):
@@ -170,16 +170,16 @@ def test_missing_detections_and_images_name_the_example(parts):
 def test_a_broken_photo_is_rejected_and_the_others_go_on(parts, capsys):
     broken = captioned("a dog", detection("dog"), key="b", image=Photo(b"no image"))
     whole = captioned("a dog", detection("dog"))
-    found, lost = parts.editor(block_list=None).edit([whole, broken])
+    kept, lost = parts.editor(block_list=None).edit([whole, broken])
     assert lost.proposals == ()
     assert lost.survivors == {"photo_broken": 0}
-    assert changed(found) != "a dog"
+    assert changed(kept) != "a dog"
     assert "photo_broken" in capsys.readouterr().err
 
 
 def test_attributes_that_are_no_words_are_left_out_and_named():
-    found = detection("dog", "???", "12", "wet")
-    [edited] = editor("old").edit([captioned("a dog", found)])
+    dog = detection("dog", "???", "12", "wet")
+    [edited] = editor("old").edit([captioned("a dog", dog)])
     assert details(edited)["ignored_attributes"] == ["12", "???"]
     assert details(edited)["changes"][0]["attributes"] == ["wet"]
 
@@ -218,9 +218,9 @@ def test_lambda_decides_what_counts(parts):
         for k in range(1, 5):
             made = parts.editor(weights=alone, k=k, threshold=2, block_list=None)
             every.append(details(*made.edit([example]))["changes"][0])
-        values = [one[key] for one in every]
+        values = [change[key] for change in every]
         assert values == sorted(values)
-        opposite = tuple(-one for one in alone)
+        opposite = tuple(-weight for weight in alone)
         against = parts.editor(weights=opposite, k=4, threshold=2, block_list=None)
         assert details(*against.edit([example]))["changes"][0][key] < values[-1]
         by_rank[key] = every[-1]["rank"]
@@ -283,8 +283,8 @@ TEXT = st.lists(st.sampled_from((*NOUNS, *ADJECTIVES, *OTHERS)), min_size=1, max
        st.sampled_from(get_args(Fallback)))  # fmt: skip
 def test_any_choice_can_be_made_by_itself(parts, text, normalise, context, fallback):
     made = parts.editor(normalise=normalise, context=context, fallback=fallback, threshold=0.2)
-    found = [detection(noun, "wet") for noun in ("dog", "man", "fire hydrant", "t")]
-    [edited] = made.edit([captioned(text, *found)])
+    detections = [detection(noun, "wet") for noun in ("dog", "man", "fire hydrant", "t")]
+    [edited] = made.edit([captioned(text, *detections)])
     [proposal] = edited.proposals
     about = details(edited)
     for change in about["changes"]:
@@ -296,9 +296,9 @@ def test_any_choice_can_be_made_by_itself(parts, text, normalise, context, fallb
 @given(st.text(max_size=30), st.lists(st.text(min_size=1, max_size=6), max_size=3))
 def test_captions_and_labels_of_any_characters(parts, text, labels):
     """Nothing is lost: without the insertions the caption is what it was, but for an article."""
-    found = [detection(label) for label in (*labels, *text.split()[:2]) if label.strip()]
+    detections = [detection(label) for label in (*labels, *text.split()[:2]) if label.strip()]
     made = parts.editor(weights=(1, 0, 0), block_list=None, threshold=0.2)
-    [edited] = made.edit([captioned(text, *found)])
+    [edited] = made.edit([captioned(text, *detections)])
     if not edited.proposals:
         assert not text.split()
         return
@@ -321,13 +321,14 @@ def without(text, changes):
 
 
 def test_batches_chunks_and_order_change_nothing(parts):
-    found = [detection("dog", "brown"), detection("table", "wet"), detection("man", "old")]
+    detections = [detection("dog", "brown"), detection("table", "wet"), detection("man", "old")]
     texts = ["a dog on a table", "The man with a dog", "a table", "dogs in the goal", "man"]
     examples = [
-        captioned(text, *found, key=f"k{i}", image=photo(i % 2)) for i, text in enumerate(texts)
+        captioned(text, *detections, key=f"k{i}", image=photo(i % 2))
+        for i, text in enumerate(texts)
     ]
     together = parts.editor(threshold=0.3).edit(examples)
-    apart = [parts.editor(threshold=0.3, chunk=1).edit([one])[0] for one in examples]
+    apart = [parts.editor(threshold=0.3, chunk=1).edit([example])[0] for example in examples]
     assert together == apart
     assert parts.editor(threshold=0.3, chunk=2).edit(examples[::-1]) == together[::-1]
 

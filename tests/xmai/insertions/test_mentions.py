@@ -52,10 +52,10 @@ class Pairs:
         import numpy as np
 
         self.asked.append(list(texts))
-        found = np.zeros((len(texts), len(self.names) + 1))
+        vectors = np.zeros((len(texts), len(self.names) + 1))
         for row, text in enumerate(texts):
-            found[row, self.names.get(text, len(self.names))] = text in self.names
-        return found
+            vectors[row, self.names.get(text, len(self.names))] = text in self.names
+        return vectors
 
     def describe(self):
         return {}
@@ -65,13 +65,13 @@ def find(text, labels, *, similar=(), fallback="noun", threshold=0.7, tagger=Non
     similarity = WordSimilarity(Pairs(*similar))
     finder = MentionFinder(fallback, tagger, similarity, threshold)
     [mentions] = finder.find([text], [[Detection(label) for label in labels]])
-    for one in mentions:
-        assert text[one.end - len(one.noun) : one.end] == one.noun
-    return [(one.start, one.noun, one.label, one.objects) for one in mentions]
+    for mention in mentions:
+        assert text[mention.end - len(mention.noun) : mention.end] == mention.noun
+    return [(mention.start, mention.noun, mention.label, mention.objects) for mention in mentions]
 
 
 @pytest.mark.parametrize(
-    ("text", "labels", "found"),
+    ("text", "labels", "mentions"),
     [
         ("Dog, a DOG.", ["dog"], [(0, "Dog", "dog", (0,))]),
         ("a hotdog and dog-food", ["dog"], []),
@@ -84,8 +84,8 @@ def find(text, labels, *, similar=(), fallback="noun", threshold=0.7, tagger=Non
         ("man, table", ["table"], [(5, "table", "table", (0,))]),
     ],
 )  # fmt: skip
-def test_a_label_is_matched_as_whole_words_and_stands_before_its_compound(text, labels, found):
-    assert find(text, labels, fallback="never", tagger=ListTagger()) == found
+def test_a_label_is_matched_as_whole_words_and_stands_before_its_compound(text, labels, mentions):
+    assert find(text, labels, fallback="never", tagger=ListTagger()) == mentions
 
 
 @pytest.mark.parametrize(
@@ -94,10 +94,10 @@ def test_a_label_is_matched_as_whole_words_and_stands_before_its_compound(text, 
 )
 def test_which_nouns_are_compared(fallback, nouns):
     similar = [("table", "desk")]
-    found = find(
+    mentions = find(
         "a dog on a table", ["dog", "desk"], similar=similar, tagger=ListTagger(), fallback=fallback
     )
-    assert [noun for _, noun, _, _ in found] == nouns
+    assert [noun for _, noun, _, _ in mentions] == nouns
 
 
 def test_a_noun_takes_the_attributes_of_every_similar_object_and_the_nearest_label():
@@ -114,16 +114,16 @@ def test_a_noun_takes_the_attributes_of_every_similar_object_and_the_nearest_lab
 
 def test_every_noun_counts_once_in_whatever_case():
     similar = [("dog", "wolf")]
-    found = find("a Dog with a dog", ["wolf"], similar=similar, tagger=ListTagger())
-    assert [(start, noun) for start, noun, _, _ in found] == [(2, "Dog")]
+    mentions = find("a Dog with a dog", ["wolf"], similar=similar, tagger=ListTagger())
+    assert [(start, noun) for start, noun, _, _ in mentions] == [(2, "Dog")]
 
 
 def test_nothing_is_compared_without_detections_and_words_are_encoded_together_once():
     encoder = Pairs(("table", "desk"))
     finder = MentionFinder("noun", ListTagger(), WordSimilarity(encoder), 0.7)
     texts = ["a table", "a dog", "a table on a beach"]
-    found = finder.find(texts, [[Detection("desk")], [], [Detection("desk"), Detection("man")]])
-    assert [len(one) for one in found] == [1, 0, 1]
+    by_text = finder.find(texts, [[Detection("desk")], [], [Detection("desk"), Detection("man")]])
+    assert [len(mentions) for mentions in by_text] == [1, 0, 1]
     assert encoder.asked == [["beach", "desk", "man", "table"]]
 
 
@@ -139,18 +139,18 @@ def test_direct_mentions_are_found_as_a_search_word_by_word_finds_them(text, lab
     taken: set[int] = set()
     expected = []
     distinct = list(dict.fromkeys(label.lower() for label in labels))
-    for label in sorted(distinct, key=lambda one: -len(one.split())):
+    for label in sorted(distinct, key=lambda phrase: -len(phrase.split())):
         parts = label.split()
         for i in range(len(words) - len(parts) + 1):
             places = set(range(i, i + len(parts)))
             between = text[spans[i][0] : spans[i + len(parts) - 1][1]]
             if words[i : i + len(parts)] == parts and not places & taken and "," not in between:
                 taken |= places
-                numbers = tuple(n for n, one in enumerate(labels) if one.lower() == label)
+                numbers = tuple(n for n, spelt in enumerate(labels) if spelt.lower() == label)
                 expected.append((spans[i][0], between, numbers))
                 break
-    found = find(text, labels, fallback="never")
-    assert [(start, noun, numbers) for start, noun, _, numbers in found] == sorted(expected)
+    mentions = find(text, labels, fallback="never")
+    assert [(start, noun, numbers) for start, noun, _, numbers in mentions] == sorted(expected)
 
 
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
@@ -312,7 +312,7 @@ def test_a_distance_is_one_less_the_cosine_of_plain_transformers(parts):
 def test_float32_is_near_float64(parts):
     rough = ImageTextDistance(HFClip(str(parts.clip)))
     image = {"0": photo(0)}
-    [a], [b] = (one.embed_texts(["a dog"]) for one in (rough, parts.distance))
+    [a], [b] = (model.embed_texts(["a dog"]) for model in (rough, parts.distance))
     np.testing.assert_allclose(a, b, atol=1e-5)
     np.testing.assert_allclose(
         rough.embed_images(image)["0"], parts.distance.embed_images(image)["0"], atol=1e-5
@@ -322,9 +322,9 @@ def test_float32_is_near_float64(parts):
 def test_a_photo_that_cannot_be_decoded_has_no_embedding_and_a_missing_one_is_refused(
     parts, capsys
 ):
-    found = parts.distance.embed_images({"a": Photo(b"no photo"), "b": photo(1)})
-    assert found["a"] is None
-    assert found["b"] is not None
+    embeddings = parts.distance.embed_images({"a": Photo(b"no photo"), "b": photo(1)})
+    assert embeddings["a"] is None
+    assert embeddings["b"] is not None
     assert "photo_broken" in capsys.readouterr().err
 
     class Gone(Photo):
@@ -429,10 +429,11 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path):
 
 
 def test_a_sweep_asks_no_model_twice_and_its_sets_are_those_of_each_setting_alone(parts, tmp_path):
-    found = [detection("dog", "brown"), detection("table", "wet"), detection("man", "old")]
+    detections = [detection("dog", "brown"), detection("table", "wet"), detection("man", "old")]
     texts = ["a dog on a table", "The man with a dog", "a table", "dogs in the goal"]
     examples = [
-        captioned(text, *found, key=f"k{i}", image=photo(i % 2)) for i, text in enumerate(texts)
+        captioned(text, *detections, key=f"k{i}", image=photo(i % 2))
+        for i, text in enumerate(texts)
     ]
     every = [{"weights": (1, 5, 5)}, {"weights": (0, 0, 1)}, {"k": 2}, {"threshold": 0.2}]
     asked = []
@@ -450,10 +451,10 @@ def test_a_sweep_asks_no_model_twice_and_its_sets_are_those_of_each_setting_alon
 
 def test_masks_that_are_looked_at_alone_share_all_answers_of_a_sweep(parts, tmp_path):
     """No choice depends on another, so the dearest setting asks all there is to ask."""
-    found = [detection("dog", "brown"), detection("table", "wet"), detection("man", "old")]
+    detections = [detection("dog", "brown"), detection("table", "wet"), detection("man", "old")]
     examples = [
-        captioned("a dog on a table with a man", *found, key="a", image=photo(0)),
-        captioned("The man and a dog", *found, key="b", image=photo(1)),
+        captioned("a dog on a table with a man", *detections, key="a", image=photo(0)),
+        captioned("The man and a dog", *detections, key="b", image=photo(1)),
     ]
     first = parts.editor(k=4, cache=str(tmp_path), context="alone")
     first.edit(examples)
@@ -467,7 +468,7 @@ def test_masks_that_are_looked_at_alone_share_all_answers_of_a_sweep(parts, tmp_
     # One mention in the place of several is the same, whatever came before it.
     alone = parts.editor(context="alone").edit(examples[1:])
     usual = parts.editor().edit(examples[1:])
-    first, *_ = (one[0].proposals[0].details[1]["changes"] for one in (alone, usual))
+    first, *_ = (edited[0].proposals[0].details[1]["changes"] for edited in (alone, usual))
     assert first[0] == usual[0].proposals[0].details[1]["changes"][0]
 
 

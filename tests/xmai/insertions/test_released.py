@@ -75,16 +75,21 @@ def check(parts, transcription, rows, lambdas, k, threshold, method):
         block_list=None, k=k, threshold=threshold, weights=lambdas, fallback=METHODS[method]
     )
     examples = [
-        captioned(" ".join(caption), *(labelled(*one) for one in found), key=f"k{i}", image=image)
-        for i, (caption, found, image) in enumerate(rows)
+        captioned(
+            " ".join(caption),
+            *(labelled(*detection) for detection in detections),
+            key=f"k{i}",
+            image=image,
+        )
+        for i, (caption, detections, image) in enumerate(rows)
     ]
     inserted = 0
-    for (caption, found, image), edited in zip(rows, editor.edit(examples), strict=True):
-        labels, own = [label for label, _ in found], [name for _, name in found]
+    for (caption, detections, image), edited in zip(rows, editor.edit(examples), strict=True):
+        labels, attributes = [label for label, _ in detections], [name for _, name in detections]
         pixels = Image.open(io.BytesIO(image.read()))
-        expected, words = transcription.insert(caption, labels, own, pixels)
+        expected, words = transcription.insert(caption, labels, attributes, pixels)
         assert changed(edited) == " ".join(expected)
-        assert [one["word"] for one in details(edited)["changes"]] == words
+        assert [change["word"] for change in details(edited)["changes"]] == words
         inserted += len(words)
     return inserted
 
@@ -110,5 +115,5 @@ def test_words_are_inserted_by_every_method(parts, transcription, method):
         "in the hydrant of the beach": [("table", "red"), ("dog", "wooden")],
         "with the ball": [("ball", "red"), ("ball", "brown")],
     }
-    rows = [(caption.split(), found, PHOTOS[0]) for caption, found in said.items()]
+    rows = [(caption.split(), detections, PHOTOS[0]) for caption, detections in said.items()]
     assert check(parts, transcription, rows, (1, 5, 5), 3, -1.0, method) >= 3
