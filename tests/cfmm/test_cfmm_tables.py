@@ -241,9 +241,6 @@ def test_the_text_is_held_against_the_tables():
 
 # Figure 4, of question files written by hand.
 
-
-# Figure 4, of question files written by hand.
-
 FILE = Path(__file__).parents[2] / "conf/table/cfmm_figure_4.yaml"
 
 

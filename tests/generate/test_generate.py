@@ -290,7 +290,7 @@ def test_a_signal_ends_a_run_that_goes_on_later(whole, tmp_path, number) -> None
     finally:
         signal.signal(signal.SIGINT, given)
     assert signal.getsignal(signal.SIGTERM) == before
-    assert not list((tmp_path / "cut").rglob("*.tmp"))
+    assert not list(tmp_path.rglob("*.tmp"))
     painter = tiny.Painter()
     generate(job(tmp_path, studio=tiny.studio(editor=painter)))
     assert contents(tmp_path) == contents(whole)

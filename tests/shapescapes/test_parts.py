@@ -116,9 +116,8 @@ def test_matched_scenes_have_the_captions_of_the_pairs_and_other_pixels(world):
 
 def test_ood_captions_are_unique_and_balanced(world):
     for part in ("ood", "id_retrieval"):
-        shown = [tuple(sorted(item.members[0].extra.items()))[:2] for item in world[part]]
         texts = [item.members[0].text for item in world[part]]
-        assert len(set(texts)) == len(texts) == len(shown)
+        assert len(set(texts)) == len(texts)
     counts = Counter(item.members[0].label for item in world["ood"])
     assert set(counts.values()) == {len(COLOURS) * (len(PLACES) - 1)}
     assert len(counts) == 10
@@ -150,7 +149,7 @@ def test_other_edits_are_named_in_the_caption(kind: str) -> None:
 
 def test_another_seed_is_another_world() -> None:
     homes = [World(replace(SMALL, seed=seed)).homes["background"] for seed in range(3)]
-    assert homes[0] != homes[1] != homes[2]
+    assert homes[0] != homes[1] != homes[2] != homes[0]
     assert all(set(home.values()) == set(PLACES) for home in homes)
     assert SMALL.content_hash() != replace(SMALL, seed=5).content_hash()
     assert SMALL.content_hash() == replace(SMALL, edits=["subject"]).content_hash()  # type: ignore[arg-type]

@@ -194,7 +194,7 @@ def test_the_order_of_rows_does_not_matter(models, tmp_path):
     )
 
 
-def test_a_single_subject_has_no_interval_and_a_type_without_subjects_no_comparison(models):
+def test_a_type_without_subjects_has_no_comparison(models):
     some = ranked(models[0]), ranked(models[1])
     with pytest.raises(UserError, match="models share no subject"):
         compare_over_sets(*some, QUESTIONS[0], subject_type="trait")

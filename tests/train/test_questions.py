@@ -191,7 +191,8 @@ def test_prompts_are_those_of_the_benchmark(shelf):
 
 def test_only_what_is_drawn_is_trained_on_and_groups_stay_together(shelf):
     question_task = task(shelf, data=replace(DATA, size=20, cf_ratio=0.8))
-    assert question_task.counts["real"], question_task.counts["counterfactual"] == (3, 13)
+    counts = question_task.counts
+    assert (counts["real"], counts["counterfactual"]) == (3, 13)
     assert question_task.kinds["train"] == {BASIC: 3, COUNTERFACTUAL: 13}
     groups = [
         {question_task.questions[source].image(row).group for source, row in side.tolist()}

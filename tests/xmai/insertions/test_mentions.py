@@ -335,7 +335,7 @@ def test_a_photo_that_cannot_be_decoded_has_no_embedding_and_a_missing_one_is_re
         parts.distance.embed_images({"a": Gone(b"")})
 
 
-def test_invalid_settings_and_damaged_weights_are_named(parts, tmp_path):
+def test_invalid_settings_are_named_and_the_prefix_is_part_of_the_identity(parts):
     with pytest.raises(UserError, match="dtype=int8: choose from float32, float64"):
         ImageTextDistance(HFClip("x"), dtype="int8")
     with pytest.raises(UserError, match=r"image_text.device"):
@@ -466,10 +466,11 @@ def test_masks_that_are_looked_at_alone_share_all_answers_of_a_sweep(parts, tmp_
         assert (swept._guesser.cache.asked, swept._weigher.cache.asked) == (0, 0)
     assert len(chosen) > 1
     # One mention in the place of several is the same, whatever came before it.
-    alone = parts.editor(context="alone").edit(examples[1:])
-    usual = parts.editor().edit(examples[1:])
-    first, *_ = (edited[0].proposals[0].details[1]["changes"] for edited in (alone, usual))
-    assert first[0] == usual[0].proposals[0].details[1]["changes"][0]
+    alone, usual = (
+        editor.edit(examples[1:])[0].proposals[0].details[1]["changes"]
+        for editor in (parts.editor(context="alone"), parts.editor())
+    )
+    assert alone[0] == usual[0]
 
 
 def parts_asked(parts, examples):
