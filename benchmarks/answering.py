@@ -56,7 +56,7 @@ def draw_images(count: int) -> list[Image.Image]:
 
 def ask_questions(options: int) -> list[Question]:
     """Return a basic question and four counterfactual ones, as for each image of CFMM."""
-    texts = [BASIC, *(f"If {one}, how many dogs would there be?" for one in CONDITIONS)]
+    texts = [BASIC, *(f"If {condition}, how many dogs would there be?" for condition in CONDITIONS)]
     return [Question(text, OPTIONS[:options]) for text in texts]
 
 
@@ -64,26 +64,26 @@ def shared(
     model: VisionLanguageModel, images: Sequence[Image.Image], questions: Sequence[Question], n: int
 ) -> Scores:
     """Answer in batches of n images."""
-    found: Scores = []
+    scores: Scores = []
     for start in range(0, len(images), n):
         some = images[start : start + n]
-        for own in model.answer(some, [questions] * len(some)):
-            found += [score.nll for one in own for score in one.scores]
-    return found
+        for answers in model.answer(some, [questions] * len(some)):
+            scores += [score.nll for answer in answers for score in answer.scores]
+    return scores
 
 
 def one_option(
     model: VisionLanguageModel, images: Sequence[Image.Image], questions: Sequence[Question]
 ) -> Scores:
     """Score one sequence per option, without sharing anything."""
-    found: Scores = []
+    scores: Scores = []
     for image in images:
         for question in questions:
             for option in question.options:
                 alone = Question(question.text, (option,))
                 [[answered]] = model.answer([image], [[alone]])
-                found.append(answered.scores[0].nll)
-    return found
+                scores.append(answered.scores[0].nll)
+    return scores
 
 
 def time_rounds(arms: dict[str, Callable[[], Scores]], rounds: int) -> dict[str, list[float]]:
@@ -121,7 +121,7 @@ def measure(family: str, args: argparse.Namespace, folder: Path) -> str:
     )
     if not ours.shares[True]:
         return f"| {family} | cannot share: read whole | | |"
-    each = {name: statistics.median(own) / args.images * 1000 for name, own in seconds.items()}
+    each = {name: statistics.median(times) / args.images * 1000 for name, times in seconds.items()}
     pairs = zip(seconds["one option"], seconds["shared"], strict=True)
     ratio = interval([slow / fast for slow, fast in pairs])
     return f"| {family} | {each['one option']:.0f} | {each['shared']:.1f} | {ratio} |"

@@ -120,12 +120,12 @@ class Browser:
 
     def run(self, script: str) -> Any:
         """Return the value of a JavaScript expression, or of its promise."""
-        found = self.call(
+        reply = self.call(
             "Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True
         )
-        if "exceptionDetails" in found:
-            raise RuntimeError(json.dumps(found["exceptionDetails"])[:2000])
-        return found["result"].get("value")
+        if "exceptionDetails" in reply:
+            raise RuntimeError(json.dumps(reply["exceptionDetails"])[:2000])
+        return reply["result"].get("value")
 
     def press(self, key: str) -> None:
         """Press a key at the focused element."""
@@ -133,10 +133,10 @@ class Browser:
         names = {"Enter": {"text": "\r"}}.get(key, text)
         codes = {"ArrowLeft": 37, "ArrowRight": 39, "Tab": 9, "Escape": 27, "Enter": 13}
         for kind in ("keyDown", "keyUp"):
-            own = names if kind == "keyDown" else {}
+            fields = names if kind == "keyDown" else {}
             self.call(
                 "Input.dispatchKeyEvent", type=kind, key=key,
-                windowsVirtualKeyCode=codes.get(key, 0), **own,
+                windowsVirtualKeyCode=codes.get(key, 0), **fields,
             )  # fmt: skip
 
     def view(self, width: int, height: int, *, dark: bool = False, phone: bool = False) -> None:

@@ -85,11 +85,11 @@ class Alone:
 
     def keep(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         """Filter candidate by candidate."""
-        return [kept for one in candidates for kept in self.part.keep([one])]  # type: ignore[union-attr]
+        return [kept for candidate in candidates for kept in self.part.keep([candidate])]  # type: ignore[union-attr]
 
     def rank(self, groups: Sequence[Sequence[Candidate]]) -> list[list[Candidate]]:
         """Judge candidate by candidate, then sort."""
-        judged = [[self.part.rank([[one]])[0][0] for one in group] for group in groups]  # type: ignore[union-attr]
+        judged = [[self.part.rank([[candidate]])[0][0] for candidate in group] for group in groups]  # type: ignore[union-attr]
         return [
             sorted(group, key=lambda c: (c.notes["perplexity_1"], c.rank, c.position))
             for group in judged
@@ -137,7 +137,7 @@ def editors(
 def edit(editor: Substitution, way: str, captions: list[Example]) -> list[Edited]:
     if way != "one caption":
         return editor.edit(captions)
-    return [found for caption in captions for found in editor.edit([caption])]
+    return [edited for caption in captions for edited in editor.edit([caption])]
 
 
 def measure(
@@ -147,24 +147,25 @@ def measure(
     for editor in every.values():
         editor.edit(captions[:2])  # loads the models and warms them
     rates: dict[str, list[float]] = {way: [] for way in WAYS}
-    found: dict[str, list[Edited]] = {}
+    by_way: dict[str, list[Edited]] = {}
     for repeat in range(repeats):
         for way in [*WAYS[repeat % 4 :], *WAYS[: repeat % 4]]:
             # Like timeit: a garbage collection could otherwise fall into any pass.
             gc.collect()
             gc.disable()
             started = time.perf_counter()
-            found[way] = edit(every[way], way, captions)
+            by_way[way] = edit(every[way], way, captions)
             rates[way].append(len(captions) / (time.perf_counter() - started))
             gc.enable()
             print(f"{way}: {rates[way][-1]:.1f} captions/s", file=sys.stderr)
     chosen = [
-        [[proposal.texts for proposal in one.proposals] for one in found[way]] for way in WAYS
+        [[proposal.texts for proposal in of_caption.proposals] for of_caption in by_way[way]]
+        for way in WAYS
     ]
     if any(other != chosen[0] for other in chosen):
         raise SystemExit("the four ways chose different edits")
-    edited = sum(bool(one.proposals) for one in found["together"])
-    candidates = sum(one.survivors["words"] for one in found["together"])
+    edited = sum(bool(of_caption.proposals) for of_caption in by_way["together"])
+    candidates = sum(of_caption.survivors["words"] for of_caption in by_way["together"])
     print(f"{len(captions)} captions, {candidates} candidates, {edited} edited")
     return rates
 

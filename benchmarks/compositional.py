@@ -69,19 +69,19 @@ def captions() -> list[str]:
         caption,
     )
 
-    every = [Factors(*one) for one in itertools.product(SUBJECTS, COLOURS, PLACES)]
-    first = [caption(one, CaptionWording(background=False)) for one in every]
-    second = [caption(one, CaptionWording()) for one in every]
-    found = list(dict.fromkeys(f"{a} and {b}" for a in set(first) for b in second))
-    found.sort()
-    return [found[i] for i in generator(0, "captions").permutation(len(found))]
+    every = [Factors(*factors) for factors in itertools.product(SUBJECTS, COLOURS, PLACES)]
+    first = [caption(factors, CaptionWording(background=False)) for factors in every]
+    second = [caption(factors, CaptionWording()) for factors in every]
+    texts = list(dict.fromkeys(f"{a} and {b}" for a in set(first) for b in second))
+    texts.sort()
+    return [texts[i] for i in generator(0, "captions").permutation(len(texts))]
 
 
 def lay_out(folder: Path, items: int, pairs: int, side: int) -> Laid:
     """Write SugarCrepe's lists and photos, and Winoground's."""
     texts = iter(captions())
     count = max(round(items / ITEMS_A_PHOTO), 2)
-    photos = [one.images["0"] for one in photographs(max(count, 2 * pairs), 1, side)]
+    photos = [photo.images["0"] for photo in photographs(max(count, 2 * pairs), 1, side)]
     choice = folder / "sugarcrepe"
     (choice / "val2017").mkdir(parents=True)
     for number, content in enumerate(photos[:count]):
@@ -93,23 +93,23 @@ def lay_out(folder: Path, items: int, pairs: int, side: int) -> Laid:
             "caption": next(texts), "negative_caption": next(texts),
         }  # fmt: skip
         lists[SPLITS[number % len(SPLITS)]][str(number)] = entry
-    for split, found in lists.items():
-        (choice / f"{split}.json").write_text(json.dumps(found), encoding="utf-8")
+    for split, listed in lists.items():
+        (choice / f"{split}.json").write_text(json.dumps(listed), encoding="utf-8")
     other = folder / "winoground"
     (other / "images").mkdir(parents=True)
     examples = []
     for number in range(pairs):
-        one: dict[str, Any] = {"id": number, "collapsed_tag": "Object", "tag": "Noun"}
+        example: dict[str, Any] = {"id": number, "collapsed_tag": "Object", "tag": "Noun"}
         for i in (0, 1):
             name = f"ex_{number}_img_{i}"
             content = photos[2 * number + i]
             (other / "images" / f"{name}.jpg").write_bytes(content)
-            one |= {f"image_{i}": name, f"caption_{i}": next(texts)}
-        examples.append(one)
+            example |= {f"image_{i}": name, f"caption_{i}": next(texts)}
+        examples.append(example)
     (other / "examples.jsonl").write_text(
         "\n".join(map(json.dumps, examples)) + "\n", encoding="utf-8"
     )
-    entries = [entry for found in lists.values() for entry in found.values()]
+    entries = [entry for listed in lists.values() for entry in listed.values()]
     return Laid(choice, entries, other, examples)
 
 
@@ -141,44 +141,44 @@ class Loops:
         import numpy as np
         import torch
 
-        found = []
+        scores = []
         for entry in laid.entries:
             with torch.no_grad():
                 true, false = (self.embed_text(entry[k]) for k in ("caption", "negative_caption"))
                 image = self.embed_image(laid.choice / "val2017" / entry["filename"])
-                found.append([(true @ image.t()).item(), (false @ image.t()).item()])
-        return np.array(found)
+                scores.append([(true @ image.t()).item(), (false @ image.t()).item()])
+        return np.array(scores)
 
     def winoground(self, laid: Laid) -> np.ndarray:
         """Return scores (pairs, captions, images), each by a call of both towers."""
         import numpy as np
         import torch
 
-        found = np.empty((len(laid.examples), 2, 2))
-        for number, one in enumerate(laid.examples):
+        scores = np.empty((len(laid.examples), 2, 2))
+        for number, example in enumerate(laid.examples):
             for i, j in itertools.product((0, 1), repeat=2):
                 with torch.no_grad():
-                    image = self.embed_image(laid.pairs / "images" / f"{one[f'image_{j}']}.jpg")
-                    text = self.embed_text(one[f"caption_{i}"])
-                    found[number, i, j] = (text @ image.t()).item()
-        return found
+                    image = self.embed_image(laid.pairs / "images" / f"{example[f'image_{j}']}.jpg")
+                    text = self.embed_text(example[f"caption_{i}"])
+                    scores[number, i, j] = (text @ image.t()).item()
+        return scores
 
     def bivlc(self, laid: Laid) -> np.ndarray:
         """Return scores (pairs, captions, images), embedding photos and captions once per pair."""
         import numpy as np
         import torch
 
-        found = np.empty((len(laid.examples), 2, 2))
-        for number, one in enumerate(laid.examples):
+        scores = np.empty((len(laid.examples), 2, 2))
+        for number, example in enumerate(laid.examples):
             with torch.no_grad():
                 images = [
-                    self.embed_image(laid.pairs / "images" / f"{one[f'image_{j}']}.jpg")
+                    self.embed_image(laid.pairs / "images" / f"{example[f'image_{j}']}.jpg")
                     for j in (0, 1)
                 ]
-                texts = [self.embed_text(one[f"caption_{i}"]) for i in (0, 1)]
+                texts = [self.embed_text(example[f"caption_{i}"]) for i in (0, 1)]
                 for i, j in itertools.product((0, 1), repeat=2):
-                    found[number, i, j] = (texts[i] @ images[j].t()).item()
-        return found
+                    scores[number, i, j] = (texts[i] @ images[j].t()).item()
+        return scores
 
 
 def forget() -> None:
@@ -202,32 +202,32 @@ def ask_pairs(model: Any, index: Index) -> Any:
     return PairMatching(name="winoground", details=True).ask(index).run(model)
 
 
-def check_choice(scores: np.ndarray, found: Any) -> None:
+def check_choice(scores: np.ndarray, evaluation: Any) -> None:
     """Compare every item with the loop's, including SugarCrepe's rule for ties."""
     import numpy as np
 
-    ours = np.stack([found.items["text 0"], found.items["text 1"]], axis=1)
+    ours = np.stack([evaluation.items["text 0"], evaluation.items["text 1"]], axis=1)
     assert np.abs(ours - scores).max() < CLOSE, np.abs(ours - scores).max()
-    assert (found.items["accuracy"] == (scores[:, 0] > scores[:, 1])).all()
+    assert (evaluation.items["accuracy"] == (scores[:, 0] > scores[:, 1])).all()
 
 
-def check_pairs(sim: np.ndarray, found: Any) -> None:
+def check_pairs(sim: np.ndarray, evaluation: Any) -> None:
     """Compare all scores of every pair with the loop's."""
     import numpy as np
 
     text = (sim[:, 0, 0] > sim[:, 1, 0]) & (sim[:, 1, 1] > sim[:, 0, 1])
     image = (sim[:, 0, 0] > sim[:, 0, 1]) & (sim[:, 1, 1] > sim[:, 1, 0])
     for i, j in itertools.product((0, 1), repeat=2):
-        assert np.abs(found.items[f"text {i} image {j}"] - sim[:, i, j]).max() < CLOSE
+        assert np.abs(evaluation.items[f"text {i} image {j}"] - sim[:, i, j]).max() < CLOSE
     for name, hits in (("text_score", text), ("image_score", image), ("group_score", text & image)):
-        assert (found.items[name] == hits).all(), name
+        assert (evaluation.items[name] == hits).all(), name
 
 
 def spent(work: Callable[[], Any]) -> tuple[tuple[float, float], Any]:
     """Return the wall-clock and processor seconds of a call, and its result."""
     clock, processor = time.perf_counter(), time.process_time()
-    found = work()
-    return (time.perf_counter() - clock, time.process_time() - processor), found
+    result = work()
+    return (time.perf_counter() - clock, time.process_time() - processor), result
 
 
 def measure(laid: Laid, indexes: Sequence[Index], model: Any, rounds: int) -> dict[str, Any]:
@@ -238,7 +238,7 @@ def measure(laid: Laid, indexes: Sequence[Index], model: Any, rounds: int) -> di
         "Winoground": (loops.winoground, ask_pairs, pairs, check_pairs),
         "BiVLC": (loops.bivlc, ask_pairs, pairs, check_pairs),
     }
-    found: dict[str, Any] = {name: ([], []) for name in contests}
+    seconds: dict[str, Any] = {name: ([], []) for name in contests}
     for number in range(rounds):
         for name, (loop, ask, index, check) in contests.items():
             forget()
@@ -247,8 +247,8 @@ def measure(laid: Laid, indexes: Sequence[Index], model: Any, rounds: int) -> di
             done = {way: spent(ways[way]) for way in order}
             check(done[0][1], done[1][1])
             for way in (0, 1):
-                found[name][way].append(done[way][0])
-    return found
+                seconds[name][way].append(done[way][0])
+    return seconds
 
 
 def measure_shared(index: Index, model: Any, folder: Path) -> tuple[float, float]:
@@ -288,21 +288,23 @@ def main() -> None:
         folder = Path(name)
         laid = lay_out(folder, args.items, args.pairs, args.side)
         (scan, _), indexes = spent(
-            lambda: [open_index(one, folder / "cache") for one in (laid.choice, laid.pairs)]
+            lambda: [open_index(source, folder / "cache") for source in (laid.choice, laid.pairs)]
         )
-        found = measure(laid, indexes, model, args.rounds)
+        seconds = measure(laid, indexes, model, args.rounds)
         first, second = measure_shared(indexes[0], model, folder / "features")
     print(machine(args.device))
     print(f"{args.items} items, {args.pairs} pairs, photos of {args.side} px, {args.weights}")
     print("| set | loop, s | ours, s | ours is faster by | loop, CPU s | ours, CPU s | by |")
     print("|---|---|---|---|---|---|---|")
-    for name, (loop, ours) in found.items():
+    for name, (loop, ours) in seconds.items():
         cells = []
         for kind in (0, 1):
-            one, other = ([both[kind] for both in way] for way in (loop, ours))
-            ratios = [a / b for a, b in zip(one, other, strict=True)]
-            cells += [f"{statistics.median(one):.2f}", f"{statistics.median(other):.3f}",
-                      interval(ratios)]  # fmt: skip
+            loop_seconds, our_seconds = ([both[kind] for both in way] for way in (loop, ours))
+            ratios = [a / b for a, b in zip(loop_seconds, our_seconds, strict=True)]
+            cells += [
+                f"{statistics.median(loop_seconds):.2f}", f"{statistics.median(our_seconds):.3f}",
+                interval(ratios),
+            ]  # fmt: skip
         print(f"| {name} | {' | '.join(cells)} |")
     print(f"scanning both sets for the first time: {scan:.2f} s")
     print(f"shared: the first set {first:.3f} s, a second on the same photos {second:.3f} s")

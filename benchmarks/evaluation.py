@@ -184,23 +184,23 @@ def contest(args: argparse.Namespace) -> dict[str, list[Spent]]:
         # The warm arm needs a cold one before it, so the two stay in order.
         for arm in (ARMS if repeat % 2 == 0 else (*ARMS[1:], ARMS[0]))
     ]
-    found: dict[str, list[Spent]] = {arm: [] for arm in ARMS}
+    measured: dict[str, list[Spent]] = {arm: [] for arm in ARMS}
     with tempfile.TemporaryDirectory() as name:
         race = Contest(Path(name), args)
         for number, arm in enumerate(rounds, 1):
-            found[arm].append(race.run(arm))
-            one = found[arm][-1]
+            measured[arm].append(race.run(arm))
+            latest = measured[arm][-1]
             print(
-                f"{number}/{len(rounds)} {arm}: {one.wall:.1f} s, {one.processor:.1f} s of "
+                f"{number}/{len(rounds)} {arm}: {latest.wall:.1f} s, {latest.processor:.1f} s of "
                 "processor time", file=sys.stderr, flush=True,
             )  # fmt: skip
         difference = race.check()
     if difference > 2 / args.images:
         raise SystemExit(f"the recalls differ by {difference:.4f}: these are not the same tests")
-    return found
+    return measured
 
 
-def report(found: dict[str, list[Spent]], args: argparse.Namespace) -> None:
+def report(measured: dict[str, list[Spent]], args: argparse.Namespace) -> None:
     """Print a table of medians, ranges and speed-ups."""
     print(machine(args.device))
     print(
@@ -209,9 +209,9 @@ def report(found: dict[str, list[Spent]], args: argparse.Namespace) -> None:
     )
     print("| arm | seconds | range | processor s | faster by (95 %) | less processor time by |")
     print("|---|---|---|---|---|---|")
-    theirs = found[ARMS[0]]
-    for arm, times in found.items():
-        wall = [one.wall for one in times]
+    theirs = measured[ARMS[0]]
+    for arm, times in measured.items():
+        wall = [run.wall for run in times]
         ratios = [
             interval(
                 [getattr(a, what) / getattr(b, what) for a, b in zip(theirs, times, strict=True)]
@@ -221,7 +221,7 @@ def report(found: dict[str, list[Spent]], args: argparse.Namespace) -> None:
         shown = ("1", "1") if arm == ARMS[0] else ratios
         print(
             f"| {arm} | {statistics.median(wall):.1f} | {min(wall):.1f} to {max(wall):.1f} "
-            f"| {statistics.median(one.processor for one in times):.1f} | {shown[0]} | {shown[1]} |"
+            f"| {statistics.median(run.processor for run in times):.1f} | {shown[0]} | {shown[1]} |"
         )
 
 
@@ -236,14 +236,14 @@ def recall_alone(count: int, dim: int) -> None:
     image = text + rng.standard_normal((count, dim), np.float32)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     started, worked = time.perf_counter(), time.process_time()
-    found = hits_at(standings(text, image, np.arange(count)))
+    recalls = hits_at(standings(text, image, np.arange(count)))
     wall, worked = time.perf_counter() - started, time.process_time() - worked
     more = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
     print(machine("cpu"))
     print(
         f"recall both ways, {count:,} x {count:,}, dim {dim}: {wall:.1f} s ({worked:.1f} s of "
         f"processor time), {more:.0f} MiB more memory; "
-        + ", ".join(f"{name} {hits.mean():.4f}" for name, hits in found.items())
+        + ", ".join(f"{name} {hits.mean():.4f}" for name, hits in recalls.items())
     )
 
 

@@ -97,13 +97,13 @@ def pairs(count: int) -> Iterator[CounterfactualSet]:
 
 def measure(file: Path, repeats: int) -> dict[str, list[float]]:
     """Return the seconds of opening and of each action, with a new browser for each repeat."""
-    found: dict[str, list[float]] = {"open": []} | {name: [] for name in ACTIONS}
+    seconds: dict[str, list[float]] = {"open": []} | {name: [] for name in ACTIONS}
     for _ in range(repeats):
         with tempfile.TemporaryDirectory() as profile, Browser(Path(profile)) as browser:
             started = time.perf_counter()
             browser.open(file)
             browser.run(DRAWN)
-            found["open"].append(time.perf_counter() - started)
+            seconds["open"].append(time.perf_counter() - started)
             for name, action in ACTIONS.items():
                 script = f"""(async () => {{
                   {HELPERS}
@@ -112,10 +112,10 @@ def measure(file: Path, repeats: int) -> dict[str, list[float]]:
                   await {DRAWN};
                   return performance.now() - started;
                 }})()"""
-                found[name].append(browser.run(script) / 1000)
+                seconds[name].append(browser.run(script) / 1000)
             if browser.errors:
                 raise RuntimeError("\n".join(browser.errors))
-    return found
+    return seconds
 
 
 def main() -> None:

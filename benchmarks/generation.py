@@ -203,8 +203,8 @@ class Bench:
 
         with torch.inference_mode():
             wanted = self.refer(job.draw.p, job.draw.cfg, drawn)
-            found = self.ours.sample([job])[0]
-            return float((found - wanted).norm() / wanted.norm())
+            latents = self.ours.sample([job])[0]
+            return float((latents - wanted).norm() / wanted.norm())
 
     def flop_per_row(self) -> float:
         """Return the floating-point operations of one row of the UNet."""
@@ -247,10 +247,10 @@ class Bench:
 
         cuda = self.args.device == "cuda"
         chosen = [ProfilerActivity.CUDA] if cuda else [ProfilerActivity.CPU]
-        with profile(activities=chosen) as found:
+        with profile(activities=chosen) as profiled:
             seconds, _, _ = self.run("independent")
         spent: dict[str, float] = {}
-        for event in found.key_averages():
+        for event in profiled.key_averages():
             micro = event.self_device_time_total if cuda else event.self_cpu_time_total
             name = event.key.lower()
             kind = next((k for k, parts in KINDS.items() if any(p in name for p in parts)), None)
@@ -295,10 +295,10 @@ def report(bench: Bench, args: argparse.Namespace) -> None:
 
     for arm in ARMS:
         bench.run(arm)  # compiles and allocates
-    found: dict[str, list[tuple[float, int, int]]] = {arm: [] for arm in ARMS}
+    measured: dict[str, list[tuple[float, int, int]]] = {arm: [] for arm in ARMS}
     for repeat in range(args.repeats):
         for arm in ARMS[repeat % 3 :] + ARMS[: repeat % 3]:
-            found[arm].append(bench.run(arm))
+            measured[arm].append(bench.run(arm))
     flop, peak = bench.flop_per_row(), bench.peak()
     print(
         f"{machine(args.device)}; weights {args.weights}, {args.dtype}, {args.steps} steps, at "
@@ -307,8 +307,8 @@ def report(bench: Bench, args: argparse.Namespace) -> None:
     )
     print("| engine | candidates/s | rows/s | TFLOP/s | of peak | faster per candidate by (95 %) |")
     print("|---|---|---|---|---|---|")
-    rates = {arm: [count / s for s, count, _ in runs] for arm, runs in found.items()}
-    for arm, runs in found.items():
+    rates = {arm: [count / s for s, count, _ in runs] for arm, runs in measured.items()}
+    for arm, runs in measured.items():
         rows = statistics.median(n / s for s, _, n in runs)
         ratio = [a / b for a, b in zip(rates[arm], rates["reference"], strict=True)]
         print(f"| {arm} | {statistics.median(rates[arm]):.3g} | {rows:.0f} | "

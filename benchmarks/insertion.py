@@ -154,7 +154,7 @@ class OneCaption:
 
     def edit(self, examples: Sequence[Example]) -> list[Edited]:
         """Edit caption by caption."""
-        return [self._edit(one) for one in examples]
+        return [self._edit(example) for example in examples]
 
     def _edit(self, example: Example) -> Edited:
         made = replace(self.editor)
@@ -176,13 +176,13 @@ def read(file: Path, count: int) -> list[Example]:
         for row in rows:
             by_photo.setdefault(row["image_id"], []).append(row["caption"])
         scenes = list(by_photo.values())
-    found = []
+    examples = []
     for number, texts in enumerate(scenes):
         extra = {"detections": detect(texts, number)}
         for i, text in enumerate(texts):
             photo: SourceImage = Noise(number)
-            found.append(Example(f"p{number}-{i}", f"p{number}", (text,), photo, extra=extra))
-    return found[:count]
+            examples.append(Example(f"p{number}-{i}", f"p{number}", (text,), photo, extra=extra))
+    return examples[:count]
 
 
 def detect(texts: Sequence[str], number: int) -> list[dict[str, Any]]:
@@ -248,7 +248,12 @@ def random_weights(folder: Path) -> tuple[str, str, str]:
         kind(config).save_pretrained(folder / name)
         tokenizer.save_pretrained(folder / name)
     letters = [chr(code) for code in range(ord("a"), ord("z") + 1)]
-    tokens = ["<|startoftext|>", "<|endoftext|>", *letters, *(f"{one}</w>" for one in letters)]
+    tokens = [
+        "<|startoftext|>",
+        "<|endoftext|>",
+        *letters,
+        *(f"{letter}</w>" for letter in letters),
+    ]
     vocabulary = {token: i for i, token in enumerate(tokens)}
     text = CLIPTextConfig(
         vocab_size=len(vocabulary), bos_token_id=0, eos_token_id=1, pad_token_id=1
@@ -268,13 +273,13 @@ def clock(run: Callable[[], Any]) -> tuple[float, Any]:
     """Return the seconds of a call, and its result."""
     with redirect_stderr(io.StringIO()):  # the list of blocked words
         began = time.perf_counter()
-        found = run()
-        return time.perf_counter() - began, found
+        result = run()
+        return time.perf_counter() - began, result
 
 
 def texts_of(edited: Iterable[Edited]) -> list[str]:
     """Return the changed captions."""
-    return [proposal.texts[1] for one in edited for proposal in one.proposals]
+    return [proposal.texts[1] for of_caption in edited for proposal in of_caption.proposals]
 
 
 def compare(editor: AttributeInsertion, examples: Sequence[Example], rounds: int, few: int) -> None:
@@ -284,13 +289,13 @@ def compare(editor: AttributeInsertion, examples: Sequence[Example], rounds: int
     loop.edit(examples[:2])
     together, alone = [], []
     for _ in range(rounds):
-        seconds, found = clock(lambda: fresh(editor).edit(examples))
+        seconds, edited = clock(lambda: fresh(editor).edit(examples))
         together.append(seconds / len(examples))
         seconds, plain = clock(lambda: loop.edit(examples[:few]))
         alone.append(seconds / few)
-        if texts_of(found)[:few] != texts_of(plain):
+        if texts_of(edited)[:few] != texts_of(plain):
             raise SystemExit("the two ways insert different words")
-    words = [len(p.details[1]["changes"]) for one in found for p in one.proposals]
+    words = [len(p.details[1]["changes"]) for of_caption in edited for p in of_caption.proposals]
     rates = [1 / statistics.median(times) for times in (together, alone)]
     ratios = [slow / fast for slow, fast in zip(alone, together, strict=True)]
     print(
@@ -321,15 +326,15 @@ def sweep(
     context: Context,
 ) -> None:
     """Print the time of all settings of a sweep relative to that of the slowest one alone."""
-    settings = [{"context": context, **one} for one in sweep_settings(name)]
+    settings = [{"context": context, **setting} for setting in sweep_settings(name)]
     ratios, counts = [], Counter[str]()
     for _ in range(rounds):
-        cold = [fresh(editor, **one) for one in settings]
+        cold = [fresh(editor, **setting) for setting in settings]
         alone = [clock(lambda made=made: made.edit(examples))[0] for made in cold]
         with tempfile.TemporaryDirectory() as folder:
             every = 0.0
-            for one in settings:
-                made = fresh(editor, cache=folder, **one)
+            for setting in settings:
+                made = fresh(editor, cache=folder, **setting)
                 every += clock(lambda made=made: made.edit(examples))[0]
                 counts.update(questions(made))
         ratios.append(every / max(alone))
@@ -354,7 +359,7 @@ def questions(editor: AttributeInsertion) -> dict[str, int]:
 
 def methods(editor: AttributeInsertion) -> Mapping[str, tuple[Editor, int | None]]:
     """Return every method by name, with its k if it has one."""
-    found: dict[str, tuple[Editor, int | None]] = {
+    every: dict[str, tuple[Editor, int | None]] = {
         "Deletion": (RandomDeletion(), None),
         "EDA": (EasyDataAugmentation(), None),
         "CheckList": (CheckListEdits(), None),
@@ -362,8 +367,8 @@ def methods(editor: AttributeInsertion) -> Mapping[str, tuple[Editor, int | None
         "XMAI": (editor, None),
     }
     for k in (3, 5, 10):
-        found[f"XMAI k={k}"] = (replace(editor, k=k), k)
-    return found
+        every[f"XMAI k={k}"] = (replace(editor, k=k), k)
+    return every
 
 
 def write_timing(
@@ -393,9 +398,9 @@ def write_timing(
     with file.open("w", encoding="utf-8", newline="") as out:
         rows = csv.writer(out)
         rows.writerow(["method", "seconds_per_caption", "captions", "machine", "k"])
-        for name, found in times.items():
+        for name, of_method in times.items():
             k = every[name][1]
-            seconds = f"{statistics.median(found):.6g}"
+            seconds = f"{statistics.median(of_method):.6g}"
             rows.writerow([name.split(" ")[0], seconds, len(examples), where, k or ""])
             print(f"{name}: {seconds} s a caption", flush=True)
     print(f"wrote {file}", flush=True)

@@ -157,12 +157,12 @@ class Bench:
         """Return one edit for each of some photos, for every f."""
         from cfaug.core.types import Draw, Example, ImageJob, Proposal
 
-        found = []
+        jobs = []
         for photo in self.photos[:photos]:
             example = Example(photo.digest, "g", TEXTS[:1], photo)
             proposal = Proposal(example, TEXTS, (None, None))
-            found += [ImageJob(proposal, Draw(0, f, GUIDANCE)) for f in SHARES]
-        return found
+            jobs += [ImageJob(proposal, Draw(0, f, GUIDANCE)) for f in SHARES]
+        return jobs
 
     def encoded(self, photo: Photo) -> tuple[Tensor, Tensor, Tensor]:
         """Return latents (channels, height, width), texts (2, tokens, width) and the empty text."""
@@ -194,11 +194,11 @@ class Bench:
 
     def invert_paper(self, photos: int) -> list[Any]:
         """Invert photos one by one, LANCE's way."""
-        found = []
+        inversions = []
         for photo in self.photos[:photos]:
             clean, texts, empty = self.encoded(photo)
-            found.append(self.paper.invert(clean, texts[0], empty, GUIDANCE))
-        return found
+            inversions.append(self.paper.invert(clean, texts[0], empty, GUIDANCE))
+        return inversions
 
     def edit_paper(self) -> Tensor:
         """Edit one photo LANCE's way; return the edits for every f."""
@@ -269,8 +269,8 @@ def measure(bench: Bench) -> None:
             rounds[name].append(run())
             if args.device == "cuda" and name == "direct, tree" and not repeat:
                 print_memory()
-    wanted, found = bench.edit_paper(), bench.edit_ours(bench.null_text[1])
-    apart = float((found.float() - wanted).norm() / wanted.norm())
+    wanted, edited = bench.edit_paper(), bench.edit_ours(bench.null_text[1])
+    apart = float((edited.float() - wanted).norm() / wanted.norm())
     print(
         f"{machine(args.device)}; weights {args.weights}, {args.steps} steps; null-text made "
         f"{sum(bench.paper.updates)} updates of at most {args.steps * args.inner_steps}; with the "
@@ -316,7 +316,7 @@ def count(steps: int) -> None:
         with torch.no_grad(), FlopCounterMode(display=False) as counted:
             unet(latents, torch.zeros(1), encoder_hidden_states=texts)
     flop = counted.get_total_flops()
-    weights = sum(one.numel() for one in unet.parameters())
+    weights = sum(weight.numel() for weight in unet.parameters())
     print(f"a UNet of {weights / 1e6:.0f} million weights ({weights * 2 / 2**30:.1f} GiB in bf16), "
           f"{flop / 1e12:.3f} TFLOP a row\n")  # fmt: skip
     print(

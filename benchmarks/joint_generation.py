@@ -126,8 +126,8 @@ class JointBench(Bench):
         """Call the reference's network: both texts, without and with guidance."""
         import torch
 
-        told = [self.loaded.encode(text) for text in ("", "", *TEXTS)]
-        texts = tuple(map(torch.stack, zip(*told, strict=True)))
+        encoded = [self.loaded.encode(text) for text in ("", "", *TEXTS)]
+        texts = tuple(map(torch.stack, zip(*encoded, strict=True)))
         every = torch.arange(4, device=self.device)
         if not hasattr(self.processor, "source"):
             self.processor.source = every

@@ -163,8 +163,10 @@ def check_same_pixels(folder: Path, count: int) -> None:
         name: torch.cat([p.double().sum((1, 2, 3)) for p in batches(folder, 0)]).sort().values
         for name, batches in LOADERS.items()
     }
-    for name, found in sums.items():
-        if len(found) != count or not torch.allclose(found, sums["ours"], rtol=0, atol=0.1):
+    for name, image_sums in sums.items():
+        if len(image_sums) != count or not torch.allclose(
+            image_sums, sums["ours"], rtol=0, atol=0.1
+        ):
             raise SystemExit(f"{name} gives other pixels than ours")
 
 
@@ -182,7 +184,7 @@ def measure(folder: Path, args: argparse.Namespace) -> dict[int, dict[str, list[
     from rich.console import Console
     from rich.progress import track
 
-    found: dict[int, dict[str, list[float]]] = {w: {n: [] for n in LOADERS} for w in args.workers}
+    rates: dict[int, dict[str, list[float]]] = {w: {n: [] for n in LOADERS} for w in args.workers}
     rounds = [
         (workers, name)
         for repeat in range(args.repeats)
@@ -191,26 +193,26 @@ def measure(folder: Path, args: argparse.Namespace) -> dict[int, dict[str, list[
         for name in [*LOADERS][repeat % 3 :] + [*LOADERS][: repeat % 3]
     ]
     for workers, name in track(rounds, "measuring", console=Console(stderr=True), transient=True):
-        found[workers][name].append(rate(LOADERS[name], folder, workers, args.images))
-    return found
+        rates[workers][name].append(rate(LOADERS[name], folder, workers, args.images))
+    return rates
 
 
-def report(found: dict[int, dict[str, list[float]]], args: argparse.Namespace) -> None:
+def report(measured: dict[int, dict[str, list[float]]], args: argparse.Namespace) -> None:
     print(f"{machine()}")
     print(
         f"{args.images} JPEGs, short side {args.side}, to {SIZE} x {SIZE}, batches of {BATCH}; "
         f"examples/s, median of {args.repeats} (lowest to highest)\n"
     )
     print("| workers | loader | examples/s | range | ours is faster by |\n|---|---|---|---|---|")
-    for workers, rates in found.items():
-        own = statistics.median(rates["ours"])
+    for workers, rates in measured.items():
+        our_rate = statistics.median(rates["ours"])
         for name, values in rates.items():
             median = statistics.median(values)
             print(
                 f"| {workers} | {name} | {median:.0f} | {min(values):.0f} to {max(values):.0f} "
-                f"| {own / median:.2f} |"
+                f"| {our_rate / median:.2f} |"
             )
-    medians = {w: {n: statistics.median(v) for n, v in r.items()} for w, r in found.items()}
+    medians = {w: {n: statistics.median(v) for n, v in r.items()} for w, r in measured.items()}
     print("\n" + json.dumps({"machine": machine(), "examples_per_second": medians}))
 
 

@@ -40,13 +40,13 @@ class Control:
         """Change the edit's map (4, heads, pixels, columns)."""
         import torch
 
-        source, own = maps[2], maps[3]
+        source, edited = maps[2], maps[3]
         if is_cross and self.cross:
-            own = source[..., self.aligned] * self.known + own * (1 - self.known)
-            own = own * self.weight
+            edited = source[..., self.aligned] * self.known + edited * (1 - self.known)
+            edited = edited * self.weight
         elif not is_cross and self.share and maps.shape[2] <= self.limit:
-            own = source
-        return torch.cat([maps[:3], own[None]])
+            edited = source
+        return torch.cat([maps[:3], edited[None]])
 
 
 @dataclass
@@ -120,7 +120,7 @@ class PaperWay:
             with torch.no_grad():
                 noise = self.noise(pivots[-1], step, text[None])
                 pivots.append(move(pivots[-1], noise, step + 1, step))
-        x, moved, found, self.updates = pivots[-1], empty[None], [], []
+        x, moved, embeddings, self.updates = pivots[-1], empty[None], [], []
         for step in range(self.steps):
             moved = moved.clone().detach().requires_grad_()
             adam = torch.optim.Adam([moved], lr=1e-2 * (1 - step / 100))
@@ -138,13 +138,13 @@ class PaperWay:
                 if loss.item() < 1e-5 + step * 2e-5:
                     break
             self.updates.append(count)
-            found.append(moved[0].detach())
+            embeddings.append(moved[0].detach())
             with torch.no_grad():
-                both = self.noise(torch.cat([x, x]), step, torch.stack([found[-1], text]))
+                both = self.noise(torch.cat([x, x]), step, torch.stack([embeddings[-1], text]))
                 uncond, cond = both.chunk(2)
                 x = move(x, uncond + guidance * (cond - uncond), step, step + 1)
         self.loaded.unet.zero_grad(set_to_none=True)
-        return pivots[-1][0], found
+        return pivots[-1][0], embeddings
 
     def edit(
         self, start: Tensor, texts: Tensor, empties: list[Tensor], guidance: float, share: float

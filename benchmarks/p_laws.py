@@ -51,7 +51,7 @@ def gain(shape: Sequence[float], rate: float, law: str, sets: int, candidates: i
         candidates: the number of candidates of a set.
     """
     chance = np.array(shape) / np.mean(shape) * rate
-    limits = [NormalDist().inv_cdf(1 - one / (1 - HOPELESS)) for one in chance]
+    limits = [NormalDist().inv_cdf(1 - share / (1 - HOPELESS)) for share in chance]
     draws = Draws(candidates=candidates, p2p_threshold=(LOW, HIGH), p_law=law)
     gains = []
     for number in range(sets):
@@ -59,13 +59,13 @@ def gain(shape: Sequence[float], rate: float, law: str, sets: int, candidates: i
         trials: list[Trial] = []
         expected = 0.0
         for turn in range(draws.learning_rounds):
-            for one in draws.draw(str(number), 0, turn, trials):
-                at = min(int((one.p - LOW) / (HIGH - LOW) * len(chance)), len(chance) - 1)
+            for draw in draws.draw(str(number), 0, turn, trials):
+                at = min(int((draw.p - LOW) / (HIGH - LOW) * len(chance)), len(chance) - 1)
                 expected += float(chance[at])
                 margins = {"base": 1.0, "edited": stream.normal() - limits[at]}
                 if stream.random() < HOPELESS:
                     margins = {"base": -1.0}
-                trials.append((one.p, margins))
+                trials.append((draw.p, margins))
         gains.append(expected / candidates / rate)
     return gains
 
@@ -86,9 +86,9 @@ def main(argv: list[str]) -> int:
     for name, (shape, rate) in SHAPES.items():
         cells = []
         for law in LAWS:
-            found = np.array(gain(shape, rate, law, args.sets, args.candidates))
-            error = found.std(ddof=1) / math.sqrt(len(found))
-            cells.append(f"{found.mean():.3f} ± {error:.3f}")
+            gains = np.array(gain(shape, rate, law, args.sets, args.candidates))
+            error = gains.std(ddof=1) / math.sqrt(len(gains))
+            cells.append(f"{gains.mean():.3f} ± {error:.3f}")
         print(f"| {name} | {rate:.1%} | {' | '.join(cells)} | {max(shape) / np.mean(shape):.2f} |")
     return 0
 

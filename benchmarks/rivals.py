@@ -21,8 +21,8 @@ import psutil
 SEED = 7
 
 
-def timed(train: Callable[..., Any], found: dict[str, float]) -> Callable[..., Any]:
-    """Return ``train``, wrapped to write its wall-clock and processor seconds into ``found``.
+def timed(train: Callable[..., Any], measured: dict[str, float]) -> Callable[..., Any]:
+    """Return ``train``, wrapped to write its wall-clock and processor seconds into ``measured``.
 
     Processor seconds include those of the loader's processes, ended and running ones.
     """
@@ -38,7 +38,7 @@ def timed(train: Callable[..., Any], found: dict[str, float]) -> Callable[..., A
     def run(*args: Any, **given: Any) -> Any:
         began, before = time.perf_counter(), spent()
         result = train(*args, **given)
-        found["epoch"], found["processor"] = time.perf_counter() - began, spent() - before
+        measured["epoch"], measured["processor"] = time.perf_counter() - began, spent() - before
         return result
 
     return run
@@ -48,12 +48,12 @@ def ours(folder: Path, args: argparse.Namespace) -> dict[str, float]:
     """Run ``train.py``; Lightning's ``fit``, which is the epoch alone, is timed."""
     import lightning.pytorch as pl
 
-    found: dict[str, float] = {}
+    measured: dict[str, float] = {}
     theirs = pl.Trainer.fit
 
     def fit(self: pl.Trainer, *rest: Any, **given: Any) -> None:
-        timed(theirs, found)(self, *rest, **given)
-        found["steps"] = self.global_step
+        timed(theirs, measured)(self, *rest, **given)
+        measured["steps"] = self.global_step
 
     pl.Trainer.fit = fit
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -61,7 +61,7 @@ def ours(folder: Path, args: argparse.Namespace) -> dict[str, float]:
 
     if train.main(args.overrides):
         raise SystemExit("train.py failed")
-    return found
+    return measured
 
 
 def hugging_face(folder: Path, args: argparse.Namespace) -> dict[str, float]:
@@ -138,21 +138,21 @@ def hugging_face(folder: Path, args: argparse.Namespace) -> dict[str, float]:
         use_cpu=args.device == "cpu",
     )  # fmt: skip
     trainer = Trainer(model=model, args=arguments, train_dataset=Examples(), data_collator=collate)
-    found: dict[str, float] = {}
-    found["steps"] = timed(trainer.train, found)().global_step
+    measured: dict[str, float] = {}
+    measured["steps"] = timed(trainer.train, measured)().global_step
     trainer.save_model()
-    return found
+    return measured
 
 
 def open_clip(folder: Path, args: argparse.Namespace) -> dict[str, float]:
     """Call open_clip_train's own ``main``; its own ``train_one_epoch`` is timed."""
     import open_clip_train.main as program
 
-    theirs, found = program.train_one_epoch, dict[str, float]()
+    theirs, measured = program.train_one_epoch, dict[str, float]()
 
     def train_one_epoch(model: Any, data: Any, *rest: Any, **given: Any) -> None:
-        timed(theirs, found)(model, data, *rest, **given)
-        found["steps"] = data["train"].dataloader.num_batches
+        timed(theirs, measured)(model, data, *rest, **given)
+        measured["steps"] = data["train"].dataloader.num_batches
 
     program.train_one_epoch = train_one_epoch
     program.main([
@@ -162,7 +162,7 @@ def open_clip(folder: Path, args: argparse.Namespace) -> dict[str, float]:
         "--warmup", "0", "--precision", "fp32", "--grad-clip-norm", "1", "--seed", str(SEED),
         "--logs", str(folder / "out"), "--name", "run", "--device", args.device,
     ])  # fmt: skip
-    return found
+    return measured
 
 
 RIVALS = {"ours": ours, "transformers": hugging_face, "open_clip": open_clip}

@@ -118,30 +118,30 @@ class Seeds:
 def measure(seeds: Seeds, rounds: int, cores: int, checked: int) -> dict[str, list[Timing]]:
     """Time every way, interleaved, and compare its weights with the solo runs'."""
     each = f"packed, {cores} processes"
-    found: dict[str, list[Timing]] = {"solo": [], "packed, 1 process": [], each: []}
+    measured: dict[str, list[Timing]] = {"solo": [], "packed, 1 process": [], each: []}
     for number in range(rounds):
-        found["solo"].append(seeds.solo(f"solo-{number}", cores, seeds.seeds))
-        found["packed, 1 process"].append(seeds.packed(f"one-{number}", 1, cores))
-        found[each].append(seeds.packed(f"many-{number}", cores, 1))
+        measured["solo"].append(seeds.solo(f"solo-{number}", cores, seeds.seeds))
+        measured["packed, 1 process"].append(seeds.packed(f"one-{number}", 1, cores))
+        measured[each].append(seeds.packed(f"many-{number}", cores, 1))
         seeds.compare(f"one-{number}", f"solo-{number}", seeds.seeds)
     some = seeds.some(checked)
     seeds.solo("solo-one-thread", 1, some)
     for number in range(rounds):
         seeds.compare(f"many-{number}", "solo-one-thread", some)
-    return found
+    return measured
 
 
-def table(found: dict[str, list[Timing]], seeds: int) -> str:
+def table(measured: dict[str, list[Timing]], seeds: int) -> str:
     """Return the medians, and each way's ratio to solo in its round, with the range."""
     lines = [
         f"| {seeds} seeds | clock, s | of solo | processors, s | of solo |",
         "|---|---|---|---|---|",
     ]
-    for name, timings in found.items():
+    for name, timings in measured.items():
         cells = [name]
         for what in ("clock", "processor"):
-            mine = [getattr(one, what) for one in timings]
-            ratios = [m / getattr(s, what) for m, s in zip(mine, found["solo"], strict=True)]
+            mine = [getattr(timing, what) for timing in timings]
+            ratios = [m / getattr(s, what) for m, s in zip(mine, measured["solo"], strict=True)]
             low, high = min(ratios), max(ratios)
             cells += [
                 f"{statistics.median(mine):.1f}",
@@ -172,9 +172,9 @@ def main() -> None:
         every = Seeds(seeds, words, Path(folder))
         if not options.quick:  # otherwise the first seed draws them
             every.draw(cores)
-        found = measure(every, rounds, cores, check)
+        measured = measure(every, rounds, cores, check)
     print(f"{machine(options.device)}, {cores} cores, train.py {' '.join(words)}, {rounds} rounds")
-    print(table(found, seeds))
+    print(table(measured, seeds))
     print("The packed runs' weights are the solo runs' bytes.")
 
 

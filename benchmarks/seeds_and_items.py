@@ -78,12 +78,12 @@ def intervals(
     yield t_interval(drawn.mean(axis=1))
     if own_tests:
         places = np.arange(drawn.size)
-        one = cluster_bootstrap(drawn.reshape(-1), places, rng, resamples=resamples)
+        over_items = cluster_bootstrap(drawn.reshape(-1), places, rng, resamples=resamples)
         asked: OneTest | OwnTests = OwnTests(list(drawn), [names] * count)
     else:
-        one = cluster_bootstrap(drawn.mean(axis=0), names, rng, resamples=resamples)
+        over_items = cluster_bootstrap(drawn.mean(axis=0), names, rng, resamples=resamples)
         asked = OneTest(drawn, np.zeros_like(drawn), names)
-    yield one.low, one.high
+    yield over_items.low, over_items.high
     both = bootstrap_arms(asked, rng, resamples=resamples)
     yield both.low, both.high
     yield decompose(asked).interval(float(drawn.mean()))
@@ -164,7 +164,7 @@ def false_alarms(design: Design, world: str) -> tuple[float, float]:
         rng = generator(trial, "false alarms", design.seeds, design.items, world)
         asked = WITHOUT_DIFFERENCE[world](design, rng)
         means = (
-            [np.mean(one) for one in asked.differences]
+            [np.mean(differences) for differences in asked.differences]
             if isinstance(asked, OwnTests)
             else [asked.arm.mean() - asked.baseline.mean()]
         )
@@ -181,14 +181,16 @@ def show_false_alarms(designs: list[Design]) -> None:
     print("|---" * (len(designs) + 1) + "|")
     highest = np.zeros((len(designs), 2))
     for world in WITHOUT_DIFFERENCE:
-        found = np.array([false_alarms(design, world) for design in designs])
-        highest = np.maximum(highest, found)
-        print(f"| {world} | {_rates(found)} |", flush=True)
+        rates = np.array([false_alarms(design, world) for design in designs])
+        highest = np.maximum(highest, rates)
+        print(f"| {world} | {_rates(rates)} |", flush=True)
     print(f"| the highest | {_rates(highest)} |")
 
 
-def _rates(found: np.ndarray) -> str:
-    return " | ".join(f"{100 * one:.1f} / {100 * two:.1f}" for one, two in found)
+def _rates(rates: np.ndarray) -> str:
+    return " | ".join(
+        f"{100 * one_sided:.1f} / {100 * two_sided:.1f}" for one_sided, two_sided in rates
+    )
 
 
 def main() -> None:
@@ -214,8 +216,11 @@ def main() -> None:
             print(f"\n{seeds} seeds, {given.items} items, {whose}: nominal 95 % intervals held it")
             print(f"{'spread':18}" + "".join(f"{name:>24}" for name in METHODS))
             for name, shares in SPREADS.items():
-                found = cover(design, shares, own_tests)
-                print(f"{name:18}" + "".join(f"{100 * one:22.1f} %" for one in found), flush=True)
+                coverages = cover(design, shares, own_tests)
+                print(
+                    f"{name:18}" + "".join(f"{100 * coverage:22.1f} %" for coverage in coverages),
+                    flush=True,
+                )
     show_speed()
 
 

@@ -47,8 +47,8 @@ def captions(count: int) -> list[str]:
     from cfaug.shapescapes.settings import COLOURS, PLACES, CaptionWording, Factors, caption
 
     every = product(COLOURS, PLACES)
-    found = [caption(Factors("ball", *both), CaptionWording()) for both in islice(every, count)]
-    return found + [f"{found[0]} {number}" for number in range(count - len(found))]
+    texts = [caption(Factors("ball", *both), CaptionWording()) for both in islice(every, count)]
+    return texts + [f"{texts[0]} {number}" for number in range(count - len(texts))]
 
 
 def released_batches(count: int, most: int) -> list[list[int]]:
@@ -111,7 +111,7 @@ class Bench:
         from cfaug.imaging import schedules
 
         device = self.reference.loaded.device
-        found: dict[int, Tensor] = {}
+        latents: dict[int, Tensor] = {}
         with torch.inference_mode():
             for batch in self.cut:
                 address = [(0, 0)] * len(batch)
@@ -120,18 +120,18 @@ class Bench:
                     lambda step, a=address: schedules.noise_batch(a, step, self.shape, device),
                     [self.texts[member] for member in batch],
                 )  # fmt: skip
-                found |= dict(zip(reversed(batch), reversed(list(drawn)), strict=True))
-        return torch.stack([found[member] for member in range(self.args.images)])
+                latents |= dict(zip(reversed(batch), reversed(list(drawn)), strict=True))
+        return torch.stack([latents[member] for member in range(self.args.images)])
 
     def released_rows(self) -> Tensor:
         """Generate the released batches with our attention; return the set's latents."""
         import torch
 
-        found: dict[int, Tensor] = {}
+        latents: dict[int, Tensor] = {}
         for batch in self.cut:
             (drawn,) = self.ours.sample([self.job(batch)])
-            found |= dict(zip(reversed(batch), reversed(list(drawn)), strict=True))
-        return torch.stack([found[member] for member in range(self.args.images)])
+            latents |= dict(zip(reversed(batch), reversed(list(drawn)), strict=True))
+        return torch.stack([latents[member] for member in range(self.args.images)])
 
     def whole(self) -> Tensor:
         """Generate the set our way; return its latents."""
@@ -142,8 +142,10 @@ class Bench:
 def measure(bench: Bench) -> None:
     """Print each way's time, and the differences of their latents."""
     args = bench.args
-    wanted, batches, found = bench.released(), bench.released_rows(), bench.whole()
-    apart = [float((one.float() - wanted).norm() / wanted.norm()) for one in (batches, found)]
+    wanted, batches, whole = bench.released(), bench.released_rows(), bench.whole()
+    apart = [
+        float((latents.float() - wanted).norm() / wanted.norm()) for latents in (batches, whole)
+    ]
     ours = bench.ours._diffusion.unet
     arms = {
         "the released way": (bench.released, bench.reference.loaded.unet),
@@ -169,8 +171,8 @@ def measure(bench: Bench) -> None:
         seconds = statistics.median(s for s, _ in runs)
         rows, most = runs[0][1] / args.steps, first[0][1] / args.steps
         faster, than = (
-            interval([a / b for (a, _), (b, _) in zip(one, runs, strict=True)])
-            for one in (first, second)
+            interval([a / b for (a, _), (b, _) in zip(theirs, runs, strict=True)])
+            for theirs in (first, second)
         )
         print(f"| {name} | {seconds:.3g} | {args.images / seconds:.3g} | {rows:.0f} | "
               f"{most / rows:.2f} | {'1' if runs is first else faster} | "
@@ -215,12 +217,16 @@ def picture(file: Path, weights: str) -> None:
     from cfaug.imaging.model import DiffusionWeights
     from cfaug.imaging.prompt_to_prompt import PromptToPrompt
 
-    examples = {one.group: one for one in reversed(list(read_grid("shapescapes").examples()))}
+    examples = {
+        example.group: example for example in reversed(list(read_grid("shapescapes").examples()))
+    }
     subjects = list(reversed(examples.values()))[:4]
-    proposals = [one.proposals[0] for one in AttributeGrid().edit(subjects)]
+    proposals = [edited.proposals[0] for edited in AttributeGrid().edit(subjects)]
     editor = PromptToPrompt(DiffusionWeights(weights), steps=12)
-    drawn = editor.edit([ImageJob(one, Draw(seed, 0.4, 3.0)) for seed, one in enumerate(proposals)])
-    rows = [np.concatenate(one.images, axis=1) for one in drawn]
+    drawn = editor.edit(
+        [ImageJob(proposal, Draw(seed, 0.4, 3.0)) for seed, proposal in enumerate(proposals)]
+    )
+    rows = [np.concatenate(drawn_set.images, axis=1) for drawn_set in drawn]
     sheet = Image.fromarray(np.concatenate(rows))
     sheet.quantize(128, dither=Image.Dither.NONE).save(file, optimize=True)
 

@@ -123,9 +123,11 @@ def measure(count: int) -> str:
         for part in range(min(PARTS, count)):  # the work of a process for one shard, made again
             for file in (f"{part:05d}.json", f"{part:05d}.tar", f"captions/{part:05d}.json"):
                 (job.folder / file).unlink()
-            own = make_job(job.folder, count)
+            part_job = make_job(job.folder, count)
             began = time.perf_counter()
-            generation.generate(replace(own, run=replace(own.run, part=part, parts=count)), make)
+            generation.generate(
+                replace(part_job, run=replace(part_job.run, part=part, parts=count)), make
+            )
             alone.append(time.perf_counter() - began)
     half = len(calls) // 2
     cells = (
@@ -152,8 +154,8 @@ def dying_worker(folder: Path) -> Callable[[int], object]:
 
     job = make_job(folder / "shards", SHARDS, PER_SHARD, SECONDS)
     watch = ProgressReporter("images", "units", "made", 0, shown=False)
-    with tempfile.TemporaryDirectory() as own:  # what is imported late belongs to the start
-        generate(make_job(Path(own), 1))
+    with tempfile.TemporaryDirectory() as scratch:  # what is imported late belongs to the start
+        generate(make_job(Path(scratch), 1))
     number = 0
     while True:  # the first free number
         try:

@@ -120,7 +120,7 @@ def generate(
     from cfaug.imaging.prompt_to_prompt import PromptToPrompt
 
     editor = PromptToPrompt(model, steps=steps, noise=noise)
-    found: list[list[Pixels]] = [[] for _ in shares]
+    by_share: list[list[Pixels]] = [[] for _ in shares]
     starts = range(0, len(pairs), CHUNK)
     for start in track(starts, f"{noise} noise", console=Console(stderr=True)):
         part = pairs[start : start + CHUNK]
@@ -132,8 +132,8 @@ def generate(
         ]
         for i, latents in enumerate(editor.sample(jobs)):
             images = (editor.decode(latents) * 255).round().byte().cpu().numpy()
-            found[i % len(shares)].append(images)
-    return [np.stack(rows) for rows in found]
+            by_share[i % len(shares)].append(images)
+    return [np.stack(rows) for rows in by_share]
 
 
 def colour_box(pixels: Pixels, colour: str) -> Box | None:
@@ -258,11 +258,11 @@ def table(rows: Sequence[Row]) -> str:
         both = ~np.isnan(row.outside) & ~np.isnan(same.outside)
         gain = (same.outside - row.outside)[both]
         error = gain.std(ddof=1) / np.sqrt(len(gain))
-        told = "" if row is same else f"{gain.mean():+.2f} ± {error:.2f}"
+        less = "" if row is same else f"{gain.mean():+.2f} ± {error:.2f}"
         lines.append(
             f"| {row.name} | {row.target.mean():.3f} | {row.every.mean():.3f} "
             f"| {row.direction.mean():.3f} | {np.nanmean(row.outside):.2f} "
-            f"(n = {int((~np.isnan(row.outside)).sum())}) | {told} |"
+            f"(n = {int((~np.isnan(row.outside)).sum())}) | {less} |"
         )
     return "\n".join(lines)
 
@@ -330,9 +330,9 @@ def main(argv: list[str]) -> int:
             }
             for row in rows
         ]
-        told = {"pairs": len(pairs), "model": options.model, "arms": means}
+        record = {"pairs": len(pairs), "model": options.model, "arms": means}
         (options.out / "sharing.json").write_text(
-            json.dumps(told, indent=1) + "\n", encoding="utf-8"
+            json.dumps(record, indent=1) + "\n", encoding="utf-8"
         )
         picture(arms, range(min(SHOWN, len(pairs)))).save(
             options.out / "sharing.png", optimize=True

@@ -58,14 +58,14 @@ class Keys:
 def lay_grid(name: str, sets: int, sizes: dict[str, int], first_row: int, first_set: int) -> Any:
     """Return the images of a grid, with its sets assigned to subjects in turn."""
     members = int(np.prod(list(sizes.values())))
-    own = np.repeat(np.arange(sets), members)
+    set_of_image = np.repeat(np.arange(sets), members)
     values = np.stack(np.unravel_index(np.arange(members), tuple(sizes.values())), axis=1)
     return GridImages(
         name,
         {a: tuple(f"{a}{n}" for n in range(count)) for a, count in sizes.items()},
-        first_row + np.arange(len(own)),
-        first_set + own,
-        own % SUBJECTS,
+        first_row + np.arange(len(set_of_image)),
+        first_set + set_of_image,
+        set_of_image % SUBJECTS,
         np.tile(values, (sets, 1)),
     )
 
@@ -109,10 +109,10 @@ def measure_question(name: str, permutations: int, quick: bool) -> str:
     asked = Skew(name="random", labellings=QUESTIONS[name], permutations=permutations)
     asked.sets = sets
     began, used = time.perf_counter(), time.process_time()
-    found = asked.judge(queries, images)
+    evaluation = asked.judge(queries, images)
     seconds, processor = time.perf_counter() - began, time.process_time() - used
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    p, level, holm = (found.items[name] for name in ("p_permutation", "p_level", "p_holm"))
+    p, level, holm = (evaluation.items[name] for name in ("p_permutation", "p_level", "p_holm"))
     asked = ~np.isnan(p)
     alarms = 100 * float((p[asked] <= 0.05).mean())
     return (

@@ -212,11 +212,11 @@ def open_indexes(folder: Path, sets: int) -> tuple[Index, Index]:
     from cfaug.data.index import open_index
     from cfaug.data.sources.tars import OwnShards, TarReader
 
-    told: Mapping[type, Callable[[Any, Path], Iterator[Any]]] = {
+    rows_of: Mapping[type, Callable[[Any, Path], Iterator[Any]]] = {
         TarReader: lambda _, path: rows(path, photos_of(sets), 1),
         OwnShards: lambda _, path: rows(path, sets, 2),
     }
-    for reader, tell in told.items():
+    for reader, tell in rows_of.items():
         reader.open = tell  # type: ignore[method-assign]
     cache = folder / "cache"
     return open_index(folder / "photos", cache), open_index(folder / "pairs", cache)
@@ -270,8 +270,10 @@ def first_batch(
         planned, settings, seed=107, data_seed=108, start_step=start, total_steps=10 * length,
         rank=rank, world=WORLD,
     )  # fmt: skip
-    told = Examples(planned.sources, ImageTransform(32, (0.5,) * 3, (0.5,) * 3), len(planned.train))
-    batch = next(iter(make_loader(told, shares, workers=0)))
+    dataset = Examples(
+        planned.sources, ImageTransform(32, (0.5,) * 3, (0.5,) * 3), len(planned.train)
+    )
+    batch = next(iter(make_loader(dataset, shares, workers=0)))
     assert len(batch["texts"]) == settings.batch_size // WORLD
 
 

@@ -168,13 +168,13 @@ def measure(command: Sequence[str], folder: Path) -> Timing:
     whole = time.perf_counter() - began
     if done.returncode:
         raise SystemExit(f"{' '.join(command)} failed:\n{done.stderr[-3000:]}")
-    found = json.loads(done.stdout.strip().splitlines()[-1])
-    return Timing(found["epoch"], found["processor"], whole, int(found["steps"]))
+    times = json.loads(done.stdout.strip().splitlines()[-1])
+    return Timing(times["epoch"], times["processor"], whole, int(times["steps"]))
 
 
 def interleaved(folder: Path, args: argparse.Namespace) -> dict[str, dict[str, list[Timing]]]:
     """Measure every pair in every round, in alternating order."""
-    found: dict[str, dict[str, list[Timing]]] = {r: {"ours": [], "theirs": []} for r in PAIRS}
+    timings: dict[str, dict[str, list[Timing]]] = {r: {"ours": [], "theirs": []} for r in PAIRS}
     for number in range(args.repeats):
         for rival in PAIRS:
             both = [("ours", ours(rival, folder, args)), ("theirs", theirs(rival, folder, args))]
@@ -183,9 +183,9 @@ def interleaved(folder: Path, args: argparse.Namespace) -> dict[str, dict[str, l
                 expected = math.ceil(args.images / args.batch)
                 if timing.steps not in (expected, args.images // args.batch):
                     raise SystemExit(f"{rival} {who} took {timing.steps} steps, not {expected}")
-                found[rival][who].append(timing)
+                timings[rival][who].append(timing)
                 print(f"round {number + 1}, {rival}, {who}: {timing}", file=sys.stderr)
-    return found
+    return timings
 
 
 def ratio(theirs: list[float], ours: list[float]) -> str:
@@ -199,7 +199,7 @@ def ratio(theirs: list[float], ours: list[float]) -> str:
     return f"{math.exp(statistics.fmean(logs)):.2f} ({spread})"
 
 
-def report(found: dict[str, dict[str, list[Timing]]], args: argparse.Namespace) -> None:
+def report(timings: dict[str, dict[str, list[Timing]]], args: argparse.Namespace) -> None:
     """Print the table and its numbers as JSON."""
     from generation import machine  # beside this script
 
@@ -213,12 +213,16 @@ def report(found: dict[str, dict[str, list[Timing]]], args: argparse.Namespace) 
         "| against | seconds of | ours | theirs | ours is faster by (95 %) |\n|---|---|---|---|---|"
     )
     raw: dict[str, Any] = {}
-    for rival, both in found.items():
+    for rival, both in timings.items():
         for field, name in MEASURED.items():
-            own, other = ([getattr(t, field) for t in both[who]] for who in ("ours", "theirs"))
-            medians = " | ".join(f"{statistics.median(values):.1f}" for values in (own, other))
-            print(f"| {rival} | {name} | {medians} | {ratio(other, own)} |")
-            raw[f"{rival} {field}"] = {"ours": own, "theirs": other}
+            our_seconds, their_seconds = (
+                [getattr(t, field) for t in both[who]] for who in ("ours", "theirs")
+            )
+            medians = " | ".join(
+                f"{statistics.median(values):.1f}" for values in (our_seconds, their_seconds)
+            )
+            print(f"| {rival} | {name} | {medians} | {ratio(their_seconds, our_seconds)} |")
+            raw[f"{rival} {field}"] = {"ours": our_seconds, "theirs": their_seconds}
     print("\n" + json.dumps(raw))
 
 

@@ -50,10 +50,10 @@ def draw(settings: PictureSettings) -> Image.Image:
     )
     for row, style in enumerate(styles):
         images = make_questions(replace(world, style=style), "test")
-        for place, one in enumerate(islice(images, start, start + 2 * pairs)):
-            assert one.image is not None
+        for place, asked_image in enumerate(islice(images, start, start + 2 * pairs)):
+            assert asked_image.image is not None
             left = place * (SIDE + GAP) + place // 2 * (WIDER_GAP - GAP)
-            picture = decode_image(one.image.read(), one.key)
+            picture = decode_image(asked_image.image.read(), asked_image.key)
             sheet.paste(picture, (left, row * (SIDE + GAP)))
     return sheet
 

@@ -41,18 +41,20 @@ class WrittenDownJoint:
 
         if hasattr(attn, "to_qkv_mlp_proj"):  # whose third argument is its positions
             return self._single(attn, hidden_states, attention_mask)
-        said, own = encoder_hidden_states, hidden_states
+        texts, images = encoder_hidden_states, hidden_states
         width = attn.to_q.weight.shape[0] // attn.heads
-        if said is None or getattr(attn, "add_q_proj", None) is None:
-            context = own if said is None else said  # of a UNet's cross-attention
-            source = self.source if said is None else torch.arange(len(own), device=own.device)
-            parts = (attn.to_q(own), attn.to_k(context), attn.to_v(context))
+        if texts is None or getattr(attn, "add_q_proj", None) is None:
+            context = images if texts is None else texts  # of a UNet's cross-attention
+            source = (
+                self.source if texts is None else torch.arange(len(images), device=images.device)
+            )
+            parts = (attn.to_q(images), attn.to_k(context), attn.to_v(context))
             query, key, value = (_heads(x, width) for x in parts)
             query, key = _normalise(attn.norm_q, query), _normalise(attn.norm_k, key)
             return attn.to_out[0](self._attend([query], [key], [value], source))
-        image = [_heads(to(own), width) for to in (attn.to_q, attn.to_k, attn.to_v)]
+        image = [_heads(to(images), width) for to in (attn.to_q, attn.to_k, attn.to_v)]
         text = [
-            _heads(to(said), width) for to in (attn.add_q_proj, attn.add_k_proj, attn.add_v_proj)
+            _heads(to(texts), width) for to in (attn.add_q_proj, attn.add_k_proj, attn.add_v_proj)
         ]
         image[:2] = _normalise(attn.norm_q, image[0]), _normalise(attn.norm_k, image[1])
         text[:2] = _normalise(attn.norm_added_q, text[0]), _normalise(attn.norm_added_k, text[1])
@@ -63,7 +65,7 @@ class WrittenDownJoint:
             image[:2] = (_rotate(x, cos[count:], sin[count:]) for x in image[:2])
         both = (list(parts) for parts in zip(image, text, strict=True))
         mixed = self._attend(*both, self.source)
-        shown, read = mixed.split([own.shape[1], said.shape[1]], dim=1)
+        shown, read = mixed.split([images.shape[1], texts.shape[1]], dim=1)
         read = read if getattr(attn, "context_pre_only", None) else attn.to_add_out(read)
         return attn.to_out[0](shown), read
 
@@ -138,10 +140,10 @@ def draw_set(
     import torch
 
     (p, cfg), x, count, steps = sharing, noise, len(noise), len(sigmas) - 1
-    own = torch.arange(2 * count if guided else count, device=noise.device)
+    rows = torch.arange(2 * count if guided else count, device=noise.device)
     for i in range(steps):
         sigma, following = sigmas[i], sigmas[i + 1]
-        processor.source = own // count * count if p > i / (steps - 1) else own
+        processor.source = rows // count * count if p > i / (steps - 1) else rows
         entering = x * scale(sigma)
         out = ask(torch.cat([entering, entering]) if guided else entering, i).to(x.dtype)
         if guided:

@@ -95,10 +95,10 @@ def run(folder: Path, targets: Sequence[str]) -> None:
 
 def read_commands() -> dict[str, list[str]]:
     """Return the commands of each target."""
-    found = yaml.safe_load(COMMANDS.read_text(encoding="utf-8"))
+    targets = yaml.safe_load(COMMANDS.read_text(encoding="utf-8"))
     return {
         target: [Template(line).substitute(SHARED) for line in lines]
-        for target, lines in found.items()
+        for target, lines in targets.items()
     }
 
 

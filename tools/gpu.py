@@ -58,18 +58,18 @@ def probe() -> Machine:
     )
     if done.returncode:
         raise SystemExit(f"{sys.executable} has no torch that works:\n{done.stderr[-1000:]}")
-    found = json.loads(done.stdout)
-    versions = f"torch {found['torch']}, python {found['python']}, {found['cores']} cores"
-    if not found["devices"]:
+    probed = json.loads(done.stdout)
+    versions = f"torch {probed['torch']}, python {probed['python']}, {probed['cores']} cores"
+    if not probed["devices"]:
         return Machine((), f"no GPU; {versions}")
     query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
     driver = "unknown"
     if shutil.which(query[0]):
         asked = subprocess.run(query, capture_output=True, text=True, encoding="utf-8")
         driver = (asked.stdout.split() or [driver])[0]
-    names = ", ".join(found["devices"])
+    names = ", ".join(probed["devices"])
     return Machine(
-        tuple(found["devices"]), f"{names}; driver {driver}, CUDA {found['cuda']}, {versions}"
+        tuple(probed["devices"]), f"{names}; driver {driver}, CUDA {probed['cuda']}, {versions}"
     )
 
 

@@ -261,11 +261,11 @@ def train_in_two(at: Workplace) -> str:
     """Compare the validation loss of two processes with that of one."""
     at.start_anew()
     accelerator = f"trainer.accelerator={'gpu' if at.machine.devices else 'cpu'}"
-    found = []
+    losses = []
     for count in (1, 2):
         run = train(at, f"processes-{count}", accelerator, f"trainer.devices={count}")
-        found += [float(row["val/loss"]) for row in read_rows(run) if row.get("val/loss")][-1:]
-    first, second = found
+        losses += [float(row["val/loss"]) for row in read_rows(run) if row.get("val/loss")][-1:]
+    first, second = losses
     if not abs(first - second) < 0.05 * first:
         raise StepError(f"validation loss {second:.4f} with two processes, {first:.4f} with one")
     return f"validation loss {first:.4f} with one process, {second:.4f} with two"
@@ -304,15 +304,17 @@ def evaluate(*words: str, questions: bool = False) -> Callable[[Workplace], str]
             folder = at.folder / "questions"
             at.run("-m", "cfaug", "zoo", "questions", f"out={folder}", "part=test", "pairs=12")
             more.append(f"benchmark.data={folder / 'questions.jsonl'}")
-        found: dict[str, dict[tuple[str, str], float]] = {}
+        by_device: dict[str, dict[tuple[str, str], float]] = {}
         for device in dict.fromkeys((at.machine.device, "cpu")):
             runs = at.folder / device
             paths = [f"paths.runs={runs}", f"paths.shards={at.folder / 'shards'}"]
             at.run("evaluate.py", *more, f"device={device}", "feature_cache=0", *paths)
             (file,) = runs.rglob("results.jsonl")
             lines = map(json.loads, file.read_text("utf-8").splitlines())
-            found[device] = {(one["benchmark"], one["metric"]): one["value"] for one in lines}
-        expected, numbers = found["cpu"], found[at.machine.device]
+            by_device[device] = {
+                (result["benchmark"], result["metric"]): result["value"] for result in lines
+            }
+        expected, numbers = by_device["cpu"], by_device[at.machine.device]
         if not numbers or numbers.keys() != expected.keys():
             raise StepError(f"{len(numbers)} numbers, {len(expected)} on the processor")
         apart = {key: abs(numbers[key] - expected[key]) for key in numbers}

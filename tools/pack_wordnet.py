@@ -54,7 +54,11 @@ def _without_gloss(line: bytes, part: str) -> bytes:
         for at in range(start + 1, start + 1 + 4 * int(fields[start]), 4)
         if part == "noun" and (pointer := fields[at : at + 4])[0] in (b"@", b"~")
     ]
-    short = [*fields[:start], b"%03d" % len(kept), *(field for one in kept for field in one)]
+    short = [
+        *fields[:start],
+        b"%03d" % len(kept),
+        *(field for pointer in kept for field in pointer),
+    ]
     return (b" ".join(short) + b" | ").ljust(len(line))
 
 

@@ -93,10 +93,10 @@ def run(*words: str, **options: object) -> str:
     return str(done.stdout)
 
 
-def wait(what: str, found: Callable[[], bool]) -> None:
+def wait(what: str, holds: Callable[[], bool]) -> None:
     """Wait until a condition holds."""
     until = time.monotonic() + PATIENCE
-    while not found():
+    while not holds():
         if time.monotonic() > until:
             raise SystemExit(f"not within {PATIENCE} s: {what}")
         time.sleep(0.2)
@@ -116,9 +116,9 @@ def free_ports(count: int) -> list[int]:
     """Return ports that are not in use."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in sockets]
+        for sock in sockets:
+            sock.bind(("127.0.0.1", 0))
+        return [int(sock.getsockname()[1]) for sock in sockets]
 
 
 @contextlib.contextmanager
@@ -182,11 +182,11 @@ def submit(script: str, words: list[str], logs: Path) -> str:
 def states(job: str) -> dict[str, str]:
     """Return the state of each task of an array."""
     said = run("scontrol", "--oneliner", "show", "job", job)
-    found = {}
+    by_task = {}
     for line in said.splitlines():
         fields = dict(word.split("=", 1) for word in line.split() if "=" in word)
-        found[fields["ArrayTaskId"]] = fields["JobState"]
-    return found
+        by_task[fields["ArrayTaskId"]] = fields["JobState"]
+    return by_task
 
 
 def finished(job: str) -> dict[str, str]:
@@ -234,13 +234,13 @@ def compare(what: str, local: dict[str, str], other: dict[str, str]) -> None:
 
 def hashes(runs: Path) -> dict[str, str]:
     """Return every run's config hash; all must be done."""
-    found = {}
+    by_run = {}
     for file in runs.rglob("run.json"):
         record = json.loads(file.read_text(encoding="utf-8"))
         if record["state"] != "done":
             raise SystemExit(f"{file} is {record['state']}")
-        found[str(file.relative_to(runs))] = record["config_hash"]
-    return found
+        by_run[str(file.relative_to(runs))] = record["config_hash"]
+    return by_run
 
 
 def prove_training(folder: Path, python: str) -> None:

@@ -26,27 +26,31 @@ ALONE = Assignment(1, overlap_fraction=0)
 
 
 def test_what_is_no_pair_is_refused(tmp_path):
-    one = pairs(2)[1]
-    triple = replace(one, members=(*one.members, replace(one.members[1], text="A cow in room 1")))
-    shared = replace(one, members=tuple(replace(m, image_name="0") for m in one.members))
-    for n, bad in enumerate((triple, shared, replace(one, members=one.members[:1]))):
+    pair = pairs(2)[1]
+    triple = replace(
+        pair, members=(*pair.members, replace(pair.members[1], text="A cow in room 1"))
+    )
+    shared = replace(pair, members=tuple(replace(m, image_name="0") for m in pair.members))
+    for n, bad in enumerate((triple, shared, replace(pair, members=pair.members[:1]))):
         write_shards([bad], tmp_path / str(n))
         with pytest.raises(UserError, match="'pair-0001' does not have 2 captions"):
             items_of(open_index(tmp_path / str(n), tmp_path / "cache"), WHICH)
 
 
 def test_a_larger_set_is_asked_about_with_as_many_captions(tmp_path):
-    one, other = pairs(2)
-    third = replace(one.members[1], text="A cow in room 1", image_name="2")
-    images = {**one.images, "2": other.images["0"]}
-    write_shards([replace(one, members=(*one.members, third), images=images)], tmp_path / "three")
+    first, second = pairs(2)
+    third = replace(first.members[1], text="A cow in room 1", image_name="2")
+    images = {**first.images, "2": second.images["0"]}
+    write_shards(
+        [replace(first, members=(*first.members, third), images=images)], tmp_path / "three"
+    )
     index = open_index(tmp_path / "three", tmp_path / "cache")
     with pytest.raises(UserError) as refused:
         items_of(index, WHICH)
     assert "annotate.question.captions=[original,edited_1,edited_2]" in str(refused.value)
     captions = ["original", "edited_1", "edited_2"]
-    found = items_of(index, replace(WHICH, captions=captions))
-    assert [(item.member, item.texts[2]) for item in found] == [
+    asked = items_of(index, replace(WHICH, captions=captions))
+    assert [(item.member, item.texts[2]) for item in asked] == [
         (member, "A cow in room 1") for member in range(3)
     ]
 
@@ -129,12 +133,12 @@ def test_a_person_answers_stops_and_goes_on(watched, index, items, tmp_path):
     assert run("document.getElementById('end').hidden") is False
     assert downloaded(watched) == f"answers-{page['plan']}-2.jsonl"
     saved = write_answers(tmp_path / "a.jsonl", run("cfaugAnswers()").splitlines())
-    found = read(saved, items)
+    answers = read(saved, items)
     first = [page["tasks"][place]["o"][swap][0] for place, swap in order]
-    assert [answer.label for answer in found] == [first[0], "both", "neither", *first[3:]]
+    assert [answer.label for answer in answers] == [first[0], "both", "neither", *first[3:]]
     names = [f"{page['tasks'][place]['k']}_{page['tasks'][place]['m']}" for place, _ in order]
-    assert [items[answer.item].name for answer in found] == names
-    assert {answer.annotator for answer in found} == {"2"}
+    assert [items[answer.item].name for answer in answers] == names
+    assert {answer.annotator for answer in answers} == {"2"}
 
 
 def test_captions_are_shown_as_they_are(watched, index, items, tmp_path):
@@ -150,8 +154,8 @@ def test_captions_are_shown_as_they_are(watched, index, items, tmp_path):
     watched.press("4")
     assert downloaded(watched) == f"categories-{questions.hash}-1.jsonl"
     saved = write_answers(tmp_path / "c.jsonl", watched.run("cfaugAnswers()").splitlines())
-    found = read(saved, items, WHY)
-    assert [(a.item, a.label) for a in found] == [(0, "attribute"), (3, "annotation")]
+    answers = read(saved, items, WHY)
+    assert [(a.item, a.label) for a in answers] == [(0, "attribute"), (3, "annotation")]
 
 
 def test_a_page_of_ones_own_holds_no_other_images(index, items, tmp_path):

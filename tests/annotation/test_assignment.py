@@ -48,9 +48,9 @@ def test_the_papers_questions():
     items = numbered(60)
     shared = Assignment(annotators=12).distribute(items)
     assert sum(map(len, shared)) == 120 + 2 * 12
-    times = Counter(Counter(i for own in shared for i in own).values())
+    times = Counter(Counter(i for share in shared for i in share).values())
     assert times == {1: 120 - 12, 3: 12}
-    assert {len(own) for own in shared} == {12}
+    assert {len(share) for share in shared} == {12}
 
 
 @settings(max_examples=40, deadline=None)
@@ -62,10 +62,10 @@ def test_every_image_once_and_the_overlap_by_different_people(pairs, people, rat
     plan = Assignment(people, raters, overlap, None, seed)
     shared = plan.distribute(items)
     several = plan.choose_overlap(items)
-    assert all(len(set(own)) == len(own) for own in shared)
-    times = Counter(i for own in shared for i in own)
+    assert all(len(set(share)) == len(share) for share in shared)
+    times = Counter(i for share in shared for i in share)
     assert times == {i: raters if i in several else 1 for i in range(len(items))}
-    loads = [len(own) for own in shared]
+    loads = [len(share) for share in shared]
     assert max(loads) - min(loads) <= 1
 
 
@@ -73,8 +73,8 @@ def test_images_of_a_screening_go_to_everyone():
     items, everyone = numbered(20), {3, 17}
     plan = Assignment(4, 2, 0.1)
     shared = plan.distribute(items, everyone)
-    assert all(everyone <= set(own) for own in shared)
-    times = Counter(i for own in shared for i in own)
+    assert all(everyone <= set(share) for share in shared)
+    times = Counter(i for share in shared for i in share)
     others = {i: 2 if i in plan.choose_overlap(items) else 1 for i in range(40)}
     assert times == others | dict.fromkeys(everyone, 4)
     assert max(map(len, shared)) - min(map(len, shared)) <= 1
@@ -162,37 +162,42 @@ def answers(items) -> list[Answer]:
     """Return what two people say of the first set, and one of the second."""
     said = [("good", "good"), ("not_female", "good"), ("unclear",) * 2, ("not_female",) * 2,
             ("not_male",), ("good",), ("out_of_frame",), ("good",)]  # fmt: skip
-    return [Answer(i, str(w), label) for i, own in enumerate(said) for w, label in enumerate(own)]
+    return [
+        Answer(i, str(w), label) for i, labels in enumerate(said) for w, label in enumerate(labels)
+    ]
 
 
 def test_outcomes_are_counted_by_label(items, index, tmp_path):
-    found = Findings(FEW, items, answers(items))
-    section = count_strata(found, FEW.strata)
+    findings = Findings(FEW, items, answers(items))
+    section = count_strata(findings, FEW.strata)
     backwards = Findings(FEW, items, [*answers(items)[6:], Answer(12, "1", "good")])
     assert count_strata(backwards, FEW.strata).rows[0][0] == "White, male"
     assert section.rows[1] == ("White, female", "2", "75.0", "0.0", "25.0", "0.0", "0.0")
     assert section.columns[:2] == ("asked for", "images")
     last = Findings(FEW, items, answers(items)[-1:])
-    assert [one[0] for one in section.rows] == [  # of the source, whoever was answered first
+    assert [row[0] for row in section.rows] == [  # of the source, whoever was answered first
         "White, male", "White, female", "Middle Eastern, male", "Middle Eastern, female",
     ]  # fmt: skip
-    assert [one[0] for one in count_strata(last, FEW.strata).rows] == ["Middle Eastern, female"]
-    sections = [section, illustrate(found, index.read_image)]
-    record = record_of(found, Sorting(WHY), "grid", index.read_image, sections)
+    assert [row[0] for row in count_strata(last, FEW.strata).rows] == ["Middle Eastern, female"]
+    sections = [section, illustrate(findings, index.read_image)]
+    record = record_of(findings, Sorting(WHY), "grid", index.read_image, sections)
     back = read_record(write_record(record, tmp_path))
     kept = back.extra[STRATA]
     assert kept["offered"] == {"not_female": {"gender": "female"}, "not_male": {"gender": "male"}}
     tallies = {tuple(t["stratum"].values()): (t["images"], t["counts"]) for t in kept["tallies"]}
     slow = {}
-    for i, own in found.by_item.items():
+    for i, labels in findings.by_item.items():
         images, counts = slow.setdefault(tuple(v for _, v in items[i].stratum), [0, Counter()])
         slow[tuple(v for _, v in items[i].stratum)][0] = images + 1
-        for label in own:
-            counts[label] += 1 / len(own)
+        for label in labels:
+            counts[label] += 1 / len(labels)
     for stratum, (images, counts) in slow.items():
         assert tallies[stratum][0] == images
         assert {k: v for k, v in tallies[stratum][1].items() if v} == counts
-    shown = [(one["category"], one["key"], one["member"]) for one in back.extra[ILLUSTRATIONS]]
+    shown = [
+        (illustrated["category"], illustrated["key"], illustrated["member"])
+        for illustrated in back.extra[ILLUSTRATIONS]
+    ]
     assert shown == [
         ("unclear", items[2].key, 2), ("not_female", items[3].key, 3),
         ("out_of_frame", items[6].key, 2), ("not_male", items[4].key, 0),
@@ -212,9 +217,9 @@ def test_sources_that_cannot_be_asked_about(index, tmp_path):
     with pytest.raises(UserError, match=r"has no 'age' among its attributes \(race, gender\)"):
         asked(offered={"not_male": {"age": "old"}})
     assert asked(column="subject", offered={})[0].stratum == (("subject", "doctor"),)
-    one = grid_set("judge", attributes=ATTRIBUTES)
-    bare = replace(one.members[0], extra={**one.members[0].extra, "attributes": {}})
-    write_shards([replace(one, members=(bare, *one.members[1:]))], tmp_path / "bare")
+    judge = grid_set("judge", attributes=ATTRIBUTES)
+    bare = replace(judge.members[0], extra={**judge.members[0].extra, "attributes": {}})
+    write_shards([replace(judge, members=(bare, *judge.members[1:]))], tmp_path / "bare")
     with pytest.raises(UserError, match=r"judge-0_0 does not say what it should show"):
         items_of(open_index(tmp_path / "bare", tmp_path / "cache"), FEW)
 
@@ -233,7 +238,7 @@ def test_the_page_offers_what_fits(watched, items, index, tmp_path):
         watched.press("4")
     saved = [json.loads(line) for line in watched.run("cfaugAnswers()").splitlines()]
     fourth = {0: "not_male", 1: "out_of_frame"}
-    assert [one["label"] for one in saved] == [fourth[item.member] for item in order]
+    assert [answer["label"] for answer in saved] == [fourth[item.member] for item in order]
 
 
 def test_what_is_drawn_depends_on_keys_the_seed_and_the_person():

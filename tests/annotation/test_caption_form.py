@@ -77,10 +77,10 @@ def test_answers_are_averaged_by_kind_without_those_who_do_not_attend(index, tmp
     ratings = read_ratings([write_answers(tmp_path / "a.jsonl", lines)], everything, ALL)
     kept, failed = leave_out_inattentive(ratings, everything, ALL)
     assert list(failed) == ["lazy"]
-    found = summarise_ratings(kept, everything, ALL, "sets").fields["quality"].by
-    assert (found[ORIGINAL].mean, found["xmai"].mean) == (4.5, 3.5)
-    assert (found[ORIGINAL].images, found["xmai"].answers) == (4, 8)
-    only = [one for one in ratings if one.annotator == "lazy"]
+    by_kind = summarise_ratings(kept, everything, ALL, "sets").fields["quality"].by
+    assert (by_kind[ORIGINAL].mean, by_kind["xmai"].mean) == (4.5, 3.5)
+    assert (by_kind[ORIGINAL].images, by_kind["xmai"].answers) == (4, 8)
+    only = [rating for rating in ratings if rating.annotator == "lazy"]
     with pytest.raises(UserError, match="every annotator failed a check of attention"):
         leave_out_inattentive(only, everything, ALL)
 
@@ -136,10 +136,10 @@ def test_each_annotator_sees_either_order_equally_often(folders):
     items = ASKED.items_of_two(*folders)
     assignment = Assignment(5, 5, 1.0)
     asked = share_out(ASKED, items, assignment, "t", [9, 10, 11])
-    assert all(len(own) == len(items) for own in asked.orders.values())
-    for own in asked.orders.values():
-        assert sum(swapped for _, swapped in own) == len(items) // 2
-    first = [{task for task, swapped in own if swapped} for own in asked.orders.values()]
+    assert all(len(order) == len(items) for order in asked.orders.values())
+    for order in asked.orders.values():
+        assert sum(swapped for _, swapped in order) == len(items) // 2
+    first = [{task for task, swapped in order if swapped} for order in asked.orders.values()]
     assert len(set(map(frozenset, first))) > 1, "not the same half for everyone"
 
 
@@ -148,7 +148,7 @@ def test_the_page_offers_both_captions_as_text_and_no_method_by_name(folders, tm
     questions = share_out(ASKED, items, Assignment(3), "t")
     page = write_questions(questions, tmp_path / "p.html", folders[0].read_image)
     data = data_of(page)
-    task = next(one for one in data["tasks"] if one["k"] == "c000")
+    task = next(task for task in data["tasks"] if task["k"] == "c000")
     assert [text for _, text in task["o"]] == [f"{HOSTILE} xmai-word", f"{HOSTILE} clare-word"]
     assert "<img src=//x" not in page.read_text()
     assert "examples" not in data
@@ -175,9 +175,9 @@ def test_answers_are_counted_by_majority_and_tested(folders, tmp_path):
         files.append(write_answers(file, lines(real, label, str(who))))
     answers = read_answers(files, items, field="label", choices=ASKED.labels)
     section = ASKED.count(Findings(ASKED, items, answers))
-    found = section.data["preference"]
-    assert found["counts"] == {"xmai": 7, "clare": 1, "neither": 1}
-    assert found["p"] == mcnemar(7, 1)
+    preference = section.data["preference"]
+    assert preference["counts"] == {"xmai": 7, "clare": 1, "neither": 1}
+    assert preference["p"] == mcnemar(7, 1)
     assert "for 7, that of clare for 1" in section.sentences[0]
 
 
@@ -189,7 +189,7 @@ def test_whoever_fails_a_check_of_attention_is_left_out(folders):
     checks = [place for place, item in enumerate(items) if item.expected]
     good = [Answer(place, "good", items[place].expected) for place in checks]
     other = {"xmai": "clare", "clare": "xmai"}
-    bad = [replace(one, annotator="bad") for one in good[1:]]
+    bad = [replace(answer, annotator="bad") for answer in good[1:]]
     bad.append(Answer(checks[0], "bad", other[items[checks[0]].expected]))
     lazy = [Answer(0, "lazy", "xmai"), replace(good[0], annotator="lazy")]
     assert who_failed([*good, *bad, *lazy], items) == pytest.approx({"bad": 2 / 3, "lazy": 1 / 3})
@@ -199,14 +199,14 @@ def test_whoever_fails_a_check_of_attention_is_left_out(folders):
 def test_the_oracle_prefers_the_true_caption(folders):
     items = ASKED.items_of_two(*folders)
     scores = [read_scores(Path(index.source)) for index in folders]
-    found = dict(
+    preferred = dict(
         zip((item.key for item in items), ASKED.oracle_answers(items, *scores), strict=True)
     )
-    assert (found["c001"], found["c005"], found["c006"], found["c007"]) == (
+    assert (preferred["c001"], preferred["c005"], preferred["c006"], preferred["c007"]) == (
         "equal", "clare", "equal", "xmai",
     )  # fmt: skip
     checks = [item for item in items if item.expected]
-    assert [found[item.key] for item in checks] == [item.expected for item in checks]
+    assert [preferred[item.key] for item in checks] == [item.expected for item in checks]
     unknown = ASKED.oracle_answers(items, {}, scores[1])
     assert unknown == [item.expected or None for item in items]
 

@@ -93,9 +93,9 @@ answer_lists = st.lists(
 def test_the_findings_count_answers_one_by_one(given_):
     """An image with several answers counts once, in equal parts."""
     items = [ImageItem(f"p{i // 2}", i % 2, ("a man", "a kid"), i) for i in range(len(given_))]
-    found = Findings(WHICH, items, answered(*map(tuple, given_)))
+    gathered = Findings(WHICH, items, answered(*map(tuple, given_)))
     seen = [(items[i], labels) for i, labels in enumerate(given_) if labels]
-    for tally, members in zip(found.tallies(), ({0}, {1}, {0, 1}), strict=True):
+    for tally, members in zip(gathered.tallies(), ({0}, {1}, {0, 1}), strict=True):
         counted = [(item, labels) for item, labels in seen if item.member in members]
         assert tally.images == len(counted)
         assert tally.answers == sum(len(labels) for _, labels in counted)
@@ -107,7 +107,7 @@ def test_the_findings_count_answers_one_by_one(given_):
             assert tally.counts[name] == pytest.approx(expected)
             if counted:
                 assert tally.share(name) == pytest.approx(expected / len(counted))
-    agreed = found.agreement()
+    agreed = gathered.agreement()
     couples: Counter = Counter()
     for item, labels in seen:
         for a, b in permutations(labels, 2):
@@ -122,13 +122,15 @@ def test_the_findings_count_answers_one_by_one(given_):
         for item, labels in seen
         if 2 * labels.count(WHICH.captions[item.member]) <= len(labels)
     }
-    assert {items[i].name for i in found.rejected} == errors
+    assert {items[i].name for i in gathered.rejected} == errors
 
 
 def test_agreement_takes_images_with_equally_many_answers(items):
     three = ("original", "original", "both")
-    found = Findings(WHICH, items, answered(three, ("both",) * 3, ("both", "neither"), "original"))
-    agreed = found.agreement()
+    gathered = Findings(
+        WHICH, items, answered(three, ("both",) * 3, ("both", "neither"), "original")
+    )
+    agreed = gathered.agreement()
     assert (agreed.raters, agreed.images, agreed.several, agreed.disputed) == (3, 2, 3, 2)
     assert agreed.labels == {"correct": 0.4, "incorrect": 0, "neither": 0.2, "both": 0.4}
     assert np.isnan(Findings(WHICH, items, answered("both", "both")).agreement().fleiss)
@@ -136,30 +138,32 @@ def test_agreement_takes_images_with_equally_many_answers(items):
 
 def test_altered_subjects_and_the_human_taxonomy(items):
     """COCO-CFs, A.3.2: the altered subject of the image's own caption is a human word."""
-    found = Findings(WHICH, items, answered(*["both"] * 8, *["counterfactual"] * 4))
-    assert list(count_subjects(found, 1).altered) == [
+    gathered = Findings(WHICH, items, answered(*["both"] * 8, *["counterfactual"] * 4))
+    assert list(count_subjects(gathered, 1).altered) == [
         ("man", "kid", 4), ("cat", "dog", 3), ("woman", "girl", 3)
     ]  # fmt: skip
-    human = count_subjects(found, 1).human
+    human = count_subjects(gathered, 1).human
     assert (human.images, human.errors, human.share) == (8, 7, 0.875)
 
 
 def test_tables_6_and_10_name_the_same_subjects(items, index):
     """A full stop that one caption lacks is no part of its subject in either table."""
-    found = Findings(WHICH, items, answered(*["both"] * 12))
-    listed = {(before, after): count for before, after, count in count_subjects(found, 1).altered}
+    gathered = Findings(WHICH, items, answered(*["both"] * 12))
+    listed = {
+        (before, after): count for before, after, count in count_subjects(gathered, 1).altered
+    }
     assert listed == {subjects: 2 * n for subjects, n in Counter(altered_subjects(index)).items()}
 
 
 def test_errors_where_one_subject_is_a_kind_of_the_other(items):
-    found = Findings(WHICH, items, answered(*["both"] * 8, *["counterfactual"] * 4))
+    gathered = Findings(WHICH, items, answered(*["both"] * 8, *["counterfactual"] * 4))
     asked = []
 
     def related(before: str, after: str) -> bool:
         asked.append((before, after))
         return (before, after) == ("woman", "girl")
 
-    kinds, others = count_subjects(found, 1, related).hyponymy
+    kinds, others = count_subjects(gathered, 1, related).hyponymy
     assert (kinds.images, kinds.errors) == (4, 3)
     assert (others.images, others.errors) == (8, 7)
     assert sorted(asked) == [("cat", "dog"), ("man", "kid"), ("woman", "girl")]
@@ -229,15 +233,15 @@ def record(findings, sorting, sections, index):
 
 def test_the_record_comes_back(record, tmp_path):
     file = write_record(record, tmp_path)
-    found = read_record(file)
-    assert np.array_equal(found.agreement.matrix, record.agreement.matrix)
-    same = replace(record.agreement, matrix=found.agreement.matrix)
-    shown = {name: count for name, count in found.categories.items() if count}
+    back = read_record(file)
+    assert np.array_equal(back.agreement.matrix, record.agreement.matrix)
+    same = replace(record.agreement, matrix=back.agreement.matrix)
+    shown = {name: count for name, count in back.categories.items() if count}
     assert shown == {"subject": 1.5, "count": 0.5}
-    assert asdict(Subjects.read(found.extra)) == asdict(Subjects.read(record.extra))
-    assert replace(found, agreement=same, extra={}) == replace(record, agreement=same, extra={})
-    assert (found.sampled, found.validated, found.simulated) == (2, 8, False)
-    assert [e.category for e in found.examples][:2] == ["subject", "count"]
+    assert asdict(Subjects.read(back.extra)) == asdict(Subjects.read(record.extra))
+    assert replace(back, agreement=same, extra={}) == replace(record, agreement=same, extra={})
+    assert (back.sampled, back.validated, back.simulated) == (2, 8, False)
+    assert [e.category for e in back.examples][:2] == ["subject", "count"]
 
 
 def test_an_image_that_was_accepted_has_no_cause(findings, index):
@@ -313,7 +317,10 @@ def test_the_report_says_what_was_found(record, findings, sorting, sections, tmp
     assert verdict in text
     assert verdict.startswith("66.7 % of 12 images were matched to their own caption")
     assert "in the paper 73.18 % of 34,820" in verdict
-    assert any("known limits of text-to-image diffusion; in the paper 66 %" in one for one in more)
+    assert any(
+        "known limits of text-to-image diffusion; in the paper 66 %" in sentence
+        for sentence in more
+    )
     assert "<script" not in text
     assert "&lt;script&gt;" in text
     assert "man → kid" in text
@@ -331,13 +338,13 @@ def test_the_report_says_what_was_found(record, findings, sorting, sections, tmp
     for row in people[1:]:
         assert sum(map(float, row[2:])) == pytest.approx(100, abs=0.3)
     said = sentences(replace(record, simulated=True), WHICH, WHY)
-    assert not any("in the paper" in one for one in said)
+    assert not any("in the paper" in sentence for sentence in said)
     assert "says nothing about people" in said[-1]
 
 
 def test_labels_are_those_that_training_reads(findings, index, tmp_path):
     file = tmp_path / "labels.jsonl"
-    file.write_text("".join(json.dumps(one) + "\n" for one in findings.label_lines()))
+    file.write_text("".join(json.dumps(label_line) + "\n" for label_line in findings.label_lines()))
     validated = read_labels(file).find_validated(index)
     expected = [i not in findings.rejected for i in range(len(index))]
     assert validated.tolist() == expected
@@ -349,9 +356,9 @@ def test_simulated_annotators_err_as_often_as_asked():
     truth = ["neither"] * 1000
     plan = Assignment(3, seed=1)
     none = simulate_answers(WHICH, items, truth, plan, 0, 1)
-    assert {one["label"] for own in none.values() for one in own} == {"neither"}
+    assert {answer["label"] for answers in none.values() for answer in answers} == {"neither"}
     some = simulate_answers(WHICH, items, truth, plan, 0.2, 1)
-    labels = Counter(one["label"] for own in some.values() for one in own)
+    labels = Counter(answer["label"] for answers in some.values() for answer in answers)
     assert labels.total() == 1200
     assert 0.16 < 1 - labels["neither"] / 1200 < 0.24
     assert min(labels[name] for name in WHICH.labels if name != "neither") > 60

@@ -71,13 +71,13 @@ def test_the_papers_questions_are_asked_about_ten_images_of_each_kind(index):
     assert (first.label, first.change) == ("ball", "red → adjective-ed")
     assert [f.kind for f in LANCE.fields.values()] == ["scale"] * 3 + ["check"] * 2 + ["text"]
     everyone = Assignment(15, 15, 1.0).distribute(items)
-    assert [len(own) for own in everyone] == [30] * 15
+    assert [len(share) for share in everyone] == [30] * 15
 
 
 def test_sources_that_cannot_be_asked_about(tmp_path):
-    one = joined(1)
-    bare = replace(one, members=one.members[:2], images={k: one.images[k] for k in "01"})
-    no_photo = replace(one, members=one.members[2:])
+    whole = joined(1)
+    bare = replace(whole, members=whole.members[:2], images={k: whole.images[k] for k in "01"})
+    no_photo = replace(whole, members=whole.members[2:])
     for n, (bad, said) in enumerate(((bare, "no edited image"), (no_photo, "no photo"))):
         write_shards([bad], tmp_path / str(n))
         with pytest.raises(UserError, match=said):
@@ -93,14 +93,14 @@ def test_answers_come_back_from_jsonl_and_csv(index, tmp_path):
     items = ALL.items(index)
     given = [lines(items[0], "1", ethical_details="a, b"), lines(items[1], "Ann", realism=1)]
     file = write_answers(tmp_path / "a.jsonl", [*given, given[0]])
-    found = read_ratings([file], items, ALL)
-    assert [(r.item, r.annotator) for r in found] == [(0, "1"), (1, "Ann")]
-    assert found[0].values == {**FULL, "ethical_details": "a, b"}
+    ratings = read_ratings([file], items, ALL)
+    assert [(r.item, r.annotator) for r in ratings] == [(0, "1"), (1, "Ann")]
+    assert ratings[0].values == {**FULL, "ethical_details": "a, b"}
     table = tmp_path / "b.csv"
     names = list(given[0])
-    rows = [",".join(f'"{one[name]}"' for name in names) for one in given]
+    rows = [",".join(f'"{answer[name]}"' for name in names) for answer in given]
     table.write_text("\n".join([",".join(names), *rows]) + "\n")
-    assert read_ratings([table], items, ALL) == found
+    assert read_ratings([table], items, ALL) == ratings
     other = write_answers(tmp_path / "c.jsonl", [given[0], given[0] | {"realism": 2}])
     with pytest.raises(UserError, match=r"answers differently about photo-000_2 in .*line 1"):
         read_ratings([other], items, ALL)
@@ -143,18 +143,18 @@ def test_means_and_agreement_are_those_of_a_slow_twin(data):
     ]  # fmt: skip
     if not ratings:
         return
-    found = summarise_ratings(ratings, items, ALL, "s")
+    summary = summarise_ratings(ratings, items, ALL, "s")
     for name in ("realism", "label_consistent"):
         for kind in (*KINDS, OVERALL):
             means = []
             for i in range(6):
-                own = [float(r.values[name]) for r in ratings if r.item == i]
-                if own and kind in (items[i].kind, OVERALL):
-                    means.append(sum(own) / len(own))
+                values = [float(r.values[name]) for r in ratings if r.item == i]
+                if values and kind in (items[i].kind, OVERALL):
+                    means.append(sum(values) / len(values))
             if not means:
-                assert kind not in found.fields[name].by
+                assert kind not in summary.fields[name].by
                 continue
-            score = found.fields[name].by[kind]
+            score = summary.fields[name].by[kind]
             assert score.mean == pytest.approx(np.mean(means))
             assert score.images == len(means)
             sd = np.std(means, ddof=1) if len(means) > 1 else math.nan
@@ -163,7 +163,7 @@ def test_means_and_agreement_are_those_of_a_slow_twin(data):
         table = [[given_.get((i, who)) for who in "abc"] for i in range(6)]
         level = "ordinal" if name == "realism" else "nominal"
         alpha = krippendorff_alpha(table, level)
-        assert found.fields[name].alpha == pytest.approx(alpha, nan_ok=True)
+        assert summary.fields[name].alpha == pytest.approx(alpha, nan_ok=True)
 
 
 def test_the_record_comes_back_and_the_page_shows_it(index, tmp_path):
@@ -172,17 +172,17 @@ def test_the_record_comes_back_and_the_page_shows_it(index, tmp_path):
         Rating(0, "1", FULL | {"ethical_issues": True, "ethical_details": HOSTILE}),
         Rating(0, "2", FULL | {"realism": 2}), Rating(1, "1", FULL),
     ]  # fmt: skip
-    found = summarise_ratings(ratings, items, ALL, "shards")
-    back = read_summary(write_ratings(found, tmp_path))
-    assert repr(back) == repr(found)
-    part = ratings_part(found)
+    summary = summarise_ratings(ratings, items, ALL, "shards")
+    back = read_summary(write_ratings(summary, tmp_path))
+    assert repr(back) == repr(summary)
+    part = ratings_part(summary)
     assert part.columns == ("Adjective", "Background", "Overall", "Agreement")
     cells = dict(part.rows)
     realism, ethics = cells["Image Realism (1-5)",], cells["Ethical issues (%)",]
     assert [entry.text for entry in realism[:3]] == ["3.0", "4.0", "3.5"]
     assert [entry.text for entry in ethics[:3]] == ["50.0", "0.0", "25.0"]
     assert (realism[2].sub, ethics[2].sub, realism[0].sub) == ("0.7", "35.4", "")
-    text = write_ratings_page(found, tmp_path).read_text()
+    text = write_ratings_page(summary, tmp_path).read_text()
     assert "<script>document" not in text
     assert "Image Fidelity (1-5)" in text
     assert "3 forms about 2 of 36 images" in text
@@ -246,10 +246,10 @@ def test_a_person_fills_in_the_form_stops_and_goes_on(watched, index, tmp_path):
     run("document.getElementById('keep').click()")
     assert run("document.getElementById('end').hidden") is False
     saved = run("cfaugAnswers()").splitlines()
-    found = read_ratings([write_answers(tmp_path / "a.jsonl", saved)], items, form)
-    assert [r.item for r in found] == order
-    scales = [[r.values[n] for n in ("realism", "edit_success", "fidelity")] for r in found]
+    ratings = read_ratings([write_answers(tmp_path / "a.jsonl", saved)], items, form)
+    assert [r.item for r in ratings] == order
+    scales = [[r.values[n] for n in ("realism", "edit_success", "fidelity")] for r in ratings]
     assert scales == [[3, 5, 4], [1, 2, 2], [5, 5, 5]]
-    assert [r.values["label_consistent"] for r in found] == [True, False, False]
-    assert found[1].values["ethical_details"].startswith("odd 5")
+    assert [r.values["label_consistent"] for r in ratings] == [True, False, False]
+    assert ratings[1].values["ethical_details"].startswith("odd 5")
     assert json.loads(saved[0])["texts"] == items[order[0]].texts_hash

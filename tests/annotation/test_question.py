@@ -77,18 +77,18 @@ def test_captions_are_asked_about_one_by_one_and_images_once(grid, tmp_path):
 
 def test_answers_findings_record_and_report(grid, tmp_path):
     items = items_of(grid, TRUE)
-    found = Findings(TRUE, items, answered(("yes", "yes"), ("no", "unsure"), "yes"))
-    (tally,) = found.tallies()
+    findings = Findings(TRUE, items, answered(("yes", "yes"), ("no", "unsure"), "yes"))
+    (tally,) = findings.tallies()
     assert dict(tally.counts) == {"yes": 2.0, "no": 0.5, "unsure": 0.5}
-    assert found.rejected == [1]
-    assert found.said_of(1) == "1 no, 1 unsure"
-    assert found.agreement().matrix.tolist() == [[2, 0, 0], [0, 0, 1], [0, 1, 0]]
+    assert findings.rejected == [1]
+    assert findings.said_of(1) == "1 no, 1 unsure"
+    assert findings.agreement().matrix.tolist() == [[2, 0, 0], [0, 0, 1], [0, 1, 0]]
     sorting = Sorting(replace(WHY, pictures="image"), [Answer(1, "1", "details")])
-    record = record_of(found, sorting, "grid", grid.read_image)
+    record = record_of(findings, sorting, "grid", grid.read_image)
     assert record.examples[0].said == "1 no, 1 unsure"
     back = read_record(write_record(record, tmp_path / annotation_tables.FOLDER))
     assert (back.question, back.categories) == (TRUE.title, record.categories)
-    text = write_report(record, found, sorting, [], tmp_path).read_text()
+    text = write_report(record, findings, sorting, [], tmp_path).read_text()
     assert sentences(record, TRUE, WHY)[0] in text
     assert "66.7 % of 3 images were found to be described truly" in text
     assert "human_labels" not in text
@@ -100,18 +100,18 @@ def test_answers_findings_record_and_report(grid, tmp_path):
         with pytest.raises(MissingError, match=said):
             table.build(Runs(tmp_path))
     with pytest.raises(UserError, match="not about pairs"):
-        AlteredSubjects().analyse(found, simulated=False)
+        AlteredSubjects().analyse(findings, simulated=False)
 
 
 def test_sums_of_outcomes_and_references_are_stated(grid):
     items = items_of(grid, COUNT)
-    found = Findings(COUNT, items, answered("one", "more", "more"))
-    record = record_of(found, Sorting(WHY), "grid", grid.read_image)
+    findings = Findings(COUNT, items, answered("one", "more", "more"))
+    record = record_of(findings, Sorting(WHY), "grid", grid.read_image)
     said = sentences(record, COUNT, WHY)
     assert said[0].startswith("33.3 % of 3 images were seen alone")
     assert "; elsewhere 90 %)" in said[0]
     assert "Of 3 answered images 67 % are shown as crowds." in said
-    assert list(found.tallies()[0].counts) == ["more", "one"]
+    assert list(findings.tallies()[0].counts) == ["more", "one"]
 
 
 def test_annotators_who_fail_the_screening_are_left_out(grid, tmp_path):
@@ -179,14 +179,14 @@ CONF = Path(__file__).parents[2] / "conf" / "annotate" / "question" / "question_
 def asked(number: int, verified: bool | None = False, **changes: Any) -> AskedQuestion:
     kind = "counterfactual" if number else "basic"
     extra = {} if verified is None else {"verified": verified}
-    one = AskedQuestion(f"c{number}", kind, f"If {number}, who?", ("a dog", "a cat"), 1, extra)
-    return replace(one, **changes)
+    default = AskedQuestion(f"c{number}", kind, f"If {number}, who?", ("a dog", "a cat"), 1, extra)
+    return replace(default, **changes)
 
 
 def a_set(key: str, questions: Sequence[AskedQuestion], tone: int = 1) -> CounterfactualSet:
     members = tuple(
-        Member(one.text, "0", key, extra={CATEGORY: "count", QUESTION: details_of(one)})
-        for one in questions
+        Member(entry.text, "0", key, extra={CATEGORY: "count", QUESTION: details_of(entry)})
+        for entry in questions
     )
     return CounterfactualSet(key, key, members, {"0": encode_image(tone)})
 
@@ -211,7 +211,7 @@ def review(**changes: Any) -> QuestionReview:
 def test_what_nobody_verified_is_asked_about_with_its_options(tmp_path: Path) -> None:
     index = index_of(tmp_path, SETS)
     items = review().items(index)
-    assert [one.name for one in items] == ["one_2", "one_3", "two_1", "two_2"]
+    assert [item.name for item in items] == ["one_2", "one_3", "two_1", "two_2"]
     assert review().shown(items[0]) == {
         "c": ["If 2, who?"], "s": -1, "n": "Right answer: a cat. Wrong: a dog.",
     }  # fmt: skip
@@ -222,7 +222,7 @@ def test_what_nobody_verified_is_asked_about_with_its_options(tmp_path: Path) ->
     everything = review(only_new=False).items(index)
     assert len(everything) == 7
     other = index_of(tmp_path / "other", [a_set("one", [asked(0), asked(1), asked(2, answer=0)])])
-    hashes = {one.name: one.texts_hash for one in items}
+    hashes = {item.name: item.texts_hash for item in items}
     changed = review().items(other)[-1]
     # An answer is about a question of which this option is right.
     assert (changed.name, changed.texts_hash == hashes["one_2"]) == ("one_2", False)
@@ -245,7 +245,7 @@ def test_verdicts_verify_questions_or_leave_them_out(tmp_path: Path) -> None:
     write_shards(SETS, folder)
     verdicts = {"one_2": True, "one_3": False, "two_1": False, "two_2": False, "none_1": True}
     assert export_questions(read_sets(folder), tmp_path / "out", verdicts) == 1
-    (one,) = read_questions(tmp_path / "out")
-    assert [q.text for q in one.questions] == ["If 0, who?", "If 1, who?", "If 2, who?"]
-    assert [q.extra.get("verified") for q in one.questions] == [None, True, True]
+    (question_set,) = read_questions(tmp_path / "out")
+    assert [q.text for q in question_set.questions] == ["If 0, who?", "If 1, who?", "If 2, who?"]
+    assert [q.extra.get("verified") for q in question_set.questions] == [None, True, True]
     assert export_questions(read_sets(folder), tmp_path / "all") == 2

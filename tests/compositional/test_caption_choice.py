@@ -37,8 +37,8 @@ def asked(index, **settings):
     return CaptionChoice(**{"name": "c", "batch_size": 5, "blind": None, **settings}).ask(index)
 
 
-def numbers(found):
-    return {(one.metric, *one.by.items()): one.value for one in found.outcomes}
+def numbers(evaluation):
+    return {(outcome.metric, *outcome.by.items()): outcome.value for outcome in evaluation.outcomes}
 
 
 def true_and_false(pair):
@@ -48,12 +48,12 @@ def true_and_false(pair):
 
 def by_item(index):
     """{key of the first member: (image, [(caption, label)])}."""
-    found = {}
+    items = {}
     for row in range(len(index)):
         key = index.key(row).rsplit("_", 1)[0] + "_0"
         image = decode_image(index.read_image(row), "it")
-        found.setdefault(key, (image, []))[1].append((index.text(row), index.label(row)))
-    return found
+        items.setdefault(key, (image, []))[1].append((index.text(row), index.label(row)))
+    return items
 
 
 def embed(encoder, text=None, image=None):
@@ -77,8 +77,8 @@ def decide(score, captions, ties="miss"):
 @pytest.mark.parametrize("ties", list(WORTH))
 def test_hits_of_a_dual_encoder_equal_one_item_at_a_time(encoder, one_true, ties):
     benchmark = asked(one_true, ties=ties, groups=GROUPS, tags=["tag"])
-    found = benchmark.run(encoder)
-    items, images = rows(found), {}
+    evaluation = benchmark.run(encoder)
+    items, images = rows(evaluation), {}
     expected = {}
     for key, (image, captions) in by_item(one_true).items():
         images[key] = embed(encoder, image=image)
@@ -87,13 +87,13 @@ def test_hits_of_a_dual_encoder_equal_one_item_at_a_time(encoder, one_true, ties
         for place, (text, _) in enumerate(captions):
             assert items[key][f"text {place}"] == pytest.approx(score[text], abs=1e-5)
         assert items[key]["accuracy"] == expected[key]
-    values = numbers(found)
+    values = numbers(evaluation)
     assert values["accuracy",] == pytest.approx(np.mean(list(expected.values())))
     means = {}
     for name in ("replace_obj", "swap_obj", "swap_att"):
-        own = [expected[key] for key, item in items.items() if item["category"] == name]
+        of_category = [expected[key] for key, item in items.items() if item["category"] == name]
         means[name] = values["accuracy", ("category", name)]
-        assert means[name] == pytest.approx(np.mean(own))
+        assert means[name] == pytest.approx(np.mean(of_category))
     swap = (means["swap_obj"] + means["swap_att"]) / 2
     assert values["accuracy_macro",] == pytest.approx(sum(means.values()) / 3)
     assert values["accuracy_macro", ("group", "swap")] == pytest.approx(swap)
@@ -106,19 +106,19 @@ def test_hits_of_a_dual_encoder_equal_one_item_at_a_time(encoder, one_true, ties
 
 
 def test_items_say_what_is_sampled_together(encoder, one_true):
-    found = asked(one_true).run(encoder)
-    assert list(found.items)[:3] == ["item", "cluster", "category"]
-    assert len(set(found.items["cluster"])) == len(found.items["item"]) / 2
-    fourth = rows(found)["item-3_0"]
+    evaluation = asked(one_true).run(encoder)
+    assert list(evaluation.items)[:3] == ["item", "cluster", "category"]
+    assert len(set(evaluation.items["cluster"])) == len(evaluation.items["item"]) / 2
+    fourth = rows(evaluation)["item-3_0"]
     assert not math.isnan(fourth["text 2"])
-    assert math.isnan(rows(found)["item-0_0"]["text 2"])
+    assert math.isnan(rows(evaluation)["item-0_0"]["text 2"])
 
 
 def test_the_terminal_is_told_what_a_reader_asks_first(encoder, two_true):
     benchmark = asked(two_true, groups=GROUPS, blind=Lengths())
-    found = benchmark.run(encoder)
-    values = numbers(found)
-    first, second, third = benchmark.summarise(found)
+    evaluation = benchmark.run(encoder)
+    values = numbers(evaluation)
+    first, second, third = benchmark.summarise(evaluation)
     # Three captions, two of them true: 1 of 3; with one false caption more: 1 of 6.
     chance = (11 / 3 + 3 / 6) / 14
     assert first == (
@@ -133,22 +133,22 @@ def test_the_terminal_is_told_what_a_reader_asks_first(encoder, two_true):
 
 def test_ties_are_counted(encoder, tmp_path):
     """The tokenizer lowers the case, so the two captions are one to the model."""
-    one, two = world_pairs(2)
-    text = one.members[0].text
+    first, second = world_pairs(2)
+    text = first.members[0].text
     sets = [
-        choice("tie", one.images["0"], [(text, "true"), (text.upper(), "false")]),
-        choice("none", two.images["0"], [(text, "true"), (two.members[1].text, "false")]),
+        choice("tie", first.images["0"], [(text, "true"), (text.upper(), "false")]),
+        choice("none", second.images["0"], [(text, "true"), (second.members[1].text, "false")]),
     ]
     index = open_sets(sets, tmp_path)
     for ties, worth in WORTH.items():
-        found = asked(index, ties=ties).run(encoder)
-        assert rows(found)["tie_0"]["accuracy"] == worth
-        assert found.items["ties"].tolist() == [1, 0]
-        assert numbers(found)["ties",] == 0.5
+        evaluation = asked(index, ties=ties).run(encoder)
+        assert rows(evaluation)["tie_0"]["accuracy"] == worth
+        assert evaluation.items["ties"].tolist() == [1, 0]
+        assert numbers(evaluation)["ties",] == 0.5
 
 
 def test_captions_that_only_the_order_of_words_tells_apart_are_counted(encoder, tmp_path):
-    (one,) = world_pairs(1)
+    (pair,) = world_pairs(1)
     true = "A cat sits on its legs, by the plant."
     wrong = {
         "order": ["a cat sits by the plant, on its legs"],
@@ -156,16 +156,18 @@ def test_captions_that_only_the_order_of_words_tells_apart_are_counted(encoder, 
         "one-of-two": ["a cat sits on a plant", "the plant sits on its legs by A CAT"],
     }
     sets = [
-        choice(key, one.images["0"], [(true, "true"), *((text, "false") for text in texts)],
+        choice(key, pair.images["0"], [(true, "true"), *((text, "false") for text in texts)],
                category="replace" if key == "words" else "swap")
         for key, texts in wrong.items()
     ]  # fmt: skip
     benchmark = asked(open_sets(sets, tmp_path))
-    found = benchmark.run(encoder)
-    told = {key.removesuffix("_0"): item["word_order"] for key, item in rows(found).items()}
-    assert told == {"order": True, "words": False, "one-of-two": True}
-    assert benchmark.summarise(found)[1].startswith("mean over 2")
-    assert benchmark.summarise(found)[2] == (
+    evaluation = benchmark.run(encoder)
+    by_order = {
+        key.removesuffix("_0"): item["word_order"] for key, item in rows(evaluation).items()
+    }
+    assert by_order == {"order": True, "words": False, "one-of-two": True}
+    assert benchmark.summarise(evaluation)[1].startswith("mean over 2")
+    assert benchmark.summarise(evaluation)[2] == (
         "in 2 items only the order of the words tells a false caption from a true one: swap 100.0%"
     )
 
@@ -187,16 +189,16 @@ def test_one_photo_alone_says_nothing_blind(encoder, tmp_path):
     (pair,) = world_pairs(1)
     sets = [choice(f"k{n}", pair.images["0"], true_and_false(pair)) for n in range(3)]
     index = open_sets(sets, tmp_path)
-    found = asked(index).run(encoder)
-    assert "blind_model" not in found.items
-    assert {one.metric for one in found.outcomes} == {"accuracy", "ties"}
+    evaluation = asked(index).run(encoder)
+    assert "blind_model" not in evaluation.items
+    assert {outcome.metric for outcome in evaluation.outcomes} == {"accuracy", "ties"}
 
 
 def test_no_caption_is_judged_twice(encoder, one_true, tmp_path, monkeypatch):
     """What a language model said is kept beside the embeddings, for other checkpoints and sets."""
     first = asked(one_true, blind="zoo:language/causal").ask(one_true, features=tmp_path)
-    found = first.run(encoder)
-    items, judge = rows(found), BlindLanguage("zoo:language/causal")
+    evaluation = first.run(encoder)
+    items, judge = rows(evaluation), BlindLanguage("zoo:language/causal")
     key, (_, captions) = next(iter(by_item(one_true).items()))
     texts = [text for text, _ in captions]
     sums, _ = judge.log_likelihoods(texts).T
@@ -206,7 +208,7 @@ def test_no_caption_is_judged_twice(encoder, one_true, tmp_path, monkeypatch):
     assert items[key]["blind_language_sum"] == decide(score, captions)
     monkeypatch.setattr("cfaug.editing.causal_lm.CausalLM.perplexity", None)
     again = asked(one_true, blind="zoo:language/causal").ask(one_true, features=tmp_path)
-    assert again.run(encoder).outcomes == found.outcomes
+    assert again.run(encoder).outcomes == evaluation.outcomes
 
 
 class Lengths:
@@ -229,9 +231,9 @@ class Lengths:
 
 
 def test_any_language_model_may_judge(encoder, one_true):
-    found = asked(one_true, blind=Lengths()).run(encoder)
-    assert ("blind_language_sum_macro",) in numbers(found)
-    items = rows(found)
+    evaluation = asked(one_true, blind=Lengths()).run(encoder)
+    assert ("blind_language_sum_macro",) in numbers(evaluation)
+    items = rows(evaluation)
     for key, (_, captions) in by_item(one_true).items():
         for name, score in (
             ("sum", {text: -len(text) for text, _ in captions}),
@@ -254,24 +256,26 @@ class Impatient(Lengths):
 def test_captions_too_long_to_judge_are_left_out(encoder, tmp_path, capsys):
     pairs = world_pairs(5)
     sets = [
-        choice(f"k{n}", one.images["0"], [
-            (one.members[0].text, "true"),
-            (one.members[1].text + " and so on" * (30 if n == 2 else 1), "false"),
+        choice(f"k{n}", pair.images["0"], [
+            (pair.members[0].text, "true"),
+            (pair.members[1].text + " and so on" * (30 if n == 2 else 1), "false"),
         ])
-        for n, one in enumerate(pairs)
+        for n, pair in enumerate(pairs)
     ]  # fmt: skip
-    found = asked(open_sets(sets, tmp_path), blind=Impatient()).run(encoder)
+    evaluation = asked(open_sets(sets, tmp_path), blind=Impatient()).run(encoder)
     assert "blind_language_sum leaves out 1 items" in capsys.readouterr().err
-    assert np.isnan(found.items["blind_language_mean"]).tolist() == [n == 2 for n in range(5)]
-    assert {one.n for one in found.outcomes if one.metric == "blind_language_sum"} == {4}
-    assert not np.isnan(found.items["accuracy"]).any()
+    assert np.isnan(evaluation.items["blind_language_mean"]).tolist() == [n == 2 for n in range(5)]
+    assert {
+        outcome.n for outcome in evaluation.outcomes if outcome.metric == "blind_language_sum"
+    } == {4}
+    assert not np.isnan(evaluation.items["accuracy"]).any()
     assert np.isnan(BlindLanguage(Impatient()).log_likelihoods(["long" * 99, "so" * 200])).all()
 
 
 def test_several_true_captions(encoder, two_true):
     """SugarCrepe++'s two tests, and hard positives'."""
-    found = asked(two_true).run(encoder)
-    items = rows(found)
+    evaluation = asked(two_true).run(encoder)
+    items = rows(evaluation)
     for key, (image, captions) in by_item(two_true).items():
         vectors = {text: embed(encoder, text) for text, _ in captions}
         photo = embed(encoder, image=image)
@@ -286,7 +290,11 @@ def test_several_true_captions(encoder, two_true):
         mixed = [vectors[true] @ vectors[text] for true in (original, paraphrase)
                  for text, _ in others]  # fmt: skip
         assert items[key]["text_only"] == (alike > max(mixed))
-    (better,) = {one.better for one in found.outcomes if one.metric.startswith("brittleness")}
+    (better,) = {
+        outcome.better
+        for outcome in evaluation.outcomes
+        if outcome.metric.startswith("brittleness")
+    }
     assert better == "lower"
 
 
@@ -304,18 +312,21 @@ class Cosine(torch.nn.Module):
 
     def match(self, pixels, texts):
         self.pairs += len(texts)
-        one, two = self.inside.encode_image(pixels), self.inside.encode_text(self.tokenize(texts))
-        return torch.nn.functional.cosine_similarity(one, two)
+        image_vectors, text_vectors = (
+            self.inside.encode_image(pixels),
+            self.inside.encode_text(self.tokenize(texts)),
+        )
+        return torch.nn.functional.cosine_similarity(image_vectors, text_vectors)
 
 
 def test_a_matcher_is_asked_the_same(encoder, one_true):
     matcher = Cosine(encoder)
-    found, twin = asked(one_true).run(matcher), asked(one_true).run(encoder)
-    assert found.items["accuracy"].tolist() == twin.items["accuracy"].tolist()
+    evaluation, twin = asked(one_true).run(matcher), asked(one_true).run(encoder)
+    assert evaluation.items["accuracy"].tolist() == twin.items["accuracy"].tolist()
     for place in range(3):
-        np.testing.assert_allclose(found.items[f"text {place}"], twin.items[f"text {place}"],
+        np.testing.assert_allclose(evaluation.items[f"text {place}"], twin.items[f"text {place}"],
                                    atol=1e-5)  # fmt: skip
-    assert "blind_model" not in found.items
+    assert "blind_model" not in evaluation.items
     assert matcher.pairs == sum(len(captions) for _, captions in by_item(one_true).values())
 
 
@@ -349,9 +360,9 @@ def test_answers_of_all_kinds_are_kept(encoder, one_true, tmp_path):
         (CachedEncoder, encoder), (CachedMatcher, Cosine(encoder)), (CachedAnswerer, Drawn()),
     ):  # fmt: skip
         about = ("w", kind.__name__, tmp_path, 2**30)
-        found = asked(one_true).run(kind(lambda model=model: model, *about))
+        evaluation = asked(one_true).run(kind(lambda model=model: model, *about))
         again = asked(one_true).run(kind(lambda: pytest.fail("loaded again"), *about))
-        assert again.outcomes == found.outcomes
+        assert again.outcomes == evaluation.outcomes
 
 
 def test_without_a_cache_a_photo_is_embedded_once_a_set(encoder, tmp_path, monkeypatch):
@@ -384,14 +395,16 @@ def test_what_is_not_averaged_is_said(encoder, one_true, capsys):
     asked(one_true, groups={"add": ["add_obj"], "swap": ["swap_obj"]}, at_least=2)
     assert "the group add lacks add_obj" in (said := capsys.readouterr().err)
     assert "the group swap" not in said
-    found = asked(one_true, at_least=9).run(encoder)
+    evaluation = asked(one_true, at_least=9).run(encoder)
     assert "of the 3, all are dropped or have fewer than 9 items" in capsys.readouterr().err
-    assert not {one.metric for one in found.outcomes if one.metric.endswith("_macro")}
+    assert not {
+        outcome.metric for outcome in evaluation.outcomes if outcome.metric.endswith("_macro")
+    }
 
 
 def test_a_tag_that_is_called_like_a_metric_is_refused(tmp_path):
-    (one,) = world_pairs(1)
-    sets = [choice("k", one.images["0"], true_and_false(one), accuracy="yes")]
+    (pair,) = world_pairs(1)
+    sets = [choice("k", pair.images["0"], true_and_false(pair), accuracy="yes")]
     index = open_sets(sets, tmp_path)
     with pytest.raises(UserError, match="'accuracy' is a name that the benchmark uses"):
         asked(index, tags=["accuracy"])
@@ -399,25 +412,27 @@ def test_a_tag_that_is_called_like_a_metric_is_refused(tmp_path):
 
 def test_items_without_a_category_count_in_none(encoder, tmp_path, capsys):
     sets = [
-        choice(one.key, one.images["0"], true_and_false(one), category=name)
-        for one, name in zip(world_pairs(3), ("add", "", "add"), strict=True)
+        choice(pair.key, pair.images["0"], true_and_false(pair), category=name)
+        for pair, name in zip(world_pairs(3), ("add", "", "add"), strict=True)
     ]
-    found = asked(open_sets(sets, tmp_path)).run(encoder)
+    evaluation = asked(open_sets(sets, tmp_path)).run(encoder)
     assert "1 of 3 items have no category" in capsys.readouterr().err
-    assert {one.n for one in found.outcomes if one.by} == {2}
-    assert found.items["category"] == ["add", None, "add"]
-    assert {one.n for one in found.outcomes if one.metric == "accuracy_macro"} == {2}
+    assert {outcome.n for outcome in evaluation.outcomes if outcome.by} == {2}
+    assert evaluation.items["category"] == ["add", None, "add"]
+    assert {outcome.n for outcome in evaluation.outcomes if outcome.metric == "accuracy_macro"} == {
+        2
+    }
 
 
 def test_an_item_whose_captions_are_equal_is_left_out(encoder, tmp_path, capsys):
-    one, two = world_pairs(2)
+    first, second = world_pairs(2)
     sets = [
-        choice("same", one.images["0"], [("a dog", "true"), ("a cat", "false"),
+        choice("same", first.images["0"], [("a dog", "true"), ("a cat", "false"),
                                          ("a dog", "false")]),
-        choice("fine", two.images["0"], [("a dog", "true"), ("a cat", "false")]),
+        choice("fine", second.images["0"], [("a dog", "true"), ("a cat", "false")]),
     ]  # fmt: skip
-    found = asked(open_sets(sets, tmp_path / "some")).run(encoder)
-    assert found.items["item"] == ["fine_0"]
+    evaluation = asked(open_sets(sets, tmp_path / "some")).run(encoder)
+    assert evaluation.items["item"] == ["fine_0"]
     assert "1 of 2 items are left out" in (said := capsys.readouterr().err)
     assert "same_0" in said
     with pytest.raises(UserError, match="no item to ask about"):
@@ -472,7 +487,7 @@ def test_settings_that_change_numbers_change_the_hash(one_true):
         {"ties": "hit"}, {"groups": GROUPS}, {"at_least": 2}, {"drop": ["swap_obj"]},
         {"tags": ["tag"]}, {"blind": "zoo:language/causal"}, {"question": "vqascore"},
     ]  # fmt: skip
-    hashes = {usual.data_hash, *(asked(one_true, **one).data_hash for one in changes)}
+    hashes = {usual.data_hash, *(asked(one_true, **change).data_hash for change in changes)}
     assert len(hashes) == len(changes) + 1
     assert asked(one_true, batch_size=3).data_hash == usual.data_hash
     assert isinstance(usual, Benchmark)
@@ -481,7 +496,7 @@ def test_settings_that_change_numbers_change_the_hash(one_true):
 def test_rows_are_asked_in_whole_sets(encoder, one_true):
     some = np.flatnonzero(np.asarray(one_true.sets) < 4)
     whole = rows(asked(one_true).run(encoder))
-    found = rows(asked(one_true).ask(one_true, some[::-1]).run(encoder))
-    assert list(found) == [f"item-{n}_0" for n in range(4)]
-    for key, item in found.items():
+    part = rows(asked(one_true).ask(one_true, some[::-1]).run(encoder))
+    assert list(part) == [f"item-{n}_0" for n in range(4)]
+    for key, item in part.items():
         assert item["text 0"] == pytest.approx(whole[key]["text 0"], abs=1e-6)

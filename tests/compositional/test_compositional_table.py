@@ -128,14 +128,14 @@ def test_other_test_data_under_one_name_is_refused(runs: Runs) -> None:
 
 def test_the_published_numbers_agree_with_each_other() -> None:
     """SugarCrepe as the files of BiVLC's authors have it: 246 items of swap_obj, 7,512 in all."""
-    found = published("compositional")
+    printed = published("compositional")
     sizes = {
         "add_obj": 2062, "add_att": 692, "replace_obj": 1652, "replace_att": 788,
         "replace_rel": 1406, "swap_obj": 246, "swap_att": 666,
     }  # fmt: skip
     rows = {
         (row["benchmark"], row["metric"], row["by"].get("category")): row["values"]
-        for row in found["rows"]
+        for row in printed["rows"]
     }
     for i in range(4):
         split = {name: rows["sugarcrepe_choice", "accuracy", name][i] for name in sizes}
@@ -151,19 +151,19 @@ def test_the_published_numbers_agree_with_each_other() -> None:
         assert of_groups == pytest.approx(mean(groups), abs=0.01)
         parts = {"replace_obj": 1200, "replace_rel": 462, "replace_att": 437, "add_obj": 399,
                  "add_att": 76, "swap_att": 278, "swap_obj": 81}  # fmt: skip
-        own = {name: rows["bivlc_pairs", "group_score", name][i] for name in parts}
-        total = sum(own[name] * count for name, count in parts.items()) / sum(parts.values())
+        scores = {name: rows["bivlc_pairs", "group_score", name][i] for name in parts}
+        total = sum(scores[name] * count for name, count in parts.items()) / sum(parts.values())
         assert rows["bivlc_pairs", "group_score", None][i] == pytest.approx(total, abs=0.01)
     assert rows["sugarcrepe_choice", "accuracy", "swap_obj"][0] == round(100 * 151 / 246, 2)
 
 
 def test_every_published_number_says_its_source() -> None:
-    found = published("compositional")
-    for row in found["rows"]:
-        assert len(row["values"]) == len(row["sources"]) == len(found["columns"])
+    printed = published("compositional")
+    for row in printed["rows"]:
+        assert len(row["values"]) == len(row["sources"]) == len(printed["columns"])
         for value, source in zip(row["values"], row["sources"], strict=True):
             assert (value is None) == (source is None)
-            assert source is None or f"{source}: " in found["note"]
+            assert source is None or f"{source}: " in printed["note"]
 
 
 # Where the items of compositional tests come from, and which of a suite are there.
@@ -183,8 +183,8 @@ def choice(folder: Path, **settings: Any) -> CaptionChoice:
 
 
 def items(opened: Any) -> int:
-    (one,) = opened
-    return len(one._choices.first)
+    (benchmark,) = opened
+    return len(benchmark._choices.first)
 
 
 def test_photos_in_a_folder_that_is_named(context, tmp_path: Path) -> None:
@@ -211,7 +211,10 @@ def test_the_number_of_items_is_said_once_beside_the_released_one(context, tmp_p
 
 def test_released_counts_add_up():
     known = set(RELEASED)
-    assert {one.kind for one in ITEM_LISTS} - known == {"naturalbench_retrieval", "trohn_text"}
+    assert {item_list.kind for item_list in ITEM_LISTS} - known == {
+        "naturalbench_retrieval",
+        "trohn_text",
+    }
     for released in RELEASED.values():
         by_category = released.by_category
         assert not by_category or sum(by_category.values()) == released.items

@@ -51,11 +51,11 @@ def ask(unet, x, t, texts):
 def ddim_loop(unet, ddim, clean, text):
     """The pivots, the clean latent first."""
     unet.set_attn_processor(Explicit())
-    found = [clean]
+    pivots = [clean]
     for t in reversed(ddim.times):
-        x = found[-1][None]
-        found.append(ddim.next_step(ddim.noise(ask(unet, x, t, text[None]), x, t), t, x)[0])
-    return found
+        x = pivots[-1][None]
+        pivots.append(ddim.next_step(ddim.noise(ask(unet, x, t, text[None]), x, t), t, x)[0])
+    return pivots
 
 
 def null_text(
@@ -63,7 +63,7 @@ def null_text(
 ):
     """Null-text optimisation; returns the pivots, the embeddings, the way, and updates a step."""
     pivots = ddim_loop(unet, ddim, clean, text)
-    x, found, way, updates = pivots[-1][None], [], [pivots[-1]], []
+    x, embeddings, way, updates = pivots[-1][None], [], [pivots[-1]], []
     moved = empty[None].clone()
     for i, t in enumerate(ddim.times):
         moved = moved.clone().detach().requires_grad_()
@@ -83,13 +83,13 @@ def null_text(
             if loss.item() < epsilon + i * growth:
                 break
         updates.append(count)
-        found.append(moved[0].detach())
+        embeddings.append(moved[0].detach())
         with torch.no_grad():
             both = ask(unet, torch.cat([x, x]), t, torch.cat([moved, text[None]]))
             uncond, cond = ddim.noise(both, torch.cat([x, x]), t).chunk(2)
             x = ddim.prev_step(uncond + guidance * (cond - uncond), t, x)
         way.append(x[0])
-    return pivots, found, way, updates
+    return pivots, embeddings, way, updates
 
 
 def edit(unet, ddim, start, texts, empties, guidance, control, put_back=None):

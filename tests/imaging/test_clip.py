@@ -70,25 +70,25 @@ def test_ip2p_sees_unrounded_pixels_without_antialiasing(encoders, images, kind)
         with torch.no_grad():
             features = encoder.encode_pixels(torch.from_numpy(resized).float()[None])[0]
         expected.append(features / features.square().sum().sqrt())
-    found = scorer.images(images)
-    torch.testing.assert_close(found, torch.stack(expected), atol=2e-5, rtol=0)
-    assert found.dtype == torch.float32
+    embeddings = scorer.images(images)
+    torch.testing.assert_close(embeddings, torch.stack(expected), atol=2e-5, rtol=0)
+    assert embeddings.dtype == torch.float32
 
 
 @pytest.mark.parametrize("kind", ["clip", "open_clip"])
 def test_standard_is_the_model_s_own_transform(encoders, images, kind) -> None:
     encoder = encoders[kind]
     pixels = [
-        encoder.transform(Image.fromarray(np.uint8(np.round(one.permute(1, 2, 0).numpy() * 255))))
-        for one in images
+        encoder.transform(Image.fromarray(np.uint8(np.round(image.permute(1, 2, 0).numpy() * 255))))
+        for image in images
     ]
     with torch.no_grad():
         features = encoder.encode_image(torch.from_numpy(np.stack(pixels)))
     expected = torch.nn.functional.normalize(features, dim=-1)
-    found = ClipScorer(encoder, "standard", batch_size=3).images(images)
-    torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)
+    standard = ClipScorer(encoder, "standard", batch_size=3).images(images)
+    torch.testing.assert_close(standard, expected, atol=1e-6, rtol=0)
     ip2p = ClipScorer(encoder, "ip2p").images(images)
-    assert (found - ip2p).abs().max() > 1e-4  # the two are not the same question
+    assert (standard - ip2p).abs().max() > 1e-4  # the two are not the same question
 
 
 @pytest.mark.parametrize("preprocessing", ["ip2p", "standard"])
@@ -102,10 +102,10 @@ def test_images_are_moved_to_the_encoder_s_device(
 
 def test_texts_are_of_unit_length_and_batches_change_nothing(encoders) -> None:
     encoder = encoders["clip"]
-    found = ClipScorer(encoder, batch_size=1).texts(TEXTS)
-    torch.testing.assert_close(found.norm(dim=-1), torch.ones(3))
-    torch.testing.assert_close(found, ClipScorer(encoder).texts(TEXTS))
-    assert found[0].equal(found[2])
+    embeddings = ClipScorer(encoder, batch_size=1).texts(TEXTS)
+    torch.testing.assert_close(embeddings.norm(dim=-1), torch.ones(3))
+    torch.testing.assert_close(embeddings, ClipScorer(encoder).texts(TEXTS))
+    assert embeddings[0].equal(embeddings[2])
 
 
 def test_autocast_around_a_scorer_does_not_reach_it(encoders, images) -> None:
@@ -133,25 +133,27 @@ def test_consistency_is_the_edited_text_less_the_original(encoders, images, unit
     edits = (None, Edit("subject", "ball", "blue cube"), Edit("weather", "", "in the snow"))
     texts = ("a ball", "a blue cube", "a ball in the snow")
     proposal = Proposal(Example("a", "a", texts[:1]), texts, edits)
-    pixels = tuple((one.permute(1, 2, 0) * 255).round().byte().numpy() for one in images[:3])
-    [found] = scorer.score([proposal], [Images(pixels)])
-    assert set(found) == set(scorer.names)
+    pixels = tuple((image.permute(1, 2, 0) * 255).round().byte().numpy() for image in images[:3])
+    [scores] = scorer.score([proposal], [Images(pixels)])
+    assert set(scores) == set(scorer.names)
     for place, edit in ((1, edits[1]), (2, edits[2])):
         seen = scorer.images(torch.from_numpy(pixels[place]).permute(2, 0, 1)[None] / 255)[0]
         pair = (texts[0], texts[place]) if unit == "caption" else (edit.before, edit.after)
         before, after = scorer.texts(list(pair))
         expected = float(seen @ after) - float(seen @ before)
-        assert found["consistency"][place - 1] == pytest.approx(expected, abs=1e-6)
+        assert scores["consistency"][place - 1] == pytest.approx(expected, abs=1e-6)
     plain = ClipScorer(encoders["clip"], "standard")
     [without] = plain.score([proposal], [Images(pixels)])
-    assert set(found) - set(without) == {"consistency"}
-    assert all(found[name] == pytest.approx(value) for name, value in without.items())
+    assert set(scores) - set(without) == {"consistency"}
+    assert all(scores[name] == pytest.approx(value) for name, value in without.items())
     assert "consistency" not in plain.names
 
 
 def grid(*sizes):
     names = "abc"[: len(sizes)]
-    return [dict(zip(names, map(str, one), strict=True)) for one in product(*map(range, sizes))]
+    return [
+        dict(zip(names, map(str, numbers), strict=True)) for numbers in product(*map(range, sizes))
+    ]
 
 
 def unit(rows, seed, dim=5):
@@ -164,48 +166,51 @@ def unit(rows, seed, dim=5):
 def test_margins_are_of_captions_that_differ_in_one_attribute(sizes, seed) -> None:
     members = grid(*sizes)
     images, texts = unit(len(members), seed), unit(len(members), seed + 100)
-    found = label_margins(images, texts, members)
-    for k, (one, margin) in enumerate(zip(members, found, strict=True)):
+    margins = label_margins(images, texts, members)
+    for k, (member, margin) in enumerate(zip(members, margins, strict=True)):
         worst = math.inf
-        for name in one:
+        for name in member:
             rivals = [
                 sum(x * y for x, y in zip(images[k].tolist(), texts[j].tolist(), strict=True))
                 for j, other in enumerate(members)
-                if other[name] != one[name] and all(other[n] == one[n] for n in one if n != name)
+                if other[name] != member[name]
+                and all(other[n] == member[n] for n in member if n != name)
             ]
-            own = sum(x * y for x, y in zip(images[k].tolist(), texts[k].tolist(), strict=True))
+            matched = sum(x * y for x, y in zip(images[k].tolist(), texts[k].tolist(), strict=True))
             if rivals:
-                worst = min(worst, own - max(rivals))
+                worst = min(worst, matched - max(rivals))
         assert margin == pytest.approx(worst, abs=1e-6)
 
 
 def proposal(members=None, key="k"):
     members = members or grid(2, 2)
-    texts = tuple(" ".join(f"{name}{value}" for name, value in one.items()) for one in members)
+    texts = tuple(
+        " ".join(f"{name}{value}" for name, value in member.items()) for member in members
+    )
     edits = (None, *(Edit("a", "0", str(k)) for k in range(1, len(texts))))
-    details = tuple({"attributes": one} for one in members)
+    details = tuple({"attributes": member} for member in members)
     return Proposal(Example(key, "g", texts[:1]), texts, edits, details=details)
 
 
 def drawn(texts):
     """Images that show what their texts look like."""
     pixels = [(colours(text) / 8 + 0.5).transpose(1, 2, 0) * 255 for text in texts]
-    return tuple(one.clip(0, 255).round().astype(np.uint8) for one in pixels)
+    return tuple(image.clip(0, 255).round().astype(np.uint8) for image in pixels)
 
 
 def test_an_image_of_its_caption_is_found_and_one_of_another_is_not() -> None:
     scorer = LabelScorer(Eye(), prefix="second_")
     assert isinstance(scorer, Scorer)
-    one = proposal()
-    pictures = drawn(one.texts)
+    two_by_two = proposal()
+    pictures = drawn(two_by_two.texts)
     swapped = (pictures[0], pictures[3], pictures[2], pictures[3])
-    right, wrong = scorer.score([one, one], [Images(pictures), Images(swapped)])
+    right, wrong = scorer.score([two_by_two, two_by_two], [Images(pictures), Images(swapped)])
     assert scorer.names == ("second_label_0", "second_label_1") == tuple(right)
     assert min(right["second_label_0"], *right["second_label_1"]) > 0
     assert wrong["second_label_1"][0] < 0 < wrong["second_label_1"][2]
     assert wrong["second_label_0"] == right["second_label_0"]
     # Texts may share an image, and images may differ in size.
-    [shared] = scorer.score([one], [Images(pictures[:1], (0, 0, 0, 0))])
+    [shared] = scorer.score([two_by_two], [Images(pictures[:1], (0, 0, 0, 0))])
     assert shared["second_label_0"] == pytest.approx(right["second_label_0"], abs=1e-6)
     assert max(shared["second_label_1"]) < 0
     assert scorer.describe() == {"eye": "eye"}
@@ -220,12 +225,14 @@ def test_an_image_of_its_caption_is_found_and_one_of_another_is_not() -> None:
     ],
 )
 def test_what_is_no_grid_is_refused(members, named) -> None:
-    one = proposal(members)
+    no_grid = proposal(members)
     with pytest.raises(UserError, match=named):
-        LabelScorer(Eye()).score([one], [Images(drawn(one.texts))])
+        LabelScorer(Eye()).score([no_grid], [Images(drawn(no_grid.texts))])
 
 
 def test_texts_without_attributes_are_refused() -> None:
-    one = Proposal(Example("k", "g", ("a",)), ("a", "b"), (None, Edit("a", "a", "b")))
+    without_attributes = Proposal(
+        Example("k", "g", ("a",)), ("a", "b"), (None, Edit("a", "a", "b"))
+    )
     with pytest.raises(UserError, match=r"data\.grid=NAME"):
-        LabelScorer(Eye()).score([one], [Images(drawn(one.texts))])
+        LabelScorer(Eye()).score([without_attributes], [Images(drawn(without_attributes.texts))])

@@ -71,11 +71,11 @@ def edited_map(base_map, own_map, kind, base, edited, factor):
 
 def layout(*words):
     """[("ball", 1), ("cub", 3)] to words with token positions, after the start of text."""
-    at, found = 1, []
+    at, placed = 1, []
     for word, count in words:
-        found.append((word, list(range(at, at + count))))
+        placed.append((word, list(range(at, at + count))))
         at += count
-    return found
+    return placed
 
 
 CASES = {
@@ -103,13 +103,13 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_folded_values_equal_edited_maps(pipeline, kind, case):
     base, edited, base_words, edited_words, new = CASES[case]
-    one = job((base, edited, base), p=0.4)
+    set_job = job((base, edited, base), p=0.4)
     until = int(0.5 * (STEPS + 1))
 
     def edit(step, maps, is_cross):
         half = len(maps) // 2
         if not is_cross:
-            if step >= int(one.draw.p * STEPS):
+            if step >= int(set_job.draw.p * STEPS):
                 return maps
             shared = maps[half : half + 1].expand_as(maps[half:])
             return torch.cat([maps[:half], shared])
@@ -124,8 +124,10 @@ def test_folded_values_equal_edited_maps(pipeline, kind, case):
     # A weight on the changed word; the third image's text is the base's: nothing changed there.
     control = CrossAttention(kind, steps=0.5, edited_weight=2.0)
     for max_rows in (64, 4):
-        (found,) = editor(pipeline, mode="p2p", cross=control, max_rows=max_rows).sample([one])
-        close(found, expected(pipeline, one, edit=edit))
+        (latents,) = editor(pipeline, mode="p2p", cross=control, max_rows=max_rows).sample(
+            [set_job]
+        )
+        close(latents, expected(pipeline, set_job, edit=edit))
 
 
 def test_replace_takes_the_right_columns_behind_an_unequal_edit(words):
@@ -189,8 +191,8 @@ def test_what_cannot_be_aligned_or_read_is_refused(words):
 def test_auto_replaces_one_word_by_one_and_refines_otherwise(words, base, edited, kind):
     pair = words(base), words(edited)
     active = np.ones(SIZE, dtype=bool)
-    found = CrossAttention("auto", edited_weight=2.0).matrices(*pair, active)
-    assert np.array_equal(found, CrossAttention(kind, edited_weight=2.0).matrices(*pair, active))
+    matrices = CrossAttention("auto", edited_weight=2.0).matrices(*pair, active)
+    assert np.array_equal(matrices, CrossAttention(kind, edited_weight=2.0).matrices(*pair, active))
 
 
 # The alignment of *refine* against the released mapper: random tokens and real captions.
@@ -209,32 +211,32 @@ def tokens(ids, size=FEW):
 
 def released(base, edited):
     """Return the released mapper and alphas of two texts."""
-    ids = (one.ids[: one.length] for one in (base, edited))
+    ids = (text.ids[: text.length] for text in (base, edited))
     return refinement_mapper(*ids, len(edited.ids))
 
 
 def as_matrices(base, edited):
     """Return what the released mapper and alphas do to a base's and an edit's own map."""
     mapper, alphas = released(base, edited)
-    taken, own = (np.zeros((len(mapper), len(mapper))) for _ in range(2))
+    taken, kept = (np.zeros((len(mapper), len(mapper))) for _ in range(2))
     for j, (i, alpha) in enumerate(zip(mapper, alphas, strict=True)):
-        taken[i, j], own[j, j] = alpha, 1 - alpha
-    return np.stack([taken, own])
+        taken[i, j], kept[j, j] = alpha, 1 - alpha
+    return np.stack([taken, kept])
 
 
 def check_alignment(base, edited):
     """Hold ours against the released mapper, and its padding against what is promised."""
-    found = refine_alignment(base, edited)
+    alignment = refine_alignment(base, edited)
     mapper, alphas = released(base, edited)
     real = edited.length
-    assert found[:real].tolist() == mapper[:real]
-    assert (found >= 0).tolist()[:real] == [alpha == 1 for alpha in alphas[:real]]
+    assert alignment[:real].tolist() == mapper[:real]
+    assert (alignment >= 0).tolist()[:real] == [alpha == 1 for alpha in alphas[:real]]
     if edited.length >= base.length:
-        assert found.tolist() == mapper
-        assert (found >= 0).tolist() == [alpha == 1 for alpha in alphas]
+        assert alignment.tolist() == mapper
+        assert (alignment >= 0).tolist() == [alpha == 1 for alpha in alphas]
         return
     # The released code takes real words of the base for the edit's first places of padding.
-    for place, source in enumerate(found[real:].tolist()):
+    for place, source in enumerate(alignment[real:].tolist()):
         from_end = base.length + place
         assert source == (from_end if from_end < len(base.ids) else -1)
 
@@ -288,6 +290,6 @@ def test_edits_of_real_captions_are_aligned_as_released(clip_words):
                 continue
             longer += edited.length > base.length
             # The whole control of a step: what is taken of the base's map and of the edit's own.
-            found = CrossAttention("refine").matrices(base, edited, np.ones(77, dtype=bool))
-            assert np.array_equal(found, as_matrices(base, edited))
+            matrices = CrossAttention("refine").matrices(base, edited, np.ones(77, dtype=bool))
+            assert np.array_equal(matrices, as_matrices(base, edited))
     assert longer > 2 * len(scenes)

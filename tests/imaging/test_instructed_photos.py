@@ -84,26 +84,26 @@ def small_conditions(monkeypatch):
 @pytest.mark.usefixtures("small_conditions")
 def test_every_family_edits_photos_with_the_same_bytes_each_time(shelf, family):
     folder = shelf(family)
-    one = editor(folder, family)
-    assert isinstance(one, ImageEditor)
-    assert not isinstance(one, Progressive)
-    draw = Draw(5, 0.0, 1.0 if one.guidance is None else 3.0)
+    image_editor = editor(folder, family)
+    assert isinstance(image_editor, ImageEditor)
+    assert not isinstance(image_editor, Progressive)
+    draw = Draw(5, 0.0, 1.0 if image_editor.guidance is None else 3.0)
     jobs = [
         job(photo(1), draw=draw),
         job(photo(1), (CAPTION, CAPTION), (None, Edit("reconstruction", "", "")), draw),
         job(photo(1), draw=Draw(6, 0.0, draw.cfg)),
     ]
-    edited, control, seeded = one.edit(jobs)
-    side = one.side
-    for found in (edited, control, seeded):
-        assert [image.shape for image in found.images] == [(side, side, 3)] * 2
-        assert all(image.dtype == np.uint8 for image in found.images)
+    edited, control, seeded = image_editor.edit(jobs)
+    side = image_editor.side
+    for drawn in (edited, control, seeded):
+        assert [image.shape for image in drawn.images] == [(side, side, 3)] * 2
+        assert all(image.dtype == np.uint8 for image in drawn.images)
     assert np.array_equal(edited.images[0], PhotoPreparation().prepare(photo(1), side, "one"))
     for image in (control.images[1], seeded.images[1], edited.images[0]):
         assert not np.array_equal(edited.images[1], image)
     [again] = editor(folder, family).edit(jobs[:1])  # as after a restart, and without the others
     assert np.array_equal(again.images[1], edited.images[1])
-    described = one.describe()
+    described = image_editor.describe()
     assert described["licence"] == "apache-2.0"
     assert len(described["diffusion_sha256"]) == 64
     named = json.loads((folder / "model_index.json").read_text())["_class_name"]
@@ -128,43 +128,47 @@ def test_an_edit_is_the_pipeline_s_own_answer_to_the_instruction(shelf):
 
 @pytest.mark.slow
 def test_a_first_image_without_a_photo_is_made_from_its_caption(shelf):
-    one = editor(shelf("klein"), "klein")
+    image_editor = editor(shelf("klein"), "klein")
     draw = Draw(5, 0.0, 1.0)
     texts = ("a blue ball", "a red ball", "a red cube")
     edits = (None, Edit("adjective", "blue", "red"), Edit("noun", "ball", "cube"))
-    found, other = one.edit([job(None, draw=draw), job(None, texts, edits, draw)])
-    assert [image.shape for image in found.images] == [(64, 64, 3)] * 2
-    assert [image.shape for image in other.images] == [(64, 64, 3)] * 3
-    assert not np.array_equal(found.images[0], other.images[0])
+    pair, triple = image_editor.edit([job(None, draw=draw), job(None, texts, edits, draw)])
+    assert [image.shape for image in pair.images] == [(64, 64, 3)] * 2
+    assert [image.shape for image in triple.images] == [(64, 64, 3)] * 3
+    assert not np.array_equal(pair.images[0], triple.images[0])
     with pytest.raises(UserError, match=r"makes no image without a photo.*recipe.source_images"):
         editor(shelf("instruct_pix2pix")).edit([job(None)])
 
 
 @pytest.mark.slow
 def test_photos_keep_their_proportions_and_answers_get_the_size_of_their_photo(shelf):
-    one = editor(shelf("instruct_pix2pix"), side=64, square=False)
-    [wide] = one.edit([job(photo(1, 200, 100))])
+    image_editor = editor(shelf("instruct_pix2pix"), side=64, square=False)
+    [wide] = image_editor.edit([job(photo(1, 200, 100))])
     assert [image.shape for image in wide.images] == [(48, 96, 3)] * 2
     image = np.zeros((64, 66, 3), np.uint8)
     assert fit(image, (32, 32)).shape == (32, 32, 3)
     assert fit(image, (32, 64)) == OTHER_SHAPE
     assert fit(image, (64, 66)) is image
-    broken, tiny, fine = one.edit([job(b"no"), job(photo(1, 3, 3)), job(photo(1, 200, 100))])
+    broken, tiny, fine = image_editor.edit(
+        [job(b"no"), job(photo(1, 3, 3)), job(photo(1, 200, 100))]
+    )
     assert (broken.rejected, tiny.rejected) == (BROKEN, TINY)
     assert np.array_equal(fine.images[1], wide.images[1])
 
 
 def test_further_parameters_of_the_draws_are_arguments(shelf):
-    one = editor(shelf("instruct_pix2pix"))
+    image_editor = editor(shelf("instruct_pix2pix"))
     low, high = (
-        one.edit([job(photo(), draw=Draw(5, 0.0, 3.0, {"image_guidance_scale": value}))])[0]
+        image_editor.edit([job(photo(), draw=Draw(5, 0.0, 3.0, {"image_guidance_scale": value}))])[
+            0
+        ]
         for value in (1.5, 3.0)
     )
-    [default] = one.edit([job(photo())])
+    [default] = image_editor.edit([job(photo())])
     assert np.array_equal(low.images[1], default.images[1])
     assert not np.array_equal(low.images[1], high.images[1])
     with pytest.raises(UserError, match=r"parameters.eta2: StableDiffusionInstructPix2PixPipel"):
-        one.edit([job(photo(), draw=Draw(5, 0.0, 3.0, {"eta2": 1.0}))])
+        image_editor.edit([job(photo(), draw=Draw(5, 0.0, 3.0, {"eta2": 1.0}))])
 
 
 @pytest.mark.parametrize(
@@ -197,8 +201,10 @@ def test_what_a_card_would_name_and_nothing_reads_is_refused(shelf):
 def test_a_base_that_is_not_distilled_takes_guidance(tmp_path):
     folder = tiny_pipelines.save(tiny_pipelines.klein, tmp_path / "base", is_distilled=False)
     settings = {**TWO, "text_encoder_out_layers": [0, 1]}
-    one = editor(folder, "klein", guidance="guidance_scale", settings=settings)
-    weak, strong = (one.edit([job(photo(), draw=Draw(5, 0.0, cfg))])[0] for cfg in (2.0, 8.0))
+    image_editor = editor(folder, "klein", guidance="guidance_scale", settings=settings)
+    weak, strong = (
+        image_editor.edit([job(photo(), draw=Draw(5, 0.0, cfg))])[0] for cfg in (2.0, 8.0)
+    )
     assert not np.array_equal(weak.images[1], strong.images[1])
 
 
@@ -244,17 +250,17 @@ def test_a_restricted_licence_is_named(shelf, tmp_path, capsys):
 
 
 def test_what_the_pipeline_s_own_checker_flags_is_rejected(shelf):
-    [found] = editor(shelf("flagging")).edit([job(photo())])
-    assert (found.images, found.rejected) == ((), "unsafe")
+    [flagged] = editor(shelf("flagging")).edit([job(photo())])
+    assert (flagged.images, flagged.rejected) == ((), "unsafe")
 
 
 def test_an_image_that_is_not_finite_is_an_error(shelf, monkeypatch):
-    one = editor(shelf("instruct_pix2pix"))
-    vae = one._pipeline.vae
+    image_editor = editor(shelf("instruct_pix2pix"))
+    vae = image_editor._pipeline.vae
     whole = vae.decode
     monkeypatch.setattr(vae, "decode", lambda *args, **how: [whole(*args, **how)[0] * float("nan")])
     with pytest.raises(FloatingPointError, match="use bf16 or fp32"):
-        one.edit([job(photo())])
+        image_editor.edit([job(photo())])
 
 
 @pytest.mark.parametrize(

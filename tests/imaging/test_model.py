@@ -38,55 +38,63 @@ def test_decode_equals_diffusers_own(pipeline):
     with torch.inference_mode():
         wanted = vae.decode(latents / vae.config.scaling_factor).sample
     wanted = VaeImageProcessor().postprocess(wanted, output_type="pt")
-    one = editor(pipeline, "fp32", decode_rows=1)
-    assert isinstance(one, ImageEditor)
-    assert torch.allclose(one.decode(latents), wanted, atol=1e-6)
-    assert one.sample([]) == []
+    image_editor = editor(pipeline, "fp32", decode_rows=1)
+    assert isinstance(image_editor, ImageEditor)
+    assert torch.allclose(image_editor.decode(latents), wanted, atol=1e-6)
+    assert image_editor.sample([]) == []
 
 
 def test_half_precision_stays_near_single(pipeline):
     exact = editor(pipeline, "fp32")
     model = DiffusionWeights(str(pipeline), dtype="bf16", device="cpu", channels_last=True)
     half = PromptToPrompt(model, steps=5)
-    (wanted,), (found,) = (one.sample([job(p=0.5, cfg=2)]) for one in (exact, half))
-    assert found.dtype == torch.float32
-    assert half.decode(found).dtype == torch.float32
-    assert (found - wanted).norm() < 0.1 * wanted.norm()
+    (wanted,), (latents,) = (
+        image_editor.sample([job(p=0.5, cfg=2)]) for image_editor in (exact, half)
+    )
+    assert latents.dtype == torch.float32
+    assert half.decode(latents).dtype == torch.float32
+    assert (latents - wanted).norm() < 0.1 * wanted.norm()
 
 
 @pytest.mark.slow
 def test_threads_change_nothing(pipeline):
-    one = editor(pipeline, "fp32")
+    image_editor = editor(pipeline, "fp32")
     jobs = [[job(seed=seed)] for seed in range(3)]
-    wanted = [one.decode(one.sample(batch)[0]) for batch in jobs]
+    wanted = [image_editor.decode(image_editor.sample(batch)[0]) for batch in jobs]
     with ThreadPoolExecutor(1) as pool:
-        found = [pool.submit(one.decode, one.sample(batch)[0]) for batch in jobs]
-        again = list(pool.map(lambda batch: one.decode(one.sample(batch)[0]), jobs))
+        futures = [
+            pool.submit(image_editor.decode, image_editor.sample(batch)[0]) for batch in jobs
+        ]
+        again = list(
+            pool.map(lambda batch: image_editor.decode(image_editor.sample(batch)[0]), jobs)
+        )
     with ThreadPoolExecutor(2) as pool:
-        mingled = list(pool.map(lambda batch: one.decode(one.sample(batch)[0]), jobs))
+        mingled = list(
+            pool.map(lambda batch: image_editor.decode(image_editor.sample(batch)[0]), jobs)
+        )
     for i, images in enumerate(wanted):
-        for other in (found[i].result(), again[i], mingled[i]):
+        for other in (futures[i].result(), again[i], mingled[i]):
             assert torch.equal(images, other)
 
 
 def test_texts_that_are_the_same_to_the_model(pipeline):
-    one = editor(pipeline)
+    image_editor = editor(pipeline)
     long = "ball " * 90
-    assert one.same_text((long + "cube", long + "tree"))
-    assert one.same_text(("A red ball", "a  red ball"))
-    assert one.same_text((*PAIR, PAIR[0]))
-    assert not one.same_text(PAIR)
+    assert image_editor.same_text((long + "cube", long + "tree"))
+    assert image_editor.same_text(("A red ball", "a  red ball"))
+    assert image_editor.same_text((*PAIR, PAIR[0]))
+    assert not image_editor.same_text(PAIR)
 
 
 def test_description_changes_with_the_files(pipeline, tmp_path):
-    own = editor(pipeline).describe()
-    assert own["diffusion"] == str(pipeline)
-    assert own["sampler"] == "euler_a"
-    assert all(isinstance(value, str) for value in own.values())
+    description = editor(pipeline).describe()
+    assert description["diffusion"] == str(pipeline)
+    assert description["sampler"] == "euler_a"
+    assert all(isinstance(value, str) for value in description.values())
     copy = tiny.save_pipeline(tmp_path / "other", seed=1)
-    assert editor(copy).describe()["diffusion_sha256"] != own["diffusion_sha256"]
+    assert editor(copy).describe()["diffusion_sha256"] != description["diffusion_sha256"]
     same = shutil.copytree(pipeline, tmp_path / "same")
-    assert editor(same).describe()["diffusion_sha256"] == own["diffusion_sha256"]
+    assert editor(same).describe()["diffusion_sha256"] == description["diffusion_sha256"]
     snapshot = shutil.copytree(pipeline, tmp_path / "snapshots" / "0123abcd")
     described = DiffusionWeights(str(snapshot), device="cpu").describe()
     assert described["diffusion_revision"] == "0123abcd"
@@ -101,9 +109,9 @@ def test_another_vae_takes_the_place_of_the_pipelines_own(pipeline, tmp_path):
     bare = shutil.copytree(pipeline, tmp_path / "bare", ignore=shutil.ignore_patterns("vae"))
     latents = torch.randn(1, 4, tiny.SAMPLE, tiny.SAMPLE, generator=torch.manual_seed(0))
     model = DiffusionWeights(str(bare), vae=str(other / "vae"), device="cpu")
-    found = PromptToPrompt(model).decode(latents)
-    assert torch.equal(found, editor(other, "fp32").decode(latents))
-    assert not torch.equal(found, editor(pipeline, "fp32").decode(latents))
+    decoded = PromptToPrompt(model).decode(latents)
+    assert torch.equal(decoded, editor(other, "fp32").decode(latents))
+    assert not torch.equal(decoded, editor(pipeline, "fp32").decode(latents))
     assert "vae_sha256" in model.describe()
 
 

@@ -49,23 +49,23 @@ def editor(folder, dtype="fp64", **changes):
 
 
 def test_a_job_is_shown_by_the_photo_and_its_edit_a_control_by_its_reconstruction(pipeline) -> None:
-    one = editor(pipeline, "fp32")
-    assert isinstance(one, ImageEditor)
-    assert isinstance(one, SharesExamples)
-    assert not isinstance(one, Progressive)
+    image_editor = editor(pipeline, "fp32")
+    assert isinstance(image_editor, ImageEditor)
+    assert isinstance(image_editor, SharesExamples)
+    assert not isinstance(image_editor, Progressive)
     data = photo(1)
-    edited, control = one.edit([job(data), job(data, (CAPTION, CAPTION))])
-    for found in (edited, control):
-        assert np.array_equal(found.images[0], np.asarray(Image.open(io.BytesIO(data))))
-        assert found.images[1].shape == (SIDE, SIDE, 3)
-    loaded = one._diffusion
+    edited, control = image_editor.edit([job(data), job(data, (CAPTION, CAPTION))])
+    for drawn in (edited, control):
+        assert np.array_equal(drawn.images[0], np.asarray(Image.open(io.BytesIO(data))))
+        assert drawn.images[1].shape == (SIDE, SIDE, 3)
+    loaded = image_editor._diffusion
     pixels = np.asarray(Image.open(io.BytesIO(data))).transpose(2, 0, 1) / np.float32(255)
     rebuilt = loaded.decode(loaded.encode_image(torch.from_numpy(pixels))[None])[0]
     wanted = (rebuilt * 255).round().byte().permute(1, 2, 0).numpy()
     assert np.array_equal(control.images[1], wanted)
     assert not np.array_equal(edited.images[1], wanted)
     with pytest.raises(UserError, match="source_images: true"):
-        one.edit([job(None)])
+        image_editor.edit([job(None)])
 
 
 @pytest.mark.slow
@@ -80,11 +80,11 @@ def test_an_edit_that_its_control_is_not_for_is_rejected_and_the_rest_goes_on(pi
     swap, added, control = swaps.edit(jobs)
     assert (added.images, added.rejected) == ((), "words_unequal")
     alone = swaps.edit([jobs[0], jobs[2]])
-    for one, wanted in zip((swap, control), alone, strict=True):
-        assert all(map(np.array_equal, one.images, wanted.images))
+    for drawn, wanted in zip((swap, control), alone, strict=True):
+        assert all(map(np.array_equal, drawn.images, wanted.images))
     cross = CrossAttention("auto", {"blue": 0.2}, weights={"ball": 2.0})
     blue = editor(pipeline, steps=2, cross=cross)
-    assert [one.rejected for one in blue.edit(jobs)] == ["", "words_missing", ""]
+    assert [drawn.rejected for drawn in blue.edit(jobs)] == ["", "words_missing", ""]
     [only] = swaps.edit(jobs[1:2])
     assert only.rejected == "words_unequal"
 
@@ -92,7 +92,7 @@ def test_an_edit_that_its_control_is_not_for_is_rejected_and_the_rest_goes_on(pi
 @pytest.mark.parametrize("size", [(50, 30), (30, 51), (32, 32), (64, 64)])
 def test_the_centre_is_cropped_and_resized_as_the_released_code_does(size) -> None:
     image = noise(*size)
-    found = PhotoPreparation().prepare(encoded(image), 32, "it")
+    prepared = PhotoPreparation().prepare(encoded(image), 32, "it")
     pixels = np.asarray(image)
     height, width, _ = pixels.shape
     if height < width:
@@ -101,14 +101,14 @@ def test_the_centre_is_cropped_and_resized_as_the_released_code_does(size) -> No
     elif width < height:
         offset = (height - width) // 2
         pixels = pixels[offset : offset + width]
-    assert np.array_equal(found, np.asarray(Image.fromarray(pixels).resize((32, 32))))
+    assert np.array_equal(prepared, np.asarray(Image.fromarray(pixels).resize((32, 32))))
 
 
 def test_grey_and_animated_photos_are_taken_unless_they_are_to_be_rejected() -> None:
     grey = encoded(noise(40, 40).convert("L"))
-    found = PhotoPreparation().prepare(grey, 32, "it")
-    assert found.shape == (32, 32, 3)
-    assert (found[..., 0] == found[..., 2]).all()
+    prepared = PhotoPreparation().prepare(grey, 32, "it")
+    assert prepared.shape == (32, 32, 3)
+    assert (prepared[..., 0] == prepared[..., 2]).all()
     first, second = Image.new("RGB", (40, 40), "red"), Image.new("RGB", (40, 40), "blue")
     moving = encoded(first, "GIF", save_all=True, append_images=[second])
     assert (PhotoPreparation().prepare(moving, 32, "it") == [255, 0, 0]).all()
@@ -136,14 +136,14 @@ def test_what_cannot_be_edited_says_why(data, reason) -> None:
 
 
 def test_an_unfit_photo_is_rejected_and_the_others_are_edited(pipeline) -> None:
-    one = editor(pipeline, "fp32", steps=2)
-    broken, good, again = one.edit(
+    image_editor = editor(pipeline, "fp32", steps=2)
+    broken, good, again = image_editor.edit(
         [job(b"no image", key="a"), job(photo(1), (CAPTION, CAPTION), key="b"), job(b"no image")]
     )
     assert (broken.rejected, broken.images) == ("photo_broken", ())
     assert again.rejected == "photo_broken"
     assert (good.rejected, len(good.images)) == ("", 2)
-    assert [found.rejected for found in one.edit([job(b"no image")])] == ["photo_broken"]
+    assert [drawn.rejected for drawn in image_editor.edit([job(b"no image")])] == ["photo_broken"]
 
 
 SHARES = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
@@ -215,8 +215,8 @@ def test_every_text_gets_the_source_s_own_bytes(image_format) -> None:
     assert editor.edit([job(data, TEXTS), job(data, ("alone",))]) == [
         Images((data,), (0, 0, 0)), Images((data,), (0,)),
     ]  # fmt: skip
-    [found] = SameImage().edit([job(encoded(noise(), "BMP"), TEXTS)])  # which shards do not hold
-    assert np.array_equal(found.images[0], np.asarray(noise()))
+    [shown] = SameImage().edit([job(encoded(noise(), "BMP"), TEXTS)])  # which shards do not hold
+    assert np.array_equal(shown.images[0], np.asarray(noise()))
 
 
 def test_what_cannot_be_read_is_refused_before_it_is_decoded() -> None:
@@ -239,6 +239,6 @@ def test_images_say_which_shows_which_text() -> None:
 def test_floats_are_those_of_the_pixels() -> None:
     pixels = np.asarray(noise(5, 4))
     for image in (encoded(noise(5, 4)), pixels):
-        found = as_floats(image).numpy()
-        assert found.shape == (3, 4, 5)
-        assert np.array_equal(found, pixels.transpose(2, 0, 1).astype(np.float32) / 255)
+        floats = as_floats(image).numpy()
+        assert floats.shape == (3, 4, 5)
+        assert np.array_equal(floats, pixels.transpose(2, 0, 1).astype(np.float32) / 255)

@@ -105,8 +105,8 @@ def test_scores_of_any_name_are_asked_in_their_order() -> None:
     assert select.names == ("fluency", "truth", "clip")
     assert select.reject({"truth": 0.1, "fluency": -5, "clip": 9}) == "fluency"
     assert select.reject({"truth": 0.1, "fluency": -4, "clip": 9}) == "truth"
-    found = [(0, 5, {"truth": 1, "fluency": 0, "clip": 0.1}), (1, 5, {"clip": 0.3})]
-    assert select.rank(found) == [1, 0]
+    rows = [(0, 5, {"truth": 1, "fluency": 0, "clip": 0.1}), (1, 5, {"clip": 0.3})]
+    assert select.rank(rows) == [1, 0]
     assert Selection(keep=2).best([(3, 9, {}), (1, 2, {}), (2, 7, {})]) == [1, 2]
     with pytest.raises(UserError, match="no scorer gives the score 'truth'; there are clip, flu"):
         select.check(["clip", "fluency"])
@@ -116,14 +116,14 @@ def test_scores_of_any_name_are_asked_in_their_order() -> None:
 
 @settings(max_examples=examples(60), deadline=None)
 @given(candidates(), st.sampled_from(["min", "mean"]), st.integers(1, 3))
-def test_the_best_are_those_of_a_plain_sort(found, aggregate, keep) -> None:
+def test_the_best_are_those_of_a_plain_sort(drawn, aggregate, keep) -> None:
     select = clip_selection(-0.5, -0.5, None, aggregate, keep)
 
     def mean_or_min(values):
         return min(values) if aggregate == "min" else sum(values) / len(values)
 
     rows = []
-    for number, (scores, seed) in enumerate(found):
+    for number, (scores, seed) in enumerate(drawn):
         columns = (scores["sim_1"], scores["sim_image"])
         passes = scores["sim_0"] >= -0.5 and all(mean_or_min(c) >= -0.5 for c in columns)
         if all(abs(mean_or_min(column) + 0.5) > 1e-9 for column in columns):
@@ -151,14 +151,14 @@ def unit(rows, dim=7, seed=0):
 @given(st.integers(0, 2**31), st.integers(1, 5))
 def test_cosines_are_those_of_school(seed, rows) -> None:
     a, b, c, d = unit(4 * rows, seed=seed).split(rows)
-    found, undefined = cosine(a, b)
-    assert found.dtype == torch.float32
+    cosines, undefined = cosine(a, b)
+    assert cosines.dtype == torch.float32
     assert not undefined.any()
     expected = [slow_cosine(x, y) for x, y in zip(a.tolist(), b.tolist(), strict=True)]
-    assert found.tolist() == pytest.approx(expected, abs=1e-6)
-    found, undefined = direction(a, b, c, d)
+    assert cosines.tolist() == pytest.approx(expected, abs=1e-6)
+    cosines, undefined = direction(a, b, c, d)
     changes = zip((b - a).tolist(), (d - c).tolist(), strict=True)
-    assert found.tolist() == pytest.approx([slow_cosine(x, y) for x, y in changes], abs=1e-5)
+    assert cosines.tolist() == pytest.approx([slow_cosine(x, y) for x, y in changes], abs=1e-5)
     assert not undefined.any()
 
 
@@ -166,19 +166,19 @@ def test_no_direction_is_nought_and_said() -> None:
     a, b = unit(2, seed=1), unit(2, seed=2)
     text = unit(2, seed=3)
     other = torch.stack([text[0], -text[1]])
-    found, undefined = direction(a, b, text, other)
+    cosines, undefined = direction(a, b, text, other)
     assert undefined.tolist() == [True, False]
-    assert found[0] == 0
-    assert found[1] != 0
+    assert cosines[0] == 0
+    assert cosines[1] != 0
     assert direction(a, a, text, -text)[1].tolist() == [True, True]
 
 
 def test_directions_of_half_precision_embeddings_are_taken_in_float32() -> None:
     a = unit(3, 64).half()
     b = (a.float() + 2e-3 * unit(3, 64, seed=5)).half()
-    found, _ = direction(a, b, a, b)
-    assert found.dtype == torch.float32
-    assert found.tolist() == pytest.approx([1, 1, 1], abs=1e-5)
+    cosines, _ = direction(a, b, a, b)
+    assert cosines.dtype == torch.float32
+    assert cosines.tolist() == pytest.approx([1, 1, 1], abs=1e-5)
 
 
 @pytest.mark.parametrize("count", [2, 3, 6])

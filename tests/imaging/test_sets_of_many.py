@@ -29,13 +29,13 @@ def job(seed=1, p=0.6, texts=GRID):
 
 def draw(folder, jobs, max_rows):
     """Return latents, the rows of every call, and how often a call borrowed a base's attention."""
-    one = editor(folder, steps=STEPS, max_rows=max_rows)
+    image_editor = editor(folder, steps=STEPS, max_rows=max_rows)
     rows, borrowed = [], []
-    shared = one._sampler.shared
-    one._diffusion.unet.register_forward_pre_hook(
+    shared = image_editor._sampler.shared
+    image_editor._diffusion.unet.register_forward_pre_hook(
         lambda _, args: (rows.append(len(args[0])), borrowed.append(shared.rows.borrow))[0] and None
     )
-    return one.sample(jobs), rows, sum(borrowed)
+    return image_editor.sample(jobs), rows, sum(borrowed)
 
 
 @pytest.mark.slow
@@ -43,8 +43,8 @@ def test_a_set_larger_than_a_call_is_what_it_is_in_one(pipeline) -> None:
     [whole], rows, borrowed = draw(pipeline, [job()], 64)
     assert (rows, borrowed) == ([24] * STEPS, 0)
     for max_rows, calls in ((2, 12), (10, 3)):
-        [found], rows, borrowed = draw(pipeline, [job()], max_rows)
-        close(found, whole, 1e-9)
+        [latents], rows, borrowed = draw(pipeline, [job()], max_rows)
+        close(latents, whole, 1e-9)
         # No row more than in one call; attention is shared at two of three steps.
         assert (len(rows), sum(rows)) == (calls * STEPS, 24 * STEPS)
         assert borrowed == 2 * (calls - 1)
@@ -54,10 +54,10 @@ def test_a_set_larger_than_a_call_is_what_it_is_in_one(pipeline) -> None:
 def test_sets_of_many_equal_maps_written_down(pipeline) -> None:
     jobs = [job(2, 0.2), job(2, 0.9), job(3, 1.0, GRID[:5])]
     for max_rows in (14, 2):
-        found, rows, _ = draw(pipeline, jobs, max_rows)
+        drawn, rows, _ = draw(pipeline, jobs, max_rows)
         assert sum(rows) == 2 * plan(jobs, STEPS).latent_steps(STEPS)
-        for one, latents in zip(jobs, found, strict=True):
-            close(latents, expected(pipeline, one, steps=STEPS), 1e-9)
+        for set_job, latents in zip(jobs, drawn, strict=True):
+            close(latents, expected(pipeline, set_job, steps=STEPS), 1e-9)
 
 
 @pytest.mark.parametrize("images", [1, 2, 12, 28, 84, 1000])
@@ -73,7 +73,7 @@ def test_calls_are_as_few_and_as_even_as_they_can_be(images, max_rows) -> None:
 @pytest.mark.slow
 def test_the_released_way_draws_the_base_in_every_batch_and_the_same_images(benchmark) -> None:
     done = benchmark("sets.py", "--quick", "--threads", "1")
-    assert all(float(one) < 1e-4 for one in re.findall(r"\d\.\de-\d+", done))
+    assert all(float(distance) < 1e-4 for distance in re.findall(r"\d\.\de-\d+", done))
     rows = {
         line.split("|")[1].strip(): line.split("|") for line in done.splitlines() if "|" in line
     }

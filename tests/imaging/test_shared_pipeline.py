@@ -112,30 +112,30 @@ def run(folder, family, job, dtype=torch.float32, *, independent=False):
     """diffusers' own loader and call, without shared attention: the pipeline and its images."""
     import diffusers
 
-    own = diffusers.DiffusionPipeline.from_pretrained(folder, torch_dtype=dtype)
+    plain = diffusers.DiffusionPipeline.from_pretrained(folder, torch_dtype=dtype)
     if family == "klein_dev":
-        own = diffusers.Flux2Pipeline(**own.components)
-    own.set_progress_bar_config(disable=True)
+        plain = diffusers.Flux2Pipeline(**plain.components)
+    plain.set_progress_bar_config(disable=True)
     side = 32 if family.startswith("klein") else None
-    shape = (16, 8, 8) if side else (4, *[own.default_sample_size] * 2)
+    shape = (16, 8, 8) if side else (4, *[plain.default_sample_size] * 2)
     noise = noise_of(job, shape, independent).to(dtype)
-    images = own(
+    images = plain(
         prompt=list(job.texts), latents=noise, num_inference_steps=STEPS, height=side, width=side,
         guidance_scale=job.draw.cfg, output_type="pt", **texts_of(family),
     ).images  # fmt: skip
-    return own, noise, images
+    return plain, noise, images
 
 
 @pytest.mark.parametrize("family", BUILDS)
 def test_without_shared_attention_images_are_the_pipeline_s_own(shelf, family):
     """From the same noise: its steps, shifts, guidance and decoding."""
-    one = job(SET, p=0.0, cfg=guidance(family))
-    _, _, wanted = run(shelf(family), family, one)
+    set_job = job(SET, p=0.0, cfg=guidance(family))
+    _, _, wanted = run(shelf(family), family, set_job)
     ours = editor(shelf(family), family)
     assert isinstance(ours, Progressive)
-    found = ours.decode(ours.sample([one])[0])
-    assert found.std() > 0.01
-    assert (found - wanted).abs().max() < 1e-5
+    images = ours.decode(ours.sample([set_job])[0])
+    assert images.std() > 0.01
+    assert (images - wanted).abs().max() < 1e-5
 
 
 def expected(folder, family, job, *, dtype=torch.float64, share_texts=False):
@@ -144,15 +144,15 @@ def expected(folder, family, job, *, dtype=torch.float64, share_texts=False):
     Noise is independent: with the same noise, the queries and keys of a tiny model's images hardly
     differ, and sharing them would change little.
     """
-    own, noise, _ = run(folder, family, job, dtype, independent=True)
+    plain, noise, _ = run(folder, family, job, dtype, independent=True)
     settings, guided = texts_of(family), family not in UNGUIDED
     processor = WrittenDownJoint(share_texts=share_texts)
     shown = [*[""] * len(job.texts) * guided, *job.texts]
-    sigmas, timesteps = own.scheduler.sigmas.tolist(), own.scheduler.timesteps
-    network, options = getattr(own, "unet", None) or own.transformer, {}
+    sigmas, timesteps = plain.scheduler.sigmas.tolist(), plain.scheduler.timesteps
+    network, options = getattr(plain, "unet", None) or plain.transformer, {}
     network.set_attn_processor(processor)
     if family.startswith("klein"):
-        hidden = torch.cat([own.encode_prompt(text, **settings)[0] for text in shown])
+        hidden = torch.cat([plain.encode_prompt(text, **settings)[0] for text in shown])
         processor.texts = hidden.shape[1]
         at, words = torch.arange(64), torch.arange(hidden.shape[1])
         places = torch.stack([at * 0, at // 8, at % 8, at * 0], 1)
@@ -166,12 +166,14 @@ def expected(folder, family, job, *, dtype=torch.float64, share_texts=False):
             )
             return out.mT.unflatten(2, (8, 8))
     elif family == "sdxl":
-        pairs = [own.encode_prompt(text, do_classifier_free_guidance=False)[::2] for text in shown]
+        pairs = [
+            plain.encode_prompt(text, do_classifier_free_guidance=False)[::2] for text in shown
+        ]
         hidden, pooled = (torch.cat(x) for x in zip(*pairs, strict=True))
         silent = torch.tensor([not text for text in shown])  # the empty text is zeros, not encoded
         hidden[silent], pooled[silent] = 0, 0
         sizes = torch.tensor([[16.0, 16, 0, 0, 16, 16]], dtype=dtype).expand(len(shown), -1)
-        noise = noise * own.scheduler.init_noise_sigma
+        noise = noise * plain.scheduler.init_noise_sigma
         options["scale"] = lambda sigma: 1 / math.hypot(1, sigma)
 
         def ask(x, step):
@@ -179,7 +181,9 @@ def expected(folder, family, job, *, dtype=torch.float64, share_texts=False):
             return network(x, timesteps[step], hidden, added_cond_kwargs=added).sample
     else:
         pairs = [
-            own.encode_prompt(text, None, None, do_classifier_free_guidance=False, **settings)[::2]
+            plain.encode_prompt(text, None, None, do_classifier_free_guidance=False, **settings)[
+                ::2
+            ]
             for text in shown
         ]
         hidden, pooled = (torch.cat(x) for x in zip(*pairs, strict=True))
@@ -199,15 +203,15 @@ def test_pairs_and_sets_equal_maps_written_down(shelf, family):
     folder, cfg = shelf(family), guidance(family)
     draw = functools.partial(editor, folder, family, noise="independent")
     jobs = [job(p=0.3, cfg=cfg), job(SET, seed=2, p=0.8, cfg=cfg)]
-    wanted = [expected(folder, family, one) for one in jobs]
+    wanted = [expected(folder, family, set_job) for set_job in jobs]
     for max_rows in (64, 6):  # in one call; and with bases that lend to the following calls
-        found = draw("fp64", max_rows=max_rows).sample(jobs)
-        for one, latents in zip(wanted, found, strict=True):
+        drawn = draw("fp64", max_rows=max_rows).sample(jobs)
+        for written_down, latents in zip(wanted, drawn, strict=True):
             assert latents.dtype == torch.float64
-            close(latents, one, 1e-12)
-    for one, latents in zip(wanted, draw().sample(jobs), strict=True):
+            close(latents, written_down, 1e-12)
+    for written_down, latents in zip(wanted, draw().sample(jobs), strict=True):
         assert latents.dtype == torch.float32
-        close(latents.double(), one, 1e-5)
+        close(latents.double(), written_down, 1e-5)
     [free] = draw().sample([job(SET, seed=2, p=0, cfg=cfg)])
     assert (free[1:] - wanted[1][1:]).abs().amax((1, 2, 3)).min() > 1e-2
     if family != "sdxl":  # whose texts are not in the sequence
@@ -221,45 +225,45 @@ def test_trees_halving_and_batches_are_their_single_runs(shelf, family):
     """In float32, whose bytes depend on the batch as Stable Diffusion's do: 1e-5."""
     cfg = guidance(family)
     jobs = [job(p=p, seed=seed, cfg=cfg) for seed, p in ((1, 0.2), (1, 0.6), (1, 0.9), (2, 0.6))]
-    one = editor(shelf(family), family, noise="independent")
-    alone = [one.sample([single])[0] for single in jobs]
-    for latents, wanted in zip(one.sample(jobs), alone, strict=True):
+    image_editor = editor(shelf(family), family, noise="independent")
+    alone = [image_editor.sample([single])[0] for single in jobs]
+    for latents, wanted in zip(image_editor.sample(jobs), alone, strict=True):
         close(latents, wanted, 1e-5)
     assert torch.equal(alone[0][0], alone[2][0])  # the base does not depend on p
     assert (alone[0][1] - alone[2][1]).abs().max() > 1e-2
-    kept = one.sample_halving(jobs, 1, lambda numbers, _: numbers[1::2])
+    kept = image_editor.sample_halving(jobs, 1, lambda numbers, _: numbers[1::2])
     assert list(kept) == [1, 3]
     for number, latents in kept.items():
         close(latents, alone[number], 1e-5)
     seen = []
-    one._loaded.network.register_forward_pre_hook(
+    image_editor._loaded.network.register_forward_pre_hook(
         lambda _, args, given: seen.append(len(args[0] if args else given["hidden_states"])),
         with_kwargs=True,
     )
-    one.sample([job(p=p, cfg=cfg) for p in (0.2, 0.6, 0.9)])
+    image_editor.sample([job(p=p, cfg=cfg) for p in (0.2, 0.6, 0.9)])
     # One base and a trunk, and a branch for each other p from where it leaves the trunk.
     assert [rows * (2 if family == "klein" else 1) for rows in seen] == [4, 6, 8, 8]
 
 
 def test_diffusers_own_processors_run_with_the_backend_that_is_set(shelf):
-    one = editor(shelf("klein"), "klein", noise="independent")
-    network, single = one._loaded.network, job(p=0.8, cfg=1.0)
+    image_editor = editor(shelf("klein"), "klein", noise="independent")
+    network, single = image_editor._loaded.network, job(p=0.8, cfg=1.0)
     kinds = {type(processor) for processor in network.attn_processors.values()}
     assert {kind.__module__.split(".")[0] for kind in kinds} == {"diffusers"}
-    [wanted] = one.sample([single])
+    [wanted] = image_editor.sample([single])
     network.set_attention_backend("_native_math")
     with torch.profiler.profile() as profile:
-        [found] = one.sample([single])
-    close(found, wanted, 1e-5)
+        [latents] = image_editor.sample([single])
+    close(latents, wanted, 1e-5)
     assert any("_scaled_dot_product_attention_math" in e.key for e in profile.key_averages())
 
 
 def test_a_text_is_the_base_s_where_its_end_is_cut(shelf):
-    one = editor(shelf("klein"), "klein")
-    assert not one.same_text(PAIR)
-    assert one.same_text((PAIR[0], PAIR[1], PAIR[0]))
+    image_editor = editor(shelf("klein"), "klein")
+    assert not image_editor.same_text(PAIR)
+    assert image_editor.same_text((PAIR[0], PAIR[1], PAIR[0]))
     long = " ".join(["a red ball"] * 9)
-    assert one.same_text((f"{long} here", f"{long} there"))
+    assert image_editor.same_text((f"{long} here", f"{long} there"))
 
 
 def test_what_cannot_be_shared_is_refused(shelf, tmp_path):

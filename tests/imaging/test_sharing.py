@@ -58,9 +58,9 @@ def expected(folder, job, *, independent=False, steps=STEPS, edit=None):
         )
 
 
-def close(found, wanted, tolerance=1e-10):
-    assert found.shape == wanted.shape
-    assert (found - wanted).abs().max() <= tolerance * max(1, wanted.abs().max())
+def close(latents, wanted, tolerance=1e-10):
+    assert latents.shape == wanted.shape
+    assert (latents - wanted).abs().max() <= tolerance * max(1, wanted.abs().max())
 
 
 @pytest.mark.slow
@@ -69,61 +69,64 @@ def test_pairs_and_sets_of_mixed_p_equal_maps_written_down(pipeline):
         job(p=0.3), job(SET, seed=2, p=0.8, cfg=11), job(seed=3, p=0.0), job(SET, seed=4, p=1.0),
     ]  # fmt: skip
     for max_rows in (64, 6):
-        found = editor(pipeline, max_rows=max_rows).sample(jobs)
-        for one, latents in zip(jobs, found, strict=True):
-            close(latents, expected(pipeline, one))
+        drawn = editor(pipeline, max_rows=max_rows).sample(jobs)
+        for set_job, latents in zip(jobs, drawn, strict=True):
+            close(latents, expected(pipeline, set_job))
 
 
 def test_v_prediction(velocity_pipeline):
-    one = job(p=0.6, cfg=2)
-    (found,) = editor(velocity_pipeline).sample([one])
-    close(found, expected(velocity_pipeline, one))
+    pair_job = job(p=0.6, cfg=2)
+    (latents,) = editor(velocity_pipeline).sample([pair_job])
+    close(latents, expected(velocity_pipeline, pair_job))
 
 
 @pytest.mark.slow
 def test_independent_noise_is_another_noise_for_every_edited_image(pipeline):
     apart = editor(pipeline, noise="independent")
-    (found,) = apart.sample([job(SET, p=0.5)])
-    close(found, expected(pipeline, job(SET, p=0.5), independent=True))
+    (independent,) = apart.sample([job(SET, p=0.5)])
+    close(independent, expected(pipeline, job(SET, p=0.5), independent=True))
     (shared,) = editor(pipeline).sample([job(SET, p=0.5)])
-    assert torch.equal(found[0], shared[0])
-    assert not torch.equal(found[1], shared[1])
+    assert torch.equal(independent[0], shared[0])
+    assert not torch.equal(independent[1], shared[1])
 
 
 @pytest.mark.slow
 def test_prompt_to_prompt_shares_with_text_only_and_small_maps_only(pipeline):
-    one, limit = job(SET, p=0.5), 16
+    set_job, limit = job(SET, p=0.5), 16
 
     def edit(step, maps, is_cross):
-        shared = step < int(one.draw.p * STEPS) and not is_cross
+        shared = step < int(set_job.draw.p * STEPS) and not is_cross
         if not shared or maps.shape[2] > limit:
             return maps
         half = len(maps) // 2
         return torch.cat([maps[:half], maps[half : half + 1].expand_as(maps[half:])])
 
     few_rows = editor(pipeline, mode="p2p", self_max_tokens=limit, max_rows=2)
-    close(few_rows.sample([one])[0], expected(pipeline, one, edit=edit))
+    close(few_rows.sample([set_job])[0], expected(pipeline, set_job, edit=edit))
 
 
 @pytest.mark.slow
 def test_the_base_does_not_depend_on_p_and_rows_in_any_order_may_be_padded(pipeline):
     jobs = [job(p=p, seed=seed) for seed in (1, 2) for p in (0.1, 0.5, 0.9)] + [job(SET, seed=3)]
-    found = editor(pipeline).sample(jobs)
+    drawn = editor(pipeline).sample(jobs)
     for i in (1, 2):
-        assert torch.equal(found[0][0], found[i][0])
+        assert torch.equal(drawn[0][0], drawn[i][0])
     order = [4, 6, 0, 5, 2, 3, 1]
     padded = editor(pipeline, row_multiple=16).sample([jobs[i] for i in order])
     for i, latents in zip(order, padded, strict=True):
-        close(latents, found[i])
+        close(latents, drawn[i])
 
 
 @pytest.mark.slow
 def test_a_batch_is_its_single_runs_and_a_tree_its_independent_runs(pipeline):
     """In the precision that is used: float32, final latents, 1e-5."""
     jobs = [job(p=p, seed=seed) for seed in (1, 2) for p in (0.15, 0.4, 0.95)]
-    one = editor(pipeline, "fp32", steps=10)
-    alone = [one.sample([single])[0] for single in jobs]
-    for batch in (one.sample(jobs), editor(pipeline, "fp32", steps=10, max_rows=6).sample(jobs)):
+    image_editor = editor(pipeline, "fp32", steps=10)
+    alone = [image_editor.sample([single])[0] for single in jobs]
+    for batch in (
+        image_editor.sample(jobs),
+        editor(pipeline, "fp32", steps=10, max_rows=6).sample(jobs),
+    ):
         for wanted, latents in zip(alone, batch, strict=True):
             assert latents.dtype == torch.float32
             close(latents, wanted, tolerance=1e-5)
@@ -131,13 +134,13 @@ def test_a_batch_is_its_single_runs_and_a_tree_its_independent_runs(pipeline):
 
 @pytest.mark.slow
 def test_a_single_text_is_drawn_as_a_base(pipeline):
-    one = editor(pipeline)
-    alone, again, pair = one.sample([job(PAIR[:1]), job(PAIR[:1], p=0.2), job(PAIR)])
+    image_editor = editor(pipeline)
+    alone, again, pair = image_editor.sample([job(PAIR[:1]), job(PAIR[:1], p=0.2), job(PAIR)])
     assert alone.shape[0] == 1
     assert torch.equal(alone, again)  # p is about edits
     close(alone, expected(pipeline, job(PAIR))[:1])
     close(alone, pair[:1])
-    [images] = one.edit([job(PAIR[:1])])
+    [images] = image_editor.edit([job(PAIR[:1])])
     assert images.shown == (0,)
     assert images.images[0].shape == (2 * tiny.SAMPLE, 2 * tiny.SAMPLE, 3)
 
@@ -171,10 +174,10 @@ def test_a_latent_goes_on_from_one_with_its_own_past(halving) -> None:
         shared = min(int(tree.shared[latent]), step)
         return words, int(tree.image[latent]), tree.seeds[family], tree.cfg[family], shared
 
-    found = find_parents(old, new, kept, step)
-    assert found.shape == (len(new),)
-    assert (old.birth[found] < step).all()
-    for latent, before in enumerate(found.tolist()):
+    parents = find_parents(old, new, kept, step)
+    assert parents.shape == (len(new),)
+    assert (old.birth[parents] < step).all()
+    for latent, before in enumerate(parents.tolist()):
         assert past(old, before) == past(new, latent)
 
 
@@ -188,7 +191,7 @@ def test_a_latent_goes_on_from_one_with_its_own_past(halving) -> None:
     ],
 )
 def test_those_that_are_left_end_as_they_would_alone(pipeline, survivors, cross) -> None:
-    one = editor(pipeline, steps=9, cross=cross)
+    image_editor = editor(pipeline, steps=9, cross=cross)
     jobs = JOBS if cross is None else [job(PAIR, seed=k, p=0.2 + 0.1 * k) for k in range(7)]
     asked = []
 
@@ -197,11 +200,11 @@ def test_those_that_are_left_end_as_they_would_alone(pipeline, survivors, cross)
         assert [len(guess) for guess in guesses] == [len(jobs[n].texts) for n in numbers]
         return survivors[len(asked) - 1]
 
-    final = one.sample_halving(jobs, 2, keep)
+    final = image_editor.sample_halving(jobs, 2, keep)
     assert asked == [list(range(len(jobs))), survivors[0]]
     assert list(final) == survivors[1]
     for number, latents in final.items():
-        close(latents, one.sample([jobs[number]])[0])
+        close(latents, image_editor.sample([jobs[number]])[0])
 
 
 @pytest.mark.slow

@@ -39,14 +39,14 @@ def _t5():
     return T5EncoderModel(config), T5Tokenizer(vocab=vocabulary, extra_ids=0)
 
 
-def _qwen_tokens(*own):
+def _qwen_tokens(*special):
     from tokenizers.pre_tokenizers import ByteLevel
     from transformers import Qwen2Tokenizer
 
     letters = sorted(ByteLevel.alphabet())
     words = Qwen2Tokenizer(
         vocab={letter: i for i, letter in enumerate(letters)}, merges=[],
-        extra_special_tokens=["<|im_start|>", "<|im_end|>", *own],
+        extra_special_tokens=["<|im_start|>", "<|im_end|>", *special],
     )  # fmt: skip
     words.chat_template = (
         "{% for m in messages %}<|im_start|>{{ m.role }} {{ m.content }}<|im_end|>{% endfor %}"
@@ -177,9 +177,9 @@ def qwen_image_edit():
     import diffusers
     import transformers as hf
 
-    own = ("<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>")
-    words = _qwen_tokens(*own)
-    ids = dict(zip(own, words.convert_tokens_to_ids(list(own)), strict=True))
+    special = ("<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>")
+    words = _qwen_tokens(*special)
+    ids = dict(zip(special, words.convert_tokens_to_ids(list(special)), strict=True))
     config = hf.Qwen2_5_VLConfig(
         text_config={
             "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2,

@@ -57,7 +57,7 @@ def files(timm_model, torchvision_model, tmp_path_factory):
     folder = tmp_path_factory.mktemp("files")
     save_file(timm_model.state_dict(), folder / "timm.safetensors")
     # As a training script leaves it: beside other things, of a model on several processes.
-    state = {f"module.{name}": one for name, one in torchvision_model.state_dict().items()}
+    state = {f"module.{name}": weight for name, weight in torchvision_model.state_dict().items()}
     torch.save({"model": state, "epoch": 3}, folder / "torchvision.pth")
     (folder / "names.txt").write_text("\n".join(NAMES) + "\n")
     return folder
@@ -72,9 +72,9 @@ def test_a_folder_of_timm_answers_as_timm_does(timm_folder, timm_model):
     image = tiny.image(190, 170)
     with torch.no_grad():
         expected = timm_model(theirs(image)[None])
-        found = model.classify(torch.from_numpy(model.transform(image)[None].copy()))
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
-    assert found.std() > 0
+        logits = model.classify(torch.from_numpy(model.transform(image)[None].copy()))
+    torch.testing.assert_close(logits, expected, atol=1e-5, rtol=1e-4)
+    assert logits.std() > 0
 
 
 PREPARED = {"input_size": (3, 48, 48), "interpolation": "bicubic", "mean": (0.4, 0.5, 0.6),
@@ -87,8 +87,8 @@ def test_images_are_prepared_as_timm_prepares_them(mode, size):
     config = {**PREPARED, "crop_mode": mode}
     ours, image = timm_transform(config, "it"), tiny.image(*size)
     expected = timm.data.create_transform(**config)(image)
-    found = ours.normalize(torch.from_numpy(ours(image)[None].copy()))[0]
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+    prepared = ours.normalize(torch.from_numpy(ours(image)[None].copy()))[0]
+    torch.testing.assert_close(prepared, expected, atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("change", [{"crop_mode": "border"}, {"interpolation": "lanczos"},
@@ -111,7 +111,7 @@ def test_a_file_of_timms_weights_needs_its_architecture(files, timm_model, timm_
     with torch.no_grad():
         assert torch.equal(ours.classify(pixels), theirs.classify(pixels))
     assert ours.classes == theirs.classes
-    assert named.parameters() == sum(one.numel() for one in timm_model.state_dict().values())
+    assert named.parameters() == sum(weight.numel() for weight in timm_model.state_dict().values())
     with pytest.raises(UserError, match=r"no architecture 'resnte50'; near it are .*resnet50"):
         replace(named, architecture="resnte50").load()
     with pytest.raises(UserError, match=r"is missing.*more\. Is it another architecture"):
@@ -144,8 +144,8 @@ def test_torchvision_answers_as_torchvision_does(files, torchvision_model):
     for image in (tiny.image(190, 170), tiny.image(300, 400, 1)):
         with torch.no_grad():
             expected = torchvision_model(weights.transforms()(image)[None])
-            found = model.classify(torch.from_numpy(model.transform(image)[None].copy()))
-        torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+            logits = model.classify(torch.from_numpy(model.transform(image)[None].copy()))
+        torch.testing.assert_close(logits, expected, atol=1e-5, rtol=1e-4)
     with pytest.raises(UserError, match=r"'IMAGENET21K' is neither .*: IMAGENET1K_V1, DEFAULT"):
         replace(spec, prepared_as="IMAGENET21K").load()
 

@@ -43,11 +43,11 @@ def test_embeddings_are_those_of_plain_transformers(folders, images, name):
     inputs = processor(text=tiny.CAPTIONS, images=images, return_tensors="pt", padding=padding)
     with torch.no_grad():
         expected = model(**inputs)
-        found_images = encoder.encode_image(tiny.stack(encoder, images))
-        found_texts = encoder.encode_text(encoder.tokenize(tiny.CAPTIONS))
+        image_embeddings = encoder.encode_image(tiny.stack(encoder, images))
+        text_embeddings = encoder.encode_text(encoder.tokenize(tiny.CAPTIONS))
     normalised = torch.nn.functional.normalize
-    torch.testing.assert_close(normalised(found_images), expected.image_embeds)
-    torch.testing.assert_close(normalised(found_texts), expected.text_embeds)
+    torch.testing.assert_close(normalised(image_embeddings), expected.image_embeds)
+    torch.testing.assert_close(normalised(text_embeddings), expected.text_embeds)
 
 
 def test_embeddings_are_those_of_plain_open_clip(folders, images):
@@ -61,8 +61,8 @@ def test_embeddings_are_those_of_plain_open_clip(folders, images):
     with torch.no_grad():
         expected = model.encode_image(torch.stack([preprocess(image) for image in images]))
         torch.testing.assert_close(encoder.encode_image(tiny.stack(encoder, images)), expected)
-        found = encoder.encode_text(encoder.tokenize(tiny.CAPTIONS))
-        torch.testing.assert_close(found, model.encode_text(tokens))
+        embeddings = encoder.encode_text(encoder.tokenize(tiny.CAPTIONS))
+        torch.testing.assert_close(embeddings, model.encode_text(tokens))
 
 
 def test_a_dual_encoder_matches_by_the_logit_of_plain_transformers(folders, images):
@@ -76,9 +76,9 @@ def test_a_dual_encoder_matches_by_the_logit_of_plain_transformers(folders, imag
     inputs = processor(text=tiny.CAPTIONS, images=images, return_tensors="pt", padding=True)
     with torch.no_grad():
         expected = model(**inputs).logits_per_image.diagonal()
-        found = matcher.match(tiny.stack(matcher, images), tiny.CAPTIONS)
-    assert found.dtype == torch.float32
-    torch.testing.assert_close(found, expected)
+        logits = matcher.match(tiny.stack(matcher, images), tiny.CAPTIONS)
+    assert logits.dtype == torch.float32
+    torch.testing.assert_close(logits, expected)
 
 
 @pytest.mark.parametrize("name", ["dual", "clip", "siglip", "open_clip"])
@@ -237,8 +237,8 @@ def test_images_of_any_shape_are_those_of_the_models_own_processor(kind):
     for width, height in WIDE:
         image = Image.fromarray(draw.integers(0, 256, (height, width, 3), dtype=np.uint8))
         expected = processor(images=[image], return_tensors="pt")["pixel_values"]
-        found = transform.normalize(torch.from_numpy(transform(image)[None].copy()))
-        torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+        pixels = transform.normalize(torch.from_numpy(transform(image)[None].copy()))
+        torch.testing.assert_close(pixels, expected, rtol=0, atol=1e-5)
 
 
 def test_the_geometry_can_be_chosen(folders):
@@ -290,9 +290,9 @@ def test_batches_are_those_of_the_tokenizer(tokenizer, names):
         expected = tokenizer(
             texts, padding=padding, truncation=True, max_length=16, return_tensors="pt"
         )
-        found = ours(texts)
-        assert found.keys() == set(expected)
-        for name, ids in found.items():
+        tokens = ours(texts)
+        assert tokens.keys() == set(expected)
+        for name, ids in tokens.items():
             assert ids.dtype == torch.int64
             assert torch.equal(ids, expected[name])
 
@@ -325,9 +325,9 @@ def test_a_caption_is_tokenised_once_in_a_process_up_to_a_bound(tokenizer, monke
 def test_what_is_saved_is_the_same_where_every_caption_is_kept(tmp_path):
     """Of two runs in one process the second tokenises nothing."""
     for name in ("first", "second"):
-        own = tiny.tokenizer()  # its file says nothing of truncation
-        Tokenizer(own, 12)(["a red ball", "the beach"])
-        own.save_pretrained(tmp_path / name)
+        fresh = tiny.tokenizer()  # its file says nothing of truncation
+        Tokenizer(fresh, 12)(["a red ball", "the beach"])
+        fresh.save_pretrained(tmp_path / name)
     first, second = ((tmp_path / n / "tokenizer.json").read_bytes() for n in ("first", "second"))
     assert first == second
     assert b'"max_length": 12' in first

@@ -38,9 +38,9 @@ PLAIN = "the {image} on {question} a"
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
     shelf = tmp_path_factory.mktemp("weights")
-    found = tiny.save_all(shelf, "vilt", "bridgetower", "flava", "llava", "entailer")
-    found["bridgetower_apart"] = tiny.save_bridgetower_apart(shelf / "apart")
-    return found
+    saved = tiny.save_all(shelf, "vilt", "bridgetower", "flava", "llava", "entailer")
+    saved["bridgetower_apart"] = tiny.save_bridgetower_apart(shelf / "apart")
+    return saved
 
 
 @pytest.fixture(scope="module")
@@ -84,17 +84,17 @@ def test_logits_are_those_of_plain_transformers_alone_as_in_a_batch(trained, nam
     entailer = FAMILIES[name](str(trained / name)).load()
     pixels = tiny.pixels(4)
     with torch.no_grad():
-        found = entailer.logits(pixels, TEXTS)
+        logits = entailer.logits(pixels, TEXTS)
         alone = [entailer.logits(p[None], [t]) for p, t in zip(pixels, TEXTS, strict=True)]
-    torch.testing.assert_close(found, torch.cat(alone), atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(logits, torch.cat(alone), atol=1e-4, rtol=1e-4)
     torch.testing.assert_close(
-        found, plain_logits(trained / name, name, pixels, TEXTS), atol=1e-4, rtol=1e-4
+        logits, plain_logits(trained / name, name, pixels, TEXTS), atol=1e-4, rtol=1e-4
     )
     with torch.no_grad():
         shares = entailer.entail([""] * 4, TEXTS, pixels)
         swapped = entailer.logits(pixels.flip(0), TEXTS)
-    torch.testing.assert_close(shares, found.softmax(-1))
-    assert (found - swapped).abs().max() > 1e-2  # the image counts
+    torch.testing.assert_close(shares, logits.softmax(-1))
+    assert (logits - swapped).abs().max() > 1e-2  # the image counts
     assert isinstance(entailer, protocols.Entailer)
     assert not entailer.training
 
@@ -131,8 +131,8 @@ def test_a_vilts_folder_is_one_that_transformers_answers_questions_with(trained)
     )  # fmt: skip
     with torch.no_grad():
         expected = plain(**inputs).logits
-        found = ViltEntailment(str(folder)).load().logits(tiny.pixels(1), TEXTS[:1])
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+        logits = ViltEntailment(str(folder)).load().logits(tiny.pixels(1), TEXTS[:1])
+    torch.testing.assert_close(logits, expected, atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("name", ["vilt", "flava"])
@@ -140,7 +140,7 @@ def test_a_fresh_head_is_drawn_from_its_seed_alone(folders, tmp_path, name):
     spec = FAMILIES[name](str(folders[name]))
     assert isinstance(spec, EntailmentLearner)
     first, again, other = (spec.load_to_train(seed) for seed in (1, 1, 2))
-    head = [one.model.classifier.state_dict() for one in (first, again, other)]
+    head = [entailer.model.classifier.state_dict() for entailer in (first, again, other)]
     assert all(torch.equal(head[0][k], head[1][k]) for k in head[0])
     assert not torch.equal(head[0]["0.weight"], head[2]["0.weight"])
     assert 0.01 < float(head[0]["0.weight"].std()) < 0.03
@@ -228,18 +228,18 @@ def test_the_asked_answers_are_ranked_as_one_at_a_time(folders, tmp_path):
     pixels = tiny.pixels(3)
     spec = AskedEntailment(str(folders["llava"]), prompt=PLAIN, asked=str(prompt))
     entailer = spec.load(protocols.Entailer)
-    found = entailer.entail([""] * 3, TEXTS[:3], pixels)
+    probabilities = entailer.entail([""] * 3, TEXTS[:3], pixels)
     answerer = VisionLanguage(str(folders["llava"]), prompt=PLAIN, sharing="none").load()
     for row, text in enumerate(TEXTS[:3]):
         picture = Image.fromarray(pixels[row].permute(1, 2, 0).numpy())
         asked = Question(f"the {text} on the beach", ("a ball", "the", "red sand"))
         [[answered]] = answerer.answer([picture], [[asked]])
-        likelihoods = torch.tensor([-one.nll for one in answered.scores]).exp()
-        torch.testing.assert_close(found[row], (likelihoods / likelihoods.sum()).float())
+        likelihoods = torch.tensor([-score.nll for score in answered.scores]).exp()
+        torch.testing.assert_close(probabilities[row], (likelihoods / likelihoods.sum()).float())
     mean = AskedEntailment(
         str(folders["llava"]), prompt=PLAIN, asked=str(prompt), reduction="token_mean"
     )
-    assert not torch.allclose(mean.load().entail([""] * 3, TEXTS[:3], pixels), found)
+    assert not torch.allclose(mean.load().entail([""] * 3, TEXTS[:3], pixels), probabilities)
     assert len({spec.identity(), mean.identity()}) == 2
     copied = tmp_path / "copied.yaml"
     copied.write_text(prompt.read_text())

@@ -70,10 +70,10 @@ def test_bridgetowers_loss_and_gradients_are_transformers(folders, images):
     encoder = BridgeTower(str(folders["bridgetower"])).load()
     model, inputs = plain(BridgeTowerForContrastiveLearning, folders["bridgetower"], images)
     expected = model(**inputs, return_loss=True).loss
-    found = encoder.contrastive(encoder.features(tiny.stack(encoder, images), tiny.CAPTIONS))
-    assert found.item() == pytest.approx(expected.item(), rel=1e-6)
+    loss = encoder.contrastive(encoder.features(tiny.stack(encoder, images), tiny.CAPTIONS))
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-6)
     expected.backward()
-    found.backward()
+    loss.backward()
     same(gradients(encoder.model), gradients(model))
     crossed = "bridgetower.cross_modal_image_layers.1.crossattention.self.query.weight"
     assert crossed in gradients(model)
@@ -92,10 +92,10 @@ def test_bridgetowers_embeddings_need_no_cross_encoder(folders, images):
     unit = torch.nn.functional.normalize
     with torch.no_grad():
         expected = model(**inputs)
-        found_images = encoder.encode_image(tiny.stack(encoder, images))
-        found_texts = encoder.encode_text(encoder.tokenize(tiny.CAPTIONS))
-    torch.testing.assert_close(unit(found_images), expected.image_embeds)
-    torch.testing.assert_close(unit(found_texts), expected.text_embeds)
+        image_embeddings = encoder.encode_image(tiny.stack(encoder, images))
+        text_embeddings = encoder.encode_text(encoder.tokenize(tiny.CAPTIONS))
+    torch.testing.assert_close(unit(image_embeddings), expected.image_embeds)
+    torch.testing.assert_close(unit(text_embeddings), expected.text_embeds)
 
 
 @pytest.mark.parametrize("mode", ["as saved", "the model within"])
@@ -110,10 +110,10 @@ def test_flavas_loss_and_gradients_are_its_global_contrastive_term(folders, imag
         tiny.flava_processor().save_pretrained(folder)
     encoder = HFClip(str(folder), **BOUNDS).load()
     expected = losses(model, inputs).global_contrastive
-    found = encoder.contrastive(encoder.features(tiny.stack(encoder, images), tiny.CAPTIONS))
-    assert found.item() == pytest.approx(expected.item(), rel=1e-6)
+    loss = encoder.contrastive(encoder.features(tiny.stack(encoder, images), tiny.CAPTIONS))
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-6)
     expected.backward()
-    found.backward()
+    loss.backward()
     same(gradients(encoder.model), gradients(model.flava))
 
 
@@ -155,15 +155,15 @@ def test_a_matcher_gives_what_transformers_gives_each_pair_alone(folders, images
         expected = logits[:, 0] if name == "vilt" else logits.softmax(-1)[:, 1]
         given = tiny.stack(matcher, images)
         torch.manual_seed(1)
-        found = matcher.match(given, tiny.CAPTIONS)
+        scores = matcher.match(given, tiny.CAPTIONS)
         after = torch.rand(1)  # the global generator neither counts nor moves
-        assert torch.equal(found, matcher.match(given, tiny.CAPTIONS))
+        assert torch.equal(scores, matcher.match(given, tiny.CAPTIONS))
         alone = [matcher.match(given[i : i + 1], [text]) for i, text in enumerate(tiny.CAPTIONS)]
     torch.manual_seed(1)
     assert torch.equal(after, torch.rand(1))
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
-    torch.testing.assert_close(found, torch.cat(alone), atol=1e-5, rtol=1e-4)
-    assert len(set(found.tolist())) == 4
+    torch.testing.assert_close(scores, expected, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(scores, torch.cat(alone), atol=1e-5, rtol=1e-4)
+    assert len(set(scores.tolist())) == 4
 
 
 SCALES = {"image_mean": [0.48, 0.45, 0.4], "image_std": [0.27, 0.26, 0.28], "resample": 3}
@@ -196,8 +196,8 @@ def test_a_folder_of_the_hubs_older_form_is_the_same_model(folders, tmp_path, na
     if hasattr(before, "encoder"):
         before.encoder.transform = matcher.transform
     with torch.no_grad():
-        found, expected = (m.match(given, tiny.CAPTIONS) for m in (matcher, before))
-    assert torch.equal(found, expected)
+        scores, expected = (m.match(given, tiny.CAPTIONS) for m in (matcher, before))
+    assert torch.equal(scores, expected)
 
 
 @pytest.mark.slow
@@ -217,8 +217,8 @@ def test_bridgetower_reads_robertas_own_tokenizer(folders, tmp_path):
     model = BridgeTowerForContrastiveLearning.from_pretrained(folder).eval()
     with torch.no_grad():
         expected = model(**tokens, pixel_values=torch.zeros(2, 3, 32, 32)).text_embeds
-        found = encoder.encode_text(tokens)
-    torch.testing.assert_close(torch.nn.functional.normalize(found), expected)
+        embeddings = encoder.encode_text(tokens)
+    torch.testing.assert_close(torch.nn.functional.normalize(embeddings), expected)
 
 
 @pytest.mark.parametrize(

@@ -49,14 +49,16 @@ def test_counts_are_those_of_a_plain_loop(encoder, texts):
         (row,) = encoder.tokenize([text])["input_ids"].tolist()
         tokens.append(tuple(row))
     counts = Counter(tokens)
-    found = count_indistinct(encoder.tokenize, texts)
-    assert found.captions == len(different)
-    assert found.sequences == len(counts)
-    assert found.alike == sum(n for n in counts.values() if n > 1)
-    assert len(found.example) == (2 if found.alike else 0)
-    if found.example:
-        one, two = (encoder.tokenize([text])["input_ids"].tolist() for text in found.example)
-        assert one == two
+    indistinct = count_indistinct(encoder.tokenize, texts)
+    assert indistinct.captions == len(different)
+    assert indistinct.sequences == len(counts)
+    assert indistinct.alike == sum(n for n in counts.values() if n > 1)
+    assert len(indistinct.example) == (2 if indistinct.alike else 0)
+    if indistinct.example:
+        first, second = (
+            encoder.tokenize([text])["input_ids"].tolist() for text in indistinct.example
+        )
+        assert first == second
 
 
 @pytest.mark.parametrize("name", ["clip-0", "flava-0"])
@@ -65,10 +67,10 @@ def test_the_folder_alone_gives_the_counts_of_the_model(name):
     model = HFClip(f"zoo:{name}").load(DualEncoder)
     assert count_in_folder(ZOO / name, None, texts) == count_indistinct(model.tokenize, texts)
     short = HFClip(f"zoo:{name}", max_length=4).load(DualEncoder)
-    found = count_in_folder(ZOO / name, 4, texts)
-    assert found == count_indistinct(short.tokenize, texts)
-    assert found is not None
-    assert found.sequences < 20  # captions that are cut are alike, too
+    indistinct = count_in_folder(ZOO / name, 4, texts)
+    assert indistinct == count_indistinct(short.tokenize, texts)
+    assert indistinct is not None
+    assert indistinct.sequences < 20  # captions that are cut are alike, too
 
 
 def test_a_folder_without_a_tokenizer_is_not_counted(tmp_path):
@@ -77,16 +79,17 @@ def test_a_folder_without_a_tokenizer_is_not_counted(tmp_path):
 
 def test_above_the_limit_captions_are_refused_and_above_a_hundredth_said(capsys):
     say_once.cache_clear()
-    found = Indistinct(100, 90, 20, ("a tench", "a shark"))
+    indistinct = Indistinct(100, 90, 20, ("a tench", "a shark"))
     check_captions(lambda: pytest.fail("outside an evaluation nothing is counted"))
     with refuse_indistinct("photos_retrieval", 0.2):
-        check_captions(lambda: found)
-    told = "100 different captions are 90 to the model: it reads 20% of them like another"
+        check_captions(lambda: indistinct)
+    message = "100 different captions are 90 to the model: it reads 20% of them like another"
     assert (
-        f"warning: photos_retrieval: {told}, as 'a tench' and 'a shark'" in capsys.readouterr().err
+        f"warning: photos_retrieval: {message}, as 'a tench' and 'a shark'"
+        in capsys.readouterr().err
     )
     with refuse_indistinct("x", 0.19), pytest.raises(UserError, match=r"x: 100 .*max_indistinct=1"):
-        check_captions(lambda: found)
+        check_captions(lambda: indistinct)
     with refuse_indistinct("x", 0.2):
         check_captions(lambda: Indistinct(1000, 995, 10))
     assert capsys.readouterr().err == ""
@@ -115,9 +118,9 @@ def test_an_evaluation_on_unknown_words_is_refused_unless_asked(tmp_path, photos
     evaluate = load("evaluate")
     for cache in (0, 1, 1):  # the last from the cache
         assert evaluate([*words, f"feature_cache={cache}"]) == 2
-        told = capsys.readouterr().err
-        assert "it reads 100% of them like another" in told
-        assert "max_indistinct=1" in told
+        message = capsys.readouterr().err
+        assert "it reads 100% of them like another" in message
+        assert "max_indistinct=1" in message
     assert not list((tmp_path / "runs").rglob("results.jsonl"))
     say_once.cache_clear()
     assert evaluate([*words, "max_indistinct=1"]) == 0
@@ -134,8 +137,8 @@ def test_a_training_and_its_dry_run_say_it(tmp_path, photos, capsys):
     ]  # fmt: skip
     train = load("train")
     assert train([*words, "dry_run=json"]) == 0
-    told = capsys.readouterr()
-    assert '"different": 5, "different_to_the_model": 1' in told.out + told.err
+    captured = capsys.readouterr()
+    assert '"different": 5, "different_to_the_model": 1' in captured.out + captured.err
     say_once.cache_clear()
     assert train(words) == 0
     assert "the captions to train on: 5 different captions are 1 to the model" in (

@@ -32,14 +32,14 @@ def state(model):
 def test_every_weight_is_the_formula_of_both_files(folders, ends, factor):
     """In float64, from the files themselves; the log of the scale like any other weight."""
     first, last = (load_file(folder / "model.safetensors") for folder in folders)
-    found = {k.removeprefix("model."): v for k, v in state(ends.load(factor)).items()}
-    assert "logit_scale" in found
-    assert set(first) <= set(found)
+    interpolated = {k.removeprefix("model."): v for k, v in state(ends.load(factor)).items()}
+    assert "logit_scale" in interpolated
+    assert set(first) <= set(interpolated)
     for name in first:
         expected = (1 - factor) * first[name].double() + factor * last[name].double()
-        torch.testing.assert_close(found[name].double(), expected, atol=1e-7, rtol=1e-6)
+        torch.testing.assert_close(interpolated[name].double(), expected, atol=1e-7, rtol=1e-6)
         if factor in (0.0, 1.0):
-            assert torch.equal(found[name], (last if factor else first)[name])
+            assert torch.equal(interpolated[name], (last if factor else first)[name])
 
 
 def test_factors_may_come_in_any_order_and_the_model_is_loaded_once(folders, monkeypatch):
@@ -65,8 +65,8 @@ def test_another_protocol_has_the_same_weights(ends):
 def test_a_result_is_one_of_the_end_itself_or_of_both_and_the_factor(folders, ends):
     first, last = (HFClip(str(folder)) for folder in folders)
     for factor, end in ((0.0, first), (1.0, last)):
-        one = Interpolated(ends, factor)
-        assert (one.identity(), one.weights_hash(), one.settings_hash()) == (
+        spec = Interpolated(ends, factor)
+        assert (spec.identity(), spec.weights_hash(), spec.settings_hash()) == (
             end.identity(), end.weights_hash(), end.settings_hash(),
         )  # fmt: skip
     names = {Interpolated(ends, f).identity() for f in (0.0, 0.25, 0.5, 1.0)}
@@ -84,9 +84,9 @@ def test_whole_numbers_are_those_of_the_nearer_end():
 
 def test_half_precision_is_interpolated_in_single():
     first, last = torch.tensor([1.0]).half(), torch.tensor([1.001]).half()
-    found = interpolate(first, last, 0.5)
-    assert found.dtype == torch.float32
-    assert found.item() == (first.float().item() + last.float().item()) / 2
+    middle = interpolate(first, last, 0.5)
+    assert middle.dtype == torch.float32
+    assert middle.item() == (first.float().item() + last.float().item()) / 2
 
 
 def test_checkpoints_of_other_shapes_are_refused(folders, tmp_path):

@@ -24,14 +24,14 @@ from tests.properties import examples
 
 def features(seed=0, rows=9, kinds=2):
     draw = torch.Generator().manual_seed(seed)
-    found = [torch.randn(rows, 8, generator=draw, requires_grad=True) for _ in range(kinds)]
-    return *found, torch.tensor(14.3, requires_grad=True)
+    embeddings = [torch.randn(rows, 8, generator=draw, requires_grad=True) for _ in range(kinds)]
+    return *embeddings, torch.tensor(14.3, requires_grad=True)
 
 
 def weights(rows=9, seed=1):
     draw = np.random.default_rng(seed).choice([0.0, 1.0, 3.0], (rows, rows))
-    found = np.triu(draw, 1)
-    return found + found.T + np.eye(rows)
+    upper = np.triu(draw, 1)
+    return upper + upper.T + np.eye(rows)
 
 
 def log_weights():
@@ -86,11 +86,11 @@ def test_an_open_clip_model_trains_on_its_authors_loss(changes, tmp_path):
     folder = tiny.save_open_clip(tmp_path / "weights", **changes)
     encoder = OpenClip(f"local-dir:{folder}").load()
     model, _, _ = open_clip.create_model_and_transforms(f"local-dir:{folder}")
-    found = encoder.contrastive(encoder.features(tiny.pixels(), tiny.CAPTIONS))
+    loss = encoder.contrastive(encoder.features(tiny.pixels(), tiny.CAPTIONS))
     tokens = encoder.tokenize(tiny.CAPTIONS)["input_ids"]
     expected = open_clips_loss(model.eval(), encoder.normalize(tiny.pixels()), tokens)
-    assert found.item() == pytest.approx(expected.item(), rel=1e-5)
-    found.backward()
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
+    loss.backward()
     expected.backward()
     ours, theirs = encoder.model.named_parameters(), dict(model.named_parameters())
     for name, parameter in ours:
@@ -125,13 +125,13 @@ def slow_both_ways(images, texts, wrong_texts, wrong_images, scale, counts, weig
                 total += (
                     counts[i][j] * (1 + (-sign * (scale * images[i] @ texts[j] + bias)).exp()).log()
                 )
-            total += sum(w * (1 + (one + bias).exp()).log() for w, one in of_images + of_texts)
+            total += sum(w * (1 + (logit + bias).exp()).log() for w, logit in of_images + of_texts)
             continue
         right = scale * images[i] @ texts[i]
-        among = sum(counts[i][j] * (scale * images[i] @ texts[j]).exp() for j in range(n))
-        found = sum(counts[i][j] * (scale * images[j] @ texts[i]).exp() for j in range(n))
-        total += (among + sum(w * one.exp() for w, one in of_images)).log() - right
-        total += (found + sum(w * one.exp() for w, one in of_texts)).log() - right
+        among_texts = sum(counts[i][j] * (scale * images[i] @ texts[j]).exp() for j in range(n))
+        among_images = sum(counts[i][j] * (scale * images[j] @ texts[i]).exp() for j in range(n))
+        total += (among_texts + sum(w * logit.exp() for w, logit in of_images)).log() - right
+        total += (among_images + sum(w * logit.exp() for w, logit in of_texts)).log() - right
     return total / n / (2 if bias is None else 1)
 
 
@@ -149,15 +149,15 @@ def test_negatives_and_their_gradients_are_the_definition(
     fast = [x.detach().float().requires_grad_() for x in slow]
     counts = weights() if weighted else np.ones((9, 9))
     expected = slow_both_ways(*slow, counts, weight, bias)
-    own = log_owner_weights(torch.arange(9), 9, weight) if weight != 1 else None
-    negatives = Negatives(fast[2], fast[3] if of_images else None, own, own)
+    owner_weights = log_owner_weights(torch.arange(9), 9, weight) if weight != 1 else None
+    negatives = Negatives(fast[2], fast[3] if of_images else None, owner_weights, owner_weights)
     logs = log_weights() if weighted else None
     if bias is None:
-        found = symmetric_loss(*fast[:2], fast[4], logs, negatives)
+        loss = symmetric_loss(*fast[:2], fast[4], logs, negatives)
     else:
-        found = sigmoid_loss(*fast[:2], fast[4], torch.tensor(bias), logs, negatives)
-    assert found.item() == pytest.approx(expected.item(), rel=1e-6)
-    found.backward()
+        loss = sigmoid_loss(*fast[:2], fast[4], torch.tensor(bias), logs, negatives)
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-6)
+    loss.backward()
     expected.backward()
     for ours, theirs in zip(fast, slow, strict=True):
         if theirs.numel():
@@ -176,10 +176,8 @@ def released_loop(images, texts, wrong, scale):
 def test_wrong_texts_are_those_of_the_released_loop():
     images, texts, scale = features()
     wrong = features(seed=5, rows=9)[0]
-    found = symmetric_loss(images, texts, scale, None, Negatives(wrong))
-    assert found.item() == pytest.approx(
-        released_loop(images, texts, wrong, scale).item(), abs=1e-6
-    )
+    loss = symmetric_loss(images, texts, scale, None, Negatives(wrong))
+    assert loss.item() == pytest.approx(released_loop(images, texts, wrong, scale).item(), abs=1e-6)
 
 
 SETS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 1)), min_size=1, max_size=9)
@@ -247,11 +245,11 @@ ROWS = st.lists(st.tuples(st.integers(0, 4), st.booleans()), min_size=1, max_siz
 
 def slow_invariance(images, prompts, shown, sets, scale, kind):
     """One set after the other, in Python's floats."""
-    found = []
-    for one in sorted(set(sets)):
+    terms = []
+    for current in sorted(set(sets)):
         logits = []
-        for i, own in enumerate(sets):
-            if own == one and shown[i] >= 0:
+        for i, owner in enumerate(sets):
+            if owner == current and shown[i] >= 0:
                 a, b = images[i].tolist(), prompts[shown[i]].tolist()
                 dot = sum(x * y for x, y in zip(a, b, strict=True))
                 norms = math.sqrt(sum(x * x for x in a)) * math.sqrt(sum(y * y for y in b))
@@ -260,12 +258,12 @@ def slow_invariance(images, prompts, shown, sets, scale, kind):
             continue
         if kind == "variance":
             mean = sum(logits) / len(logits)
-            found.append(sum((x - mean) ** 2 for x in logits) / len(logits))
+            terms.append(sum((x - mean) ** 2 for x in logits) / len(logits))
         else:
             total = sum(math.exp(x) for x in logits)
             shares = [math.exp(x) / total for x in logits]
-            found.append(sum(p * math.log(p * len(shares)) for p in shares))
-    return sum(found) / len(found) if found else 0.0
+            terms.append(sum(p * math.log(p * len(shares)) for p in shares))
+    return sum(terms) / len(terms) if terms else 0.0
 
 
 @pytest.mark.parametrize("kind", ["variance", "kl"])
@@ -275,21 +273,21 @@ def test_it_is_its_definition_set_by_set(kind, rows):
     draw = torch.Generator().manual_seed(len(rows))
     images = torch.randn(len(rows), 5, generator=draw, requires_grad=True)
     prompts = torch.randn(3, 5, generator=draw)
-    sets = [one for one, _ in rows]
-    shown = [one // 2 if asked else -1 for one, asked in rows]
-    found = set_invariance(
+    sets = [number for number, _ in rows]
+    shown = [number // 2 if asked else -1 for number, asked in rows]
+    loss = set_invariance(
         images, prompts, torch.tensor(shown), torch.tensor(sets), torch.tensor(3.0), kind
     )
     expected = slow_invariance(images.detach().double(), prompts.double(), shown, sets, 3.0, kind)
-    assert found.item() == pytest.approx(expected, abs=1e-5)
-    found.backward()
+    assert loss.item() == pytest.approx(expected, abs=1e-5)
+    loss.backward()
     assert torch.isfinite(images.grad).all()
 
 
 def test_large_logits_do_not_overflow():
     images = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0]], requires_grad=True)
     same = torch.zeros(3, dtype=torch.int64)
-    found = set_invariance(images, torch.tensor([[1.0, 0]]), same, same, torch.tensor(1e3), "kl")
-    assert found.item() == pytest.approx(math.log(3))
-    found.backward()
+    loss = set_invariance(images, torch.tensor([[1.0, 0]]), same, same, torch.tensor(1e3), "kl")
+    assert loss.item() == pytest.approx(math.log(3))
+    loss.backward()
     assert torch.isfinite(images.grad).all()

@@ -76,8 +76,8 @@ def at_home(folder, pixels, texts):
     model = hf.AutoModel.from_pretrained(folder)
     processor = hf.AutoProcessor.from_pretrained(folder)
     tokens = processor.tokenizer(texts, padding="max_length", truncation=True, return_tensors="pt")
-    found = model.get_image_features(pixel_values=pixels), model.get_text_features(**tokens)
-    return tuple(one.pooler_output for one in found)
+    outputs = model.get_image_features(pixel_values=pixels), model.get_text_features(**tokens)
+    return tuple(output.pooler_output for output in outputs)
 
 
 def in_miniature(name, monkeypatch):
@@ -115,7 +115,9 @@ def test_it_is_trained_saved_and_loaded_at_home(name, tmp_path, monkeypatch):
 
 def test_scale_and_bias_are_kept_where_that_is_asked(tmp_path):
     encoder = HFClip(str(tiny.save_siglip(tmp_path)), train_logit_scale=False).load()
-    trained = {name for name, one in encoder.model.named_parameters() if one.requires_grad}
+    trained = {
+        name for name, parameter in encoder.model.named_parameters() if parameter.requires_grad
+    }
     every = {name for name, _ in encoder.model.named_parameters()}
     assert every - trained == {"logit_scale", "logit_bias"}
 
@@ -140,12 +142,14 @@ def test_a_siglip_for_images_of_any_shape_is_named(tmp_path):
 
 def stretched_one_by_one(positions, count):
     """Long-CLIP's rule, position by position."""
-    length, found = len(positions), []
+    length, stretched = len(positions), []
     for place in range(count):
         old = place if place < 20 else 20 + (place - 20) * (length - 20) / (count - 20)
         lower = min(math.floor(old), length - 2)
-        found.append(positions[lower] + (old - lower) * (positions[lower + 1] - positions[lower]))
-    return torch.stack(found)
+        stretched.append(
+            positions[lower] + (old - lower) * (positions[lower + 1] - positions[lower])
+        )
+    return torch.stack(stretched)
 
 
 def kinds(folder, **settings):
@@ -167,8 +171,8 @@ def test_positions_are_stretched_and_short_captions_keep_their_features(tmp_path
     for number, (spec, name) in enumerate(kinds(tmp_path, max_tokens=120)):
         plain = type(spec)(_place(spec)).load()
         encoder = spec.load()
-        there, found = plain.model.state_dict()[name], encoder.model.state_dict()[name]
-        torch.testing.assert_close(found, stretched_one_by_one(there, 120))
+        there, stretched = plain.model.state_dict()[name], encoder.model.state_dict()[name]
+        torch.testing.assert_close(stretched, stretched_one_by_one(there, 120))
         with torch.no_grad():
             for captions, alike in ((tiny.CAPTIONS[1::2], True), (long, False)):
                 new = encoder.encode_text(encoder.tokenize(captions))
@@ -183,7 +187,7 @@ def test_positions_are_stretched_and_short_captions_keep_their_features(tmp_path
         with torch.no_grad():
             theirs = at_home(saved, plain.normalize(tiny.pixels()), long)[1]
         torch.testing.assert_close(theirs, new)
-        torch.testing.assert_close(again.load().model.state_dict()[name], found)
+        torch.testing.assert_close(again.load().model.state_dict()[name], stretched)
 
 
 def _place(spec):
@@ -250,11 +254,11 @@ def test_another_activation_than_that_of_the_weights_is_said(
     config = {"model_cfg": {"quick_gelu": True}}
     (tmp_path / "quick" / "open_clip_config.json").write_text(json.dumps(config))
     _compare_activations(architecture, weights)
-    told = capsys.readouterr().err.strip()
+    message = capsys.readouterr().err.strip()
     if said is None:
-        assert told == ""
+        assert message == ""
     else:
-        assert re.search(said, told), told
+        assert re.search(said, message), message
 
 
 @pytest.mark.parametrize("name", ["open_clip", "siglip2", "pe_core", "mobileclip2", "metaclip2"])
@@ -444,7 +448,9 @@ def test_weights_of_another_architecture_are_told_in_a_line(tmp_path, monkeypatc
         "cfaug.models.open_clip._build",
         lambda *_, **__: torch.nn.Linear(2, 2).load_state_dict(weights),
     )
-    with pytest.raises(UserError, match=r"does not hold the weights of ViT-B-32: Missing") as told:
+    with pytest.raises(
+        UserError, match=r"does not hold the weights of ViT-B-32: Missing"
+    ) as raised:
         OpenClip("ViT-B-32", str(tmp_path / "epoch_1.pt")).load()
-    assert len(str(told.value).removeprefix(str(tmp_path))) < 350
-    assert str(told.value).endswith("as in model.architecture=RN50")
+    assert len(str(raised.value).removeprefix(str(tmp_path))) < 350
+    assert str(raised.value).endswith("as in model.architecture=RN50")

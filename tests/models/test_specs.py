@@ -125,8 +125,8 @@ def test_every_setting_that_changes_an_answer_is_in_the_identity(tmp_path):
     assert plain.identity() == plain.weights_hash()
     assert HFClip(str(tmp_path), logit_scale_max=1.0).identity() == plain.identity()
     others = [{"max_length": 4}, {"max_length": 5}, {"geometry": "squash"}, {"geometry": "crop"}]
-    found = {HFClip(str(tmp_path), **settings).identity() for settings in others}
-    assert len(found | {plain.identity()}) == 5
+    identities = {HFClip(str(tmp_path), **settings).identity() for settings in others}
+    assert len(identities | {plain.identity()}) == 5
     file = str(tmp_path / "model.safetensors")
     names = ("ViT-B-32", "ViT-B-32-quickgelu")  # the same tensors, read by another activation
     assert len({OpenClip(name, file).identity() for name in names}) == 2
@@ -150,9 +150,9 @@ def test_a_file_of_open_clip_train_is_evaluated_by_its_architecture(tmp_path, mo
     spec = OpenClip("tiny", "some_tag").at(str(file))
     tokens = spec.load().tokenize(tiny.CAPTIONS)
     with torch.no_grad():
-        found = spec.load().encode_text(tokens)
+        embeddings = spec.load().encode_text(tokens)
         torch.testing.assert_close(
-            found, OpenClip(f"local-dir:{folder}").load().encode_text(tokens)
+            embeddings, OpenClip(f"local-dir:{folder}").load().encode_text(tokens)
         )
     with pytest.raises(UserError, match=r"model\.architecture=NAME"):
         OpenClip(f"local-dir:{folder}").at(str(file))
@@ -184,12 +184,12 @@ def test_a_run_may_name_every_kind_of_model_and_no_other():
 
 def test_hashes_are_those_of_results_made_before():
     """Results, cached features and runs are found by them."""
-    plain, told = HFClip("zoo:clip-0"), HFClip("zoo:clip-0", max_length=6, geometry="squash")
+    plain, changed = HFClip("zoo:clip-0"), HFClip("zoo:clip-0", max_length=6, geometry="squash")
     assert plain.identity() == plain.weights_hash()
     assert replace(plain, logit_scale_max=4.6052).identity() == plain.identity()
-    assert told.identity().startswith("e39748016f91")
+    assert changed.identity().startswith("e39748016f91")
     assert plain.settings_hash().startswith("f693d321fd2d")
-    assert told.settings_hash().startswith("09a52058b408")
+    assert changed.settings_hash().startswith("09a52058b408")
     assert ViltMatching("zoo:vilt-0", max_length=9).identity().startswith("4110e04f2caf")
     assert ViltMatching("zoo:vilt-0", max_length=9).settings_hash().startswith("7474c342aadd")
 

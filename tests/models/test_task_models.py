@@ -50,16 +50,16 @@ def test_logits_are_those_of_plain_transformers(folders, specs):
     assert isinstance(model, protocols.Classifier)
     assert not model.training
     images = [tiny.image(seed=seed) for seed in range(5)]
-    pixels = torch.from_numpy(np.stack([model.transform(one) for one in images]))
+    pixels = torch.from_numpy(np.stack([model.transform(image) for image in images]))
     plain = AutoModelForImageClassification.from_pretrained(folders["classifier"])
     processor = AutoImageProcessor.from_pretrained(folders["classifier"])
     with torch.no_grad():
         expected = plain(**processor(images=images, return_tensors="pt")).logits
-        found = model.classify(pixels)
-        alone = torch.cat([model.classify(one[None]) for one in pixels])
-    torch.testing.assert_close(found, expected)
-    torch.testing.assert_close(found, alone)
-    assert found.std() > 0.1
+        logits = model.classify(pixels)
+        alone = torch.cat([model.classify(image[None]) for image in pixels])
+    torch.testing.assert_close(logits, expected)
+    torch.testing.assert_close(logits, alone)
+    assert logits.std() > 0.1
     assert model.classes == ("ball", "cube", "star", "beach", "sand")
 
 
@@ -76,13 +76,13 @@ def test_probabilities_are_those_of_plain_transformers_in_our_order(folders, spe
     plain = AutoModelForSequenceClassification.from_pretrained(folders["entailer"])
     tokenizer = AutoTokenizer.from_pretrained(folders["entailer"])
     with torch.no_grad():
-        found = model.entail(PREMISES, HYPOTHESES)
+        probabilities = model.entail(PREMISES, HYPOTHESES)
         for row, (premise, hypothesis) in enumerate(zip(PREMISES, HYPOTHESES, strict=True)):
             logits = plain(**tokenizer(premise, hypothesis, return_tensors="pt")).logits[0]
             contradiction, neutral, entailment = logits.softmax(-1)
             expected = torch.stack([entailment, neutral, contradiction])
-            torch.testing.assert_close(found[row], expected)
-    assert found.std() > 0.05
+            torch.testing.assert_close(probabilities[row], expected)
+    assert probabilities.std() > 0.05
     with pytest.raises(UserError, match="texts only"):
         model.entail(PREMISES, HYPOTHESES, tiny.pixels(3))
 
@@ -92,10 +92,10 @@ def test_the_order_of_labels_is_read_or_told_and_never_guessed(folders, tmp_path
     with pytest.raises(UserError, match=r"model\.labels=\[") as caught:
         TextEntailment(str(folder)).load()
     assert "LABEL_0" in str(caught.value)
-    told = TextEntailment(str(folder), labels=("neutral", "entailment", "contradiction")).load()
+    labelled = TextEntailment(str(folder), labels=("neutral", "entailment", "contradiction")).load()
     named = TextEntailment(folders["entailer"]).load()
     with torch.no_grad():
-        ours, theirs = told.entail(PREMISES, HYPOTHESES), named.entail(PREMISES, HYPOTHESES)
+        ours, theirs = labelled.entail(PREMISES, HYPOTHESES), named.entail(PREMISES, HYPOTHESES)
     torch.testing.assert_close(ours[:, [1, 0, 2]], theirs[:, [2, 1, 0]])
     with pytest.raises(UserError, match="2 logits"):
         TextEntailment(str(tiny.save_entailer(tmp_path / "two", labels=("a", "b")))).load()
@@ -109,15 +109,15 @@ def test_objects_are_those_of_plain_transformers_whatever_else_is_in_the_batch(f
     model = specs["detector"].load()
     assert isinstance(model, protocols.Detector)
     assert not model.training
-    found = model.detect(images)
+    detected = model.detect(images)
     plain = AutoModelForObjectDetection.from_pretrained(folders["detector"])
     processor = AutoImageProcessor.from_pretrained(folders["detector"])
-    for one, objects in zip(images, found, strict=True):
-        assert model.detect([one]) == [objects]
+    for image, objects in zip(images, detected, strict=True):
+        assert model.detect([image]) == [objects]
         with torch.no_grad():
-            output = plain(**processor(images=one, return_tensors="pt"))
+            output = plain(**processor(images=image, return_tensors="pt"))
         [expected] = processor.post_process_object_detection(
-            output, threshold=0.0, target_sizes=[one.size[::-1]]
+            output, threshold=0.0, target_sizes=[image.size[::-1]]
         )
         order = expected["scores"].argsort(descending=True)
         assert [o["score"] for o in objects] == pytest.approx(
@@ -126,9 +126,9 @@ def test_objects_are_those_of_plain_transformers_whatever_else_is_in_the_batch(f
         boxes = np.array([o["box"] for o in objects])
         assert np.allclose(boxes, expected["boxes"][order].numpy(), atol=1e-2)
         assert {o["label"] for o in objects} <= {"ball", "cube", "star"}
-    assert json.loads(json.dumps(found)) == found
+    assert json.loads(json.dumps(detected)) == detected
     few = ObjectDetection(folders["detector"], threshold=0.5).load().detect(images)
-    assert [[o for o in objects if o["score"] > 0.5] for objects in found] == few
+    assert [[o for o in objects if o["score"] > 0.5] for objects in detected] == few
     assert model.detect([]) == []
 
 
@@ -138,16 +138,16 @@ def test_captions_are_those_of_plain_blip(folders, specs):
     plain = BlipForConditionalGeneration.from_pretrained(folders["blip"])
     processor = BlipProcessor.from_pretrained(folders["blip"])
     pixels = tiny.pixels(4)
-    images = [Image.fromarray(one.permute(1, 2, 0).numpy()) for one in pixels]
+    images = [Image.fromarray(image.permute(1, 2, 0).numpy()) for image in pixels]
     for prompt, prefix in (("", ""), ("a red", "a photo of")):
         asked = ImageCaptioning(
             folders["blip"], prompt=prompt, prefix=prefix, max_new_tokens=6, num_beams=2
         )
-        found = asked.load().caption(pixels)
-        assert len(set(found)) > 1
-        for one, caption in zip(images, found, strict=True):
+        captions = asked.load().caption(pixels)
+        assert len(set(captions)) > 1
+        for image, caption in zip(images, captions, strict=True):
             text = {"text": prompt} if prompt else {}
-            inputs = processor(images=one, return_tensors="pt", **text)
+            inputs = processor(images=image, return_tensors="pt", **text)
             with torch.no_grad():
                 ids = plain.generate(**inputs, max_new_tokens=6, num_beams=2)
             whole = processor.decode(ids[0], skip_special_tokens=True)
@@ -161,10 +161,10 @@ def test_captions_are_those_of_plain_llava(folders, specs):
     plain = AutoModelForImageTextToText.from_pretrained(folders["llava"])
     processor = AutoProcessor.from_pretrained(folders["llava"])
     pixels = tiny.pixels(4)
-    found = specs["llava_captioner"].load().caption(pixels)
-    assert len(set(found)) > 1
-    for one, caption in zip(pixels, found, strict=True):
-        inputs = processor(images=Image.fromarray(one.permute(1, 2, 0).numpy()),
+    captions = specs["llava_captioner"].load().caption(pixels)
+    assert len(set(captions)) > 1
+    for image, caption in zip(pixels, captions, strict=True):
+        inputs = processor(images=Image.fromarray(image.permute(1, 2, 0).numpy()),
                            text="<image>a red", return_tensors="pt")  # fmt: skip
         inputs = {k: v[:, :-1] if v.ndim == 2 else v for k, v in inputs.items()}  # without [SEP]
         with torch.no_grad():
@@ -184,18 +184,18 @@ def test_captions_are_those_of_plain_blip_2(tmp_path):
     )
     captioner = spec.load()
     images = [tiny.image(seed=seed) for seed in range(3)]
-    pixels = torch.from_numpy(np.stack([captioner.transform(one) for one in images]))
-    found = captioner.caption(pixels)
+    pixels = torch.from_numpy(np.stack([captioner.transform(image) for image in images]))
+    captions = captioner.caption(pixels)
     plain = Blip2ForConditionalGeneration.from_pretrained(folder).eval()
     processor = Blip2Processor.from_pretrained(folder)
-    for one, text in zip(images, found, strict=True):
-        inputs = processor(images=one, return_tensors="pt")
+    for image, text in zip(images, captions, strict=True):
+        inputs = processor(images=image, return_tensors="pt")
         ids = plain.generate(**inputs, num_beams=5, min_new_tokens=20, max_new_tokens=100)
         said = processor.batch_decode(ids, skip_special_tokens=True)[0]
         assert text == " ".join(f"A photo of {said}".split())
         assert ids.shape[1] >= 20
     asked = ImageCaptioning(str(folder), prompt="a red", max_new_tokens=4).load()
-    assert all(not one.startswith("a red") for one in asked.caption(pixels))
+    assert all(not caption.startswith("a red") for caption in asked.caption(pixels))
 
 
 @pytest.mark.parametrize("name", ["classifier", "entailer", "detector", "answerer", "captioner"])
@@ -242,5 +242,5 @@ def test_identities_tell_settings_that_change_answers_apart(folders):
         ImageCaptioning(folders["blip"], num_beams=5), ImageCaptioning(folders["blip"], prompt="a"),
         ImageCaptioning(folders["blip"], prefix="a"), plain,
     ]  # fmt: skip
-    assert len({one.identity() for one in others}) == 4
-    assert len({one.settings_hash() for one in others}) == 4
+    assert len({captioner.identity() for captioner in others}) == 4
+    assert len({captioner.settings_hash() for captioner in others}) == 4

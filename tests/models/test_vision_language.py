@@ -36,7 +36,7 @@ def load(folders, name, **settings):
 
 def nlls(answers):
     """The costs of all options, of every image and question in turn."""
-    return [score.nll for own in answers for one in own for score in one.scores]
+    return [score.nll for of_image in answers for answer in of_image for score in answer.scores]
 
 
 def close(answers):
@@ -103,10 +103,10 @@ FAMILIES = [name for name in tiny_vlm.SAVERS if name != "paligemma"]
 @pytest.mark.parametrize("name", FAMILIES)
 def test_shared_scores_are_those_of_plain_transformers_one_option_at_a_time(folders, name, capsys):
     model = load(folders, name)
-    found = model.answer(IMAGES, QUESTIONS)
+    shared = model.answer(IMAGES, QUESTIONS)
     assert capsys.readouterr().err == ""  # everything was shared
     home = at_home(folders[name])
-    for picture, questions, answers in zip(IMAGES, QUESTIONS, found, strict=True):
+    for picture, questions, answers in zip(IMAGES, QUESTIONS, shared, strict=True):
         for question, answer in zip(questions, answers, strict=True):
             expected = naive(*home, name, picture, question)
             assert [s.tokens for s in answer.scores] == [tokens for _, tokens in expected]
@@ -134,9 +134,9 @@ def test_a_model_that_looks_ahead_is_refused(folders, monkeypatch):
 )
 def test_neither_batches_nor_sharing_change_a_score(folders, name, tokens_at_once, capsys):
     expected = load(folders, name, sharing="none").answer(IMAGES, QUESTIONS)
-    found = load(folders, name, tokens_at_once=tokens_at_once).answer(IMAGES, QUESTIONS)
+    answers = load(folders, name, tokens_at_once=tokens_at_once).answer(IMAGES, QUESTIONS)
     assert capsys.readouterr().err == ""
-    assert nlls(found) == close(expected)
+    assert nlls(answers) == close(expected)
 
 
 @pytest.mark.parametrize("name", sorted(TRANSLATES))
@@ -152,19 +152,19 @@ def test_questions_of_any_length_are_encoded_together_and_an_image_is_seen_once(
         part.register_forward_hook(
             lambda _, given, named, made, rows=rows: rows.append(len(made[0])), with_kwargs=True
         )
-    own = model.processor.image_processor
+    image_processor = model.processor.image_processor
     monkeypatch.setattr(
         model.reader.processor.image_processor, "_processor",
-        lambda images, **kw: prepared.append(1) or own(images, **kw),
+        lambda images, **kw: prepared.append(1) or image_processor(images, **kw),
     )  # fmt: skip
-    found = model.answer(IMAGES, QUESTIONS)
+    answers = model.answer(IMAGES, QUESTIONS)
     assert encoded == [5]
     assert seen == ([3] if name == "blip_2_t5" else [5])  # InstructBLIP's queries read the question
     assert len(prepared) == 2  # what was made of the first image is remembered
     assert not isinstance(
         model.processor.image_processor, type(model.reader.processor.image_processor)
     )
-    assert nlls(found) == close(expected)
+    assert nlls(answers) == close(expected)
 
 
 @pytest.mark.parametrize(
@@ -213,10 +213,12 @@ def test_demonstrations_stand_before_the_question(folders, name, capsys):
             Question("is it red?", ("yes", "no"), (demonstration,)),
             Question("and green?", ("yes", "no"), (demonstration,), opening="It is. Answer:"),
         ]
-        found = model.answer([IMAGES[0]], [asked])
-        assert nlls(found) == close(load(folders, name, sharing="none").answer(IMAGES[:1], [asked]))
+        answers = model.answer([IMAGES[0]], [asked])
+        assert nlls(answers) == close(
+            load(folders, name, sharing="none").answer(IMAGES[:1], [asked])
+        )
         plain = model.answer([IMAGES[0]], [[Question("is it red?", ("yes", "no"))]])
-        assert nlls(plain)[0] != pytest.approx(nlls(found)[0], rel=1e-3)
+        assert nlls(plain)[0] != pytest.approx(nlls(answers)[0], rel=1e-3)
     assert capsys.readouterr().err == ""
 
 
@@ -226,8 +228,8 @@ def test_what_cannot_be_asked_is_said(tmp_path):
     plain = tiny_vlm.save_llava(tmp_path / "plain", template=None)
     with pytest.raises(UserError, match=r"no chat template: give a template.*model\.prompt="):
         VisionLanguageModel.load(plain)
-    told = VisionLanguageModel.load(plain, prompt="USER: {image}\n{question} ASSISTANT:")
-    assert len(told.answer(IMAGES, QUESTIONS)) == 3
+    prompted = VisionLanguageModel.load(plain, prompt="USER: {image}\n{question} ASSISTANT:")
+    assert len(prompted.answer(IMAGES, QUESTIONS)) == 3
     with pytest.raises(UserError, match=r"no place for an image.*put \{image\}"):
         VisionLanguageModel.load(plain, prompt="{question}").answer(IMAGES, QUESTIONS)
 
@@ -254,11 +256,11 @@ def test_a_model_that_cannot_share_is_read_whole_and_says_so(folders, capsys, mo
 def test_written_answers_are_those_of_plain_transformers(folders, name):
     model = load(folders, name)
     questions = [QUESTIONS[0][0], QUESTIONS[1][0], QUESTIONS[0][0], Question("why " * 300)]
-    found = model.write([*IMAGES, IMAGES[0]], questions, max_new_tokens=6)
-    assert found[3] == Answered(left_out="context")
-    found = [one.text for one in found]
+    written = model.write([*IMAGES, IMAGES[0]], questions, max_new_tokens=6)
+    assert written[3] == Answered(left_out="context")
+    written = [answered.text for answered in written]
     plain, processor = at_home(folders[name])
-    for picture, question, answer in zip(IMAGES, questions, found, strict=False):
+    for picture, question, answer in zip(IMAGES, questions, written, strict=False):
         prompt = model.prompts.text(question, True)
         given = processor(
             images=[picture], text=[prompt], return_tensors="pt",
@@ -268,7 +270,7 @@ def test_written_answers_are_those_of_plain_transformers(folders, name):
         cut = given["input_ids"].shape[1] if ids.shape[1] > 7 else 0
         expected = processor.tokenizer.decode(ids[0, cut:], skip_special_tokens=True)
         assert answer == " ".join(expected.split())
-    assert len(set(found)) > 1
+    assert len(set(written)) > 1
 
 
 def test_the_specification_loads_an_answerer(folders):
@@ -306,10 +308,10 @@ def test_texts_with_a_special_token_are_left_out_and_the_others_are_not(folders,
         Question("what?", ("a", "<pad>")), Question("what?", ("a", "b"), opening="<s>"),
         Question("what?", ("a", "b"), shown),
     ]  # fmt: skip
-    [found] = model.answer([picture()], [[odd[0], PLAIN, *odd[1:]]])
-    assert [one.left_out for one in found] == ["special_token", "", *["special_token"] * 4]
+    [answers] = model.answer([picture()], [[odd[0], PLAIN, *odd[1:]]])
+    assert [answer.left_out for answer in answers] == ["special_token", "", *["special_token"] * 4]
     [alone] = model.answer([picture()], [[PLAIN]])
-    assert [s.nll for s in found[1].scores] == pytest.approx([s.nll for s in alone[0].scores])
+    assert [s.nll for s in answers[1].scores] == pytest.approx([s.nll for s in alone[0].scores])
     [blind] = model.answer([None], [[odd[0]]])
     assert blind == [Answered(left_out="special_token")]
     written = model.write([picture()] * 2, [odd[0], PLAIN], 4)
@@ -321,12 +323,12 @@ def test_texts_with_a_special_token_are_left_out_and_the_others_are_not(folders,
 def test_what_is_longer_than_any_part_of_the_model_reads_is_left_out(folders, name):
     model = load(folders, name)
     long = [Question("why " * n, ("a", "b")) for n in (40, 95, 200)]  # Q-Formers read 256 tokens
-    [found] = model.answer([picture()], [[*long, PLAIN]])
+    [answers] = model.answer([picture()], [[*long, PLAIN]])
     too_long = 1 if name.startswith("instruct") else 2
     reasons = ["context" if n >= too_long else "" for n in range(3)]
-    assert [one.left_out for one in found] == [*reasons, ""]
+    assert [answer.left_out for answer in answers] == [*reasons, ""]
     written = model.write([picture()] * 3, long, 4)
-    assert [one.left_out for one in written] == [one.left_out for one in found[:3]]
+    assert [answer.left_out for answer in written] == [answer.left_out for answer in answers[:3]]
     huge = Question("why " * prompts.LONG, ("a", "b"))
     assert model.answer([picture()], [[huge]]) == [[Answered(left_out="context")]]
     wordy = Question("why?", ("a", "b " * 400))
@@ -343,8 +345,8 @@ def test_an_option_without_a_token_is_left_out(folders, name, monkeypatch):
         if text.endswith("~") else tokens(text),
     )  # fmt: skip
     questions = [Question("what?", ("a", "~")), PLAIN]
-    [found] = model.answer([picture()], [questions])
-    assert [one.left_out for one in found] == ["no_token", ""]
+    [answers] = model.answer([picture()], [questions])
+    assert [answer.left_out for answer in answers] == ["no_token", ""]
 
 
 def test_an_option_that_joins_the_prompt_is_scored_from_the_joint_token(folders):
@@ -356,8 +358,8 @@ def test_an_option_that_joins_the_prompt_is_scored_from_the_joint_token(folders)
     assert joint.ids == whole
     joined = Question("what is it?", ("ed", "th"), opening="")
     # " ed" and " th" stand behind a space, "\u0120t" + "h" and "\u0120" + "ed" join differently
-    [[found]] = model.answer([picture()], [[joined]])
-    for option, score in zip(joined.options, found.scores, strict=True):
+    [[answer]] = model.answer([picture()], [[joined]])
+    for option, score in zip(joined.options, answer.scores, strict=True):
         ids = model.prompts.tokens(f"{text} {option}")
         start = next(n for n, (a, b) in enumerate(zip([*asked, None], ids)) if a != b)  # noqa: B905
         assert score.tokens == len(ids) - start
@@ -368,10 +370,10 @@ def test_more_options_than_are_read_together_have_the_scores_of_each_alone(folde
     options = tuple(f"{n} red things" for n in range(24))
     for name in ("llava", "blip_2_t5"):
         question = Question("how many?", options)
-        found = load(folders, name, tokens_at_once=200).answer([picture()], [[question]])
+        together = load(folders, name, tokens_at_once=200).answer([picture()], [[question]])
         some = Question("how many?", options[::8])
         alone = load(folders, name, sharing="none").answer([picture()], [[some]])
-        assert nlls(found)[::8] == close(alone)
+        assert nlls(together)[::8] == close(alone)
 
 
 TILES = {
@@ -390,15 +392,15 @@ def test_images_in_any_number_of_tiles_are_shared_exactly(name, tmp_path, capsys
     images = [tiny.image(*size, seed) for seed, size in enumerate(sizes)]
     asked = [[PLAIN, Question("if it were gone, what?", ("red", "nothing at all"))]] * 4
     model = VisionLanguageModel.load(folder)
-    found = model.answer(images, asked)
+    shared = model.answer(images, asked)
     assert capsys.readouterr().err == ""
     whole = VisionLanguageModel.load(folder, sharing="none").answer(images, asked)
-    assert nlls(found) == close(whole)
+    assert nlls(shared) == close(whole)
     shapes = {
-        tuple(model.reader.read(one, [PLAIN])[0].inputs["pixel_values"].shape) for one in images
+        tuple(model.reader.read(image, [PLAIN])[0].inputs["pixel_values"].shape) for image in images
     }
     assert len(shapes) > 1 or name == "llava_next"  # which pads its tiles
-    assert found[0] != found[1]
+    assert shared[0] != shared[1]
 
 
 def test_scores_that_are_no_numbers_are_an_error_that_says_what_to_try(folders):

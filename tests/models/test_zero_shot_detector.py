@@ -39,32 +39,32 @@ IMAGES = [
 ]
 
 
-def plain_scores(folder, kind, one, names):
+def plain_scores(folder, kind, image, names):
     """Return (boxes, names) scores and the boxes of one image, by transformers alone."""
     from transformers import AutoModelForZeroShotObjectDetection, AutoProcessor
 
     model = AutoModelForZeroShotObjectDetection.from_pretrained(folder).eval()
     processor = AutoProcessor.from_pretrained(folder)
-    size = torch.tensor([one.size[::-1]])
+    size = torch.tensor([image.size[::-1]])
     if kind == "owlv2":
         columns = []
         for name in names:
-            asked = processor(text=[[name]], images=one, return_tensors="pt")
+            asked = processor(text=[[name]], images=image, return_tensors="pt")
             with torch.no_grad():
                 output = model(**asked)
-            [found] = processor.post_process_grounded_object_detection(
+            [detections] = processor.post_process_grounded_object_detection(
                 output, threshold=-1, target_sizes=size, text_labels=[[name]]
             )
-            columns.append(found["scores"])
-        return torch.stack(columns, 1), found["boxes"]
-    asked = processor(text=[names], images=one, return_tensors="pt")
+            columns.append(detections["scores"])
+        return torch.stack(columns, 1), detections["boxes"]
+    asked = processor(text=[names], images=image, return_tensors="pt")
     with torch.no_grad():
         output = model(**asked)
-    [found] = processor.post_process_grounded_object_detection(
+    [detections] = processor.post_process_grounded_object_detection(
         output, threshold=-1, text_threshold=2, target_sizes=size
     )
     words = processor.tokenizer.convert_ids_to_tokens(asked["input_ids"][0])
-    columns = {name: torch.zeros(len(found["boxes"])) for name in names}
+    columns = {name: torch.zeros(len(detections["boxes"])) for name in names}
     number = 0
     for place, word in enumerate(words):
         if word in (".", "[CLS]", "[SEP]"):
@@ -72,7 +72,7 @@ def plain_scores(folder, kind, one, names):
         else:
             score = torch.sigmoid(output.logits[0, :, place])
             columns[names[number]] = torch.maximum(columns[names[number]], score)
-    return torch.stack(list(columns.values()), 1), found["boxes"]
+    return torch.stack(list(columns.values()), 1), detections["boxes"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -80,18 +80,18 @@ def test_objects_are_those_of_plain_transformers_whatever_else_is_in_the_batch(f
     model = spec(folders, kind).load()
     assert isinstance(model, OpenVocabularyDetector)
     assert model.vocabulary == tuple(NAMES)
-    found = model.detect(IMAGES)
-    assert json.loads(json.dumps(found)) == found
-    for one, objects in zip(IMAGES, found, strict=True):
-        assert model.detect([one]) == [objects]
-        scores, boxes = plain_scores(folders[kind], kind, one, NAMES)
+    detected = model.detect(IMAGES)
+    assert json.loads(json.dumps(detected)) == detected
+    for image, objects in zip(IMAGES, detected, strict=True):
+        assert model.detect([image]) == [objects]
+        scores, boxes = plain_scores(folders[kind], kind, image, NAMES)
         best, number = scores.max(1)
         expected = [
-            {"label": NAMES[label], "score": score, "box": clip_box(box, *one.size)}
+            {"label": NAMES[label], "score": score, "box": clip_box(box, *image.size)}
             for score, label, box in zip(
                 best.tolist(), number.tolist(), boxes.tolist(), strict=True
             )
-            if clip_box(box, *one.size)
+            if clip_box(box, *image.size)
         ]
         assert len(objects) == len(expected) > 5
         assert [o["score"] for o in objects] == sorted((o["score"] for o in objects), reverse=True)
@@ -111,12 +111,12 @@ def test_objects_are_those_of_plain_transformers_whatever_else_is_in_the_batch(f
 def test_each_image_is_searched_for_its_own_names(folders, kind):
     model = spec(folders, kind, threshold=0.01).load()
     asked = [["cube"], ["cube", "star", "cube"], [], ["grass"]]
-    found = model.detect_named(IMAGES, asked)
-    for one, names, objects in zip(IMAGES, asked, found, strict=True):
+    detected = model.detect_named(IMAGES, asked)
+    for image, names, objects in zip(IMAGES, asked, detected, strict=True):
         assert {o["label"] for o in objects} <= set(names)
-        assert model.detect_named([one], [names]) == [objects]
-    assert found[2] == []
-    assert len(found[0]) > 2
+        assert model.detect_named([image], [names]) == [objects]
+    assert detected[2] == []
+    assert len(detected[0]) > 2
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -129,12 +129,12 @@ def test_more_names_than_the_model_reads_at_once_are_asked_in_portions(folders, 
     monkeypatch.setattr(
         parts, "_ask", lambda batch, names, sizes: asked.append(names) or ask(batch, names, sizes)
     )
-    found = parts.detect_named(IMAGES[:2], [NAMES] * 2)
+    detected = parts.detect_named(IMAGES[:2], [NAMES] * 2)
     assert [tuple(names) for names in asked[:2]] == [("red ball", "cube"), ("star", "grass")]
     if kind == "owlv2":  # each name is read alone: the boxes are the same, and have their best name
-        assert found == whole
+        assert detected == whole
     else:  # a text of other names: each portion finds boxes of its own
-        assert [len(objects) for objects in found] == [2 * len(objects) for objects in whole]
+        assert [len(objects) for objects in detected] == [2 * len(objects) for objects in whole]
 
 
 def test_one_text_is_cut_into_portions_that_the_model_reads_whole(folders):
@@ -160,14 +160,15 @@ def test_of_overlapping_boxes_of_a_name_the_most_certain_stays(folders):
         return both / (sum(areas) - both)
 
     dropped = 0
-    for objects, found in zip(every, model.detect(IMAGES), strict=True):
+    for objects, kept in zip(every, model.detect(IMAGES), strict=True):
         expected = []
-        for one in objects:  # the most certain first
-            if one["score"] > 0.2 and all(
-                one["label"] != o["label"] or shared(one["box"], o["box"]) <= 0.1 for o in expected
+        for detection in objects:  # the most certain first
+            if detection["score"] > 0.2 and all(
+                detection["label"] != o["label"] or shared(detection["box"], o["box"]) <= 0.1
+                for o in expected
             ):
-                expected.append(one)
-        assert found == expected[:3]
+                expected.append(detection)
+        assert kept == expected[:3]
         dropped += len(objects) - len(expected)
     assert dropped
 

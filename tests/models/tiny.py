@@ -145,7 +145,7 @@ def image(width=SIZE, height=SIZE, seed=0):
 
 def stack(owner, images):
     """Images as a model's transform prepares them, uint8 (n, 3, size, size)."""
-    return torch.from_numpy(np.stack([owner.transform(one) for one in images]))
+    return torch.from_numpy(np.stack([owner.transform(picture) for picture in images]))
 
 
 def pixels(count=4, seed=0):

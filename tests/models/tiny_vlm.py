@@ -110,9 +110,9 @@ def save_qwen2_vl(folder: Path, seed: int = 0) -> Path:
     """Images of any shape; positions in three dimensions."""
     import transformers as hf
 
-    own = ("<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>")
-    words = tokenizer(*own, bos=False)
-    ids = dict(zip(own, words.convert_tokens_to_ids(list(own)), strict=True))
+    special = ("<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>")
+    words = tokenizer(*special, bos=False)
+    ids = dict(zip(special, words.convert_tokens_to_ids(list(special)), strict=True))
     config = hf.Qwen2VLConfig(
         vision_config={"depth": 2, "embed_dim": 16, "hidden_size": 16, "num_heads": 2,
                        "mlp_ratio": 1, "patch_size": 8, "spatial_merge_size": 2,
@@ -137,8 +137,8 @@ def save_idefics3(folder: Path, seed: int = 0, tiles: int = 2) -> Path:
     """As SmolVLM, whose processor wants one more package: images in tiles, words between them."""
     import transformers as hf
 
-    own = ("<image>", "<fake_token_around_image>", "<global-img>", "<end_of_utterance>")
-    words = tokenizer(*own)
+    special = ("<image>", "<fake_token_around_image>", "<global-img>", "<end_of_utterance>")
+    words = tokenizer(*special)
     config = hf.Idefics3Config(
         vision_config=hf.Idefics3VisionConfig(image_size=SIZE, patch_size=8, **LAYERS),
         text_config=_text("LlamaConfig", words),
@@ -156,15 +156,15 @@ def save_idefics3(folder: Path, seed: int = 0, tiles: int = 2) -> Path:
 def save_internvl(folder: Path, seed: int = 0, tiles: int = 1) -> Path:
     import transformers as hf
 
-    own = {"start_image_token": "<img>", "end_image_token": "</img>",
+    special = {"start_image_token": "<img>", "end_image_token": "</img>",
            "context_image_token": "<IMG_CONTEXT>", "video_token": "<video>"}  # fmt: skip
-    words = tokenizer(*own.values())
-    words.init_kwargs.update(own)
-    for name, token in own.items():
+    words = tokenizer(*special.values())
+    words.init_kwargs.update(special)
+    for name, token in special.items():
         setattr(words, name, token)
         setattr(words, f"{name}_id", words.convert_tokens_to_ids(token))
-    words._special_tokens_map.update(own)
-    words.init_kwargs["extra_special_tokens"] = own
+    words._special_tokens_map.update(special)
+    words.init_kwargs["extra_special_tokens"] = special
     config = hf.InternVLConfig(
         vision_config=hf.InternVLVisionConfig(image_size=[SIZE, SIZE], patch_size=[8, 8], **LAYERS),
         text_config=_text("Qwen2Config", words, max_window_layers=2),
@@ -235,7 +235,7 @@ def save_instructblip(folder: Path, seed: int = 0, t5: bool = False) -> Path:
 
     words = tokenizer("<image>")
     letters = "abcdefghijklmnopqrstuvwxyz?.,:"
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *letters, *(f"##{one}" for one in letters)]
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *letters, *(f"##{letter}" for letter in letters)]
     processor = hf.InstructBlipProcessor(
         hf.BlipImageProcessor(size={"height": SIZE, "width": SIZE}), words,
         hf.BertTokenizer(vocab={p: i for i, p in enumerate(pieces)}), num_query_tokens=4,

@@ -44,7 +44,7 @@ def slow_fleiss(answers):
     """Count agreeing pairs of raters, and the chance that two answers drawn from all agree."""
     pairs = [[a == b for a, b in permutations(item, 2)] for item in answers]
     observed = sum(sum(p) / len(p) for p in pairs) / len(pairs)
-    pool = [one for item in answers for one in item]
+    pool = [answer for item in answers for answer in item]
     chance = sum((pool.count(value) / len(pool)) ** 2 for value in set(pool))
     return (observed - chance) / (1 - chance)
 
@@ -80,11 +80,11 @@ rated = st.integers(2, 5).flatmap(
 @given(rated)
 def test_fleiss_counts_pairs_of_raters(answers):
     table = [[item.count(value) for value in range(4)] for item in answers]
-    found = fleiss_kappa(table)
-    if len({one for item in answers for one in item}) < 2:
-        assert math.isnan(found)
+    kappa = fleiss_kappa(table)
+    if len({answer for item in answers for answer in item}) < 2:
+        assert math.isnan(kappa)
     else:
-        assert found == pytest.approx(slow_fleiss(answers), abs=1e-9)
+        assert kappa == pytest.approx(slow_fleiss(answers), abs=1e-9)
 
 
 @settings(deadline=None)
@@ -93,12 +93,12 @@ def test_fleiss_counts_pairs_of_raters(answers):
     st.sampled_from(["nominal", "ordinal", "interval"]),
 )
 def test_alpha_compares_every_two_answers(units, level):
-    found = krippendorff_alpha(units, level)
+    alpha = krippendorff_alpha(units, level)
     kept = [[v for v in unit if v is not None] for unit in units]
     if len({v for unit in kept if len(unit) > 1 for v in unit}) < 2:
-        assert math.isnan(found)
+        assert math.isnan(alpha)
     else:
-        assert found == pytest.approx(slow_alpha(units, level), abs=1e-9)
+        assert alpha == pytest.approx(slow_alpha(units, level), abs=1e-9)
 
 
 @pytest.mark.parametrize("table", [[[3, 0], [1, 1]], [[1, 0]], [[4, -1]], [3, 0]])

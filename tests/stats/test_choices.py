@@ -36,7 +36,7 @@ from tests.properties import examples
 @given(st.integers(0, 10**6))
 def test_every_score_equals_its_definition(seed):
     sim = np.random.default_rng(seed).integers(0, 4, (20, 2, 2)).astype(float)
-    found, wanted = pair_hits(sim), []
+    scores, wanted = pair_hits(sim), []
     for pair, (c0_i0, c0_i1, c1_i0, c1_i1) in enumerate(sim.reshape(20, 4)):
         expected = {
             "group_matching": c0_i0 + c1_i1 > c0_i1 + c1_i0,
@@ -46,11 +46,11 @@ def test_every_score_equals_its_definition(seed):
         expected["text_score"] = expected["text_score_i0"] and expected["text_score_i1"]
         expected["image_score"] = expected["image_score_c0"] and expected["image_score_c1"]
         expected["group_score"] = expected["text_score"] and expected["image_score"]
-        assert {name: bool(hits[pair]) for name, hits in found.items()} == expected
+        assert {name: bool(hits[pair]) for name, hits in scores.items()} == expected
         wanted.append(expected)
     names = ["text_score", "image_score", "group_score"]
-    assert list(found)[:3] == names
-    assert winoground(sim) == {name: np.mean([one[name] for one in wanted]) for name in names}
+    assert list(scores)[:3] == names
+    assert winoground(sim) == {name: np.mean([hit[name] for hit in wanted]) for name in names}
     with pytest.raises(ValueError, match="2 captions"):
         winoground(sim[:, :, :1])
 
@@ -59,15 +59,15 @@ def test_similarities_of_any_number_of_captions_and_images():
     rng = np.random.default_rng(2)
     texts, images = rng.normal(size=(5, 4, 8)), rng.normal(size=(5, 3, 8))
     texts[2, 3], images[1, 2] = texts[2, 1], images[1, 0]
-    found = pair_similarities(texts, images)
+    similarities = pair_similarities(texts, images)
     for item in range(5):
         for k in range(4):
             for m in range(3):
                 a, b = texts[item, k], images[item, m]
                 cosine = a @ b / np.linalg.norm(a) / np.linalg.norm(b)
-                assert found[item, k, m] == pytest.approx(cosine)
-    assert (found[2, 3] == found[2, 1]).all()
-    assert (found[1, :, 2] == found[1, :, 0]).all()
+                assert similarities[item, k, m] == pytest.approx(cosine)
+    assert (similarities[2, 3] == similarities[2, 1]).all()
+    assert (similarities[1, :, 2] == similarities[1, :, 0]).all()
 
 
 WORTH = {"miss": 0.0, "half": 0.5, "hit": 1.0}
@@ -95,10 +95,12 @@ def decide(pairs, ties):
 def test_hits_equal_their_definitions(seed, ties):
     scores, truth = draw_items(seed)
     hits, originals = choice_hits(scores, truth, ties), original_hits(scores, truth, ties)
-    found = zip(hits, originals, brittle(scores, truth), strict=True)
-    for own, what, (hit, original, is_brittle) in zip(scores, truth, found, strict=True):
-        true = [s for s, t in zip(own, what, strict=True) if t == TRUE]
-        false = [s for s, t in zip(own, what, strict=True) if t == FALSE]
+    by_item = zip(hits, originals, brittle(scores, truth), strict=True)
+    for item_scores, item_truth, (hit, original, is_brittle) in zip(
+        scores, truth, by_item, strict=True
+    ):
+        true = [s for s, t in zip(item_scores, item_truth, strict=True) if t == TRUE]
+        false = [s for s, t in zip(item_scores, item_truth, strict=True) if t == FALSE]
         assert hit == decide([(a, b) for a in true for b in false], ties)
         assert original == decide([(true[0], b) for b in false], ties)
         best = max(false)
@@ -114,16 +116,23 @@ def test_text_only_equals_its_definition(seed, ties):
     truth[:, 1] = TRUE
     similar = rng.integers(0, 4, (len(truth), 4, 4)).astype(float)
     similar = np.triu(similar, 1) + np.swapaxes(np.triu(similar, 1), 1, 2)
-    found = text_only_hits(similar, truth, ties)
-    for own, what, hit in zip(similar, truth, found, strict=True):
-        pairs = [(a, b) for a in range(4) for b in range(a) if what[a] == what[b] == TRUE]
-        mixed = [(a, b) for a in range(4) for b in range(4) if what[a] == TRUE and what[b] == FALSE]
-        assert hit == decide([(own[p], own[m]) for p in pairs for m in mixed], ties)
+    hits = text_only_hits(similar, truth, ties)
+    for similarity, item_truth, hit in zip(similar, truth, hits, strict=True):
+        pairs = [
+            (a, b) for a in range(4) for b in range(a) if item_truth[a] == item_truth[b] == TRUE
+        ]
+        mixed = [
+            (a, b)
+            for a in range(4)
+            for b in range(4)
+            if item_truth[a] == TRUE and item_truth[b] == FALSE
+        ]
+        assert hit == decide([(similarity[p], similarity[m]) for p in pairs for m in mixed], ties)
 
 
 def test_means_by_category_pass_over_what_does_not_count():
-    found = mean_by([1.0, np.nan, 0.0, 1.0, np.nan], ["a", "a", "a", None, "b"])
-    assert found == {"a": 0.5}
+    means = mean_by([1.0, np.nan, 0.0, 1.0, np.nan], ["a", "a", "a", None, "b"])
+    assert means == {"a": 0.5}
     assert group_means({"a": 0.5}, {"first": ["a", "absent"], "second": ["b"]}) == {"first": 0.5}
 
 
@@ -154,11 +163,11 @@ NLL, TOKENS, OPTIONS, BLIND = [4.0, 3.0, 9.0], [1, 2, 9], ["a", "bcd", "ef"], [1
 
 
 def test_each_reduction_divides_or_subtracts_what_it_says():
-    found = {
+    reduced = {
         name: reduce_scores(NLL, TOKENS, OPTIONS, name, BLIND).tolist()
         for name in get_args(Reduction)
     }
-    assert found == {
+    assert reduced == {
         "token_mean": [4.0, 1.5, 1.0], "sum": NLL, "char_norm": [4.0, 1.0, 4.5],
         "pmi": [3.0, 0.5, 0.5],
     }  # fmt: skip
@@ -208,10 +217,10 @@ def test_an_answer_is_read_or_it_is_not(text, options, place):
 @settings(max_examples=examples(50), deadline=None)
 @given(st.text(max_size=30), st.lists(st.text("abc 12.", min_size=1, max_size=6), min_size=1))
 def test_whatever_is_written_the_answer_is_an_option_in_it_or_none(text, options):
-    found = parse_answer(text, options)
-    if found is None:
+    choice = parse_answer(text, options)
+    if choice is None:
         return
-    letters = "".join(filter(str.isalnum, options[found].casefold()))
+    letters = "".join(filter(str.isalnum, options[choice].casefold()))
     words = "".join(filter(str.isalnum, text.casefold()))
     for at, number in enumerate(NUMBERS):
         words, letters = words.replace(number, str(at)), letters.replace(number, str(at))

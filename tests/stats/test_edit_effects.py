@@ -41,31 +41,36 @@ def test_effects_are_those_of_a_slow_twin(data):
     control = data.draw(st.lists(st.one_of(share, st.just(math.nan)), min_size=n, max_size=n))
     photos = data.draw(st.lists(st.sampled_from("pqrs"), min_size=n, max_size=n))
     groups = data.draw(st.lists(st.sampled_from(["hue", "snow"]), min_size=n, max_size=n))
-    found = {one.group: one for one in group_effects(delta, control, photos, groups, resamples=50)}
-    assert list(found) == sorted(dict.fromkeys(groups), key=lambda g: -found[g].mean)
-    for group, one in found.items():
+    effects = {
+        effect.group: effect
+        for effect in group_effects(delta, control, photos, groups, resamples=50)
+    }
+    assert list(effects) == sorted(dict.fromkeys(groups), key=lambda g: -effects[g].mean)
+    for group, effect in effects.items():
         rows = [i for i in range(n) if groups[i] == group]
-        assert sorted(one.rows.tolist()) == rows
-        assert len(one) == len(rows)
-        assert [delta[i] for i in one.rows] == sorted((delta[i] for i in rows), reverse=True)
-        assert one.mean == pytest.approx(sum(delta[i] for i in rows) / len(rows))
-        assert one.photos == len({photos[i] for i in rows})
+        assert sorted(effect.rows.tolist()) == rows
+        assert len(effect) == len(rows)
+        assert [delta[i] for i in effect.rows] == sorted((delta[i] for i in rows), reverse=True)
+        assert effect.mean == pytest.approx(sum(delta[i] for i in rows) / len(rows))
+        assert effect.photos == len({photos[i] for i in rows})
         known = [i for i in rows if not math.isnan(control[i])]
         if not known:
-            assert math.isnan(one.excess)
-            assert math.isnan(one.p)
+            assert math.isnan(effect.excess)
+            assert math.isnan(effect.p)
             continue
         excess = [delta[i] - control[i] for i in known]
-        assert one.excess == pytest.approx(sum(excess) / len(excess))
-        assert one.p == pytest.approx(slow_p(excess, [photos[i] for i in known]))
-    p = [one.p for one in found.values()]
-    assert [one.p_holm for one in found.values()] == pytest.approx(holm(p).tolist(), nan_ok=True)
+        assert effect.excess == pytest.approx(sum(excess) / len(excess))
+        assert effect.p == pytest.approx(slow_p(excess, [photos[i] for i in known]))
+    p = [effect.p for effect in effects.values()]
+    assert [effect.p_holm for effect in effects.values()] == pytest.approx(
+        holm(p).tolist(), nan_ok=True
+    )
 
 
 def test_one_photo_has_no_interval():
-    (one,) = group_effects([0.4], [0.1], ["a"], ["x"])
-    assert math.isnan(one.low)
-    assert one.p == 0.5
+    (effect,) = group_effects([0.4], [0.1], ["a"], ["x"])
+    assert math.isnan(effect.low)
+    assert effect.p == 0.5
 
 
 def test_intervals_cover_the_mean_and_repeat():
@@ -76,8 +81,8 @@ def test_intervals_cover_the_mean_and_repeat():
         group_effects(delta, np.zeros(60), photos, np.arange(60) % 2, seed=3) for _ in range(2)
     )
     assert [(o.low, o.high) for o in first] == [(o.low, o.high) for o in again]
-    for one in first:
-        assert one.low < one.mean < one.high
+    for effect in first:
+        assert effect.low < effect.mean < effect.high
 
 
 @pytest.mark.parametrize(
@@ -124,22 +129,22 @@ def test_an_effect_that_is_too_small_or_uncertain_is_none():
 
 def test_factors_are_ranked_by_their_excess_over_the_reconstruction():
     delta, control, names = [0.9] * 8 + [0.8] * 8, [0.7] * 8 + [0.0] * 8, ["a"] * 8 + ["b"] * 8
-    found = group_effects(delta, control, [*range(8), *range(8)], names)
-    assert [one.group for one in found] == ["a", "b"]
-    assert discover_factors(found) == ["b", "a"]
+    effects = group_effects(delta, control, [*range(8), *range(8)], names)
+    assert [effect.group for effect in effects] == ["a", "b"]
+    assert discover_factors(effects) == ["b", "a"]
 
 
 @settings(max_examples=examples(50), deadline=None)
 @given(SETS, st.data())
-def test_precision_and_recall_are_those_of_a_slow_twin(found, data):
-    planted = data.draw(st.lists(st.sets(st.sampled_from(FACTORS)), min_size=len(found),
-                                 max_size=len(found)))  # fmt: skip
-    got = compare_factors(found, planted)
+def test_precision_and_recall_are_those_of_a_slow_twin(discovered, data):
+    planted = data.draw(st.lists(st.sets(st.sampled_from(FACTORS)), min_size=len(discovered),
+                                 max_size=len(discovered)))  # fmt: skip
+    got = compare_factors(discovered, planted)
     right = n_found = n_planted = 0
-    for number, factor in [(i, f) for i in range(len(found)) for f in FACTORS]:
-        n_found += factor in found[number]
+    for number, factor in [(i, f) for i in range(len(discovered)) for f in FACTORS]:
+        n_found += factor in discovered[number]
         n_planted += factor in planted[number]
-        right += factor in found[number] and factor in planted[number]
+        right += factor in discovered[number] and factor in planted[number]
     assert (got.right, got.found, got.planted) == (right, n_found, n_planted)
     assert got.precision == pytest.approx(right / n_found if n_found else math.nan, nan_ok=True)
     assert got.recall == pytest.approx(right / n_planted if n_planted else math.nan, nan_ok=True)

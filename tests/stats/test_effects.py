@@ -30,19 +30,19 @@ LOGITS = arrays(
 @settings(max_examples=50, deadline=None)
 @given(LOGITS, st.integers(1, 6), st.integers(0, 10**6))
 def test_probabilities_are_those_of_plain_python(logits, top_k, seed):
-    found = softmax(logits)
+    probabilities = softmax(logits)
     labels = np.random.default_rng(seed).integers(logits.shape[1], size=len(logits))
-    own = truth_probability(found, labels)
-    best, best_p = top_classes(found, top_k)
+    of_truth = truth_probability(probabilities, labels)
+    best, best_p = top_classes(probabilities, top_k)
     for row, values in enumerate(logits.astype(float).tolist()):
         most = max(values)
         raised = [math.exp(value - most) for value in values]
-        p = [one / math.fsum(raised) for one in raised]
-        assert found[row] == pytest.approx(p, abs=1e-12)
-        assert own[row] == found[row, labels[row]]
-        order = sorted(range(len(p)), key=lambda n: (-found[row, n], n))[:top_k]
+        p = [power / math.fsum(raised) for power in raised]
+        assert probabilities[row] == pytest.approx(p, abs=1e-12)
+        assert of_truth[row] == probabilities[row, labels[row]]
+        order = sorted(range(len(p)), key=lambda n: (-probabilities[row, n], n))[:top_k]
         assert best[row].tolist() == order
-        assert best_p[row].tolist() == [found[row, n] for n in order]
+        assert best_p[row].tolist() == [probabilities[row, n] for n in order]
 
 
 def hypergeometric(right, n, right_other, n_other):
@@ -71,13 +71,13 @@ def test_a_drop_counts_a_photo_once_an_edit():
     photos = draw.integers(10, size=40)
     hit = draw.integers(2, size=10)
     before, after = hit[photos], draw.integers(2, size=40)
-    found = paired_drop(before, after, photos, np.random.default_rng(0))
+    drop = paired_drop(before, after, photos, np.random.default_rng(0))
     lost = sum(int(b > a) for b, a in zip(before, after, strict=True))
     won = sum(int(b < a) for b, a in zip(before, after, strict=True))
-    assert (found.lost, found.won, found.p_sign) == (lost, won, mcnemar(lost, won))
-    assert found.before - found.after == pytest.approx(found.mean.mean) == (lost - won) / 40
-    assert found.mean.clusters == len(set(photos.tolist()))
-    assert found.mean.low <= found.mean.mean <= found.mean.high
+    assert (drop.lost, drop.won, drop.p_sign) == (lost, won, mcnemar(lost, won))
+    assert drop.before - drop.after == pytest.approx(drop.mean.mean) == (lost - won) / 40
+    assert drop.mean.clusters == len(set(photos.tolist()))
+    assert drop.mean.low <= drop.mean.mean <= drop.mean.high
 
 
 # The saturating response to a dose, against scipy's own least squares.

@@ -29,11 +29,13 @@ def slow_frechet(first, second):
     """By square roots of matrices, as Heusel et al. (2017) write it."""
     from scipy.linalg import sqrtm
 
-    one, other = (np.cov(x, rowvar=False).reshape(x.shape[1], -1) for x in (first, second))
+    cov_first, cov_second = (
+        np.cov(x, rowvar=False).reshape(x.shape[1], -1) for x in (first, second)
+    )
     shift = first.mean(axis=0) - second.mean(axis=0)
-    root = np.atleast_2d(sqrtm(one))
-    both = np.atleast_2d(sqrtm(root @ other @ root)).real
-    return shift @ shift + np.trace(one) + np.trace(other) - 2 * np.trace(both)
+    root = np.atleast_2d(sqrtm(cov_first))
+    both = np.atleast_2d(sqrtm(root @ cov_second @ root)).real
+    return shift @ shift + np.trace(cov_first) + np.trace(cov_second) - 2 * np.trace(both)
 
 
 def slow_kernel(first, second):
@@ -74,7 +76,7 @@ def test_both_are_those_of_torchmetrics():
         def forward(self, features):
             return features
 
-    first, second = (torch.from_numpy(one) for one in draw(60, 50, 16))
+    first, second = (torch.from_numpy(rows) for rows in draw(60, 50, 16))
     fid = FrechetInceptionDistance(Features())
     kid = KernelInceptionDistance(Features(), subsets=1, subset_size=50)
     for metric, few in ((fid, 60), (kid, 50)):  # its KID is of equal sizes
@@ -130,9 +132,10 @@ def slow_ssim(shown, photo, mask):
             weights = [math.exp(-((v - y) ** 2 + (u - x) ** 2) / 4.5) for v, u in near]
             for channel in range(3):
                 a, b = (
-                    np.array([float(one[v, u, channel]) for v, u in near]) for one in (shown, photo)
+                    np.array([float(picture[v, u, channel]) for v, u in near])
+                    for picture in (shown, photo)
                 )
-                mean_a, mean_b = (np.average(one, weights=weights) for one in (a, b))
+                mean_a, mean_b = (np.average(pixels, weights=weights) for pixels in (a, b))
                 var_a = np.average((a - mean_a) ** 2, weights=weights)
                 var_b = np.average((b - mean_b) ** 2, weights=weights)
                 both = np.average((a - mean_a) * (b - mean_b), weights=weights)
@@ -153,7 +156,7 @@ def test_both_are_of_the_pixels_outside_the_mask(height, width, seed, masked):
         return
     kept = [(shown[at].astype(int), photo[at].astype(int)) for at in np.ndindex(mask.shape)
             if not mask[at]]  # fmt: skip
-    errors = [int(d) ** 2 for one, other in kept for d in one - other]
+    errors = [int(d) ** 2 for shown_pixel, photo_pixel in kept for d in shown_pixel - photo_pixel]
     if sum(errors):
         expected = 10 * math.log10(255**2 / (sum(errors) / len(errors)))
         assert psnr_outside(shown, photo, mask) == pytest.approx(expected)
@@ -167,11 +170,11 @@ def test_ssim_is_that_of_torchmetrics_away_from_the_border():
     from torchmetrics.functional.image import structural_similarity_index_measure
 
     shown, photo, mask = draw_photo(40, 30, 0, masked=0)
-    one, other = (
+    shown_tensor, photo_tensor = (
         torch.from_numpy(np.moveaxis(a, -1, 0)[None].astype(np.float64)) for a in (shown, photo)
     )
     _, expected = structural_similarity_index_measure(
-        one, other, data_range=255.0, return_full_image=True
+        shown_tensor, photo_tensor, data_range=255.0, return_full_image=True
     )
     # torchmetrics reflects pictures at their border: five pixels of it are not comparable.
     inside = _similarity(shown, photo, ~mask)[5:-5, 5:-5]

@@ -70,15 +70,17 @@ def test_the_bootstrap_of_clusters_is_scipys_of_their_sums_and_sizes(pairs, weig
 
     values, clusters = (np.array(column) for column in zip(*pairs, strict=True))
     weights = 1.0 + np.arange(len(pairs)) % 3 if weighted else np.ones(len(pairs))
-    found = cluster_bootstrap(
+    difference = cluster_bootstrap(
         values, clusters, np.random.default_rng(3), weights=weights if weighted else None,
         level=0.9, resamples=500,
     )  # fmt: skip
     names, place = np.unique(clusters, return_inverse=True)
-    assert found.mean == pytest.approx(np.average(values, weights=weights), abs=1e-12)
-    assert (found.items, found.clusters) == (len(pairs), len(names))
+    assert difference.mean == pytest.approx(np.average(values, weights=weights), abs=1e-12)
+    assert (difference.items, difference.clusters) == (len(pairs), len(names))
     if len(names) < 2:
-        assert all(map(math.isnan, (found.low, found.high, found.p_greater, found.p)))
+        assert all(
+            map(math.isnan, (difference.low, difference.high, difference.p_greater, difference.p))
+        )
         return
     expected = bootstrap(
         (np.bincount(place, values * weights), np.bincount(place, weights)),
@@ -87,14 +89,14 @@ def test_the_bootstrap_of_clusters_is_scipys_of_their_sums_and_sizes(pairs, weig
         rng=np.random.default_rng(3),
     )  # fmt: skip
     ends = expected.confidence_interval
-    assert (found.low, found.high) == pytest.approx((ends.low, ends.high), abs=1e-12)
+    assert (difference.low, difference.high) == pytest.approx((ends.low, ends.high), abs=1e-12)
     slack = 1e-9 * np.abs(values).mean()
     for p, below in (
-        (found.p_greater, expected.bootstrap_distribution <= slack),
-        (found.p_less, expected.bootstrap_distribution >= -slack),
+        (difference.p_greater, expected.bootstrap_distribution <= slack),
+        (difference.p_less, expected.bootstrap_distribution >= -slack),
     ):
         assert p == (1 + below.sum()) / 501
-    assert found.p == min(1, 2 * min(found.p_greater, found.p_less))
+    assert difference.p == min(1, 2 * min(difference.p_greater, difference.p_less))
 
 
 def test_kinds_and_clusters_are_drawn_from_one_distribution(monkeypatch):
@@ -142,18 +144,20 @@ def test_the_nested_bootstrap_draws_clusters_and_one_of_the_resamples_of_each():
     rng = np.random.default_rng(2)
     values = rng.normal(0.4, 1.0, 7)
     resampled = values[:, None] + rng.normal(0.5, 0.3, (7, 30))  # larger than the data, on average
-    found = nested_bootstrap(values, resampled, np.random.default_rng(8), resamples=500, level=0.9)
+    difference = nested_bootstrap(
+        values, resampled, np.random.default_rng(8), resamples=500, level=0.9
+    )
     stream = np.random.default_rng(8)
     clusters, inner = stream.integers(7, size=(500, 7)), stream.integers(30, size=(500, 7))
     means = []
-    for drawn, own in zip(clusters.tolist(), inner.tolist(), strict=True):
+    for drawn, columns in zip(clusters.tolist(), inner.tolist(), strict=True):
         shifts = [values[c] - sum(resampled[c]) / 30 for c in drawn]
-        parts = [resampled[c][b] + s for c, b, s in zip(drawn, own, shifts, strict=True)]
+        parts = [resampled[c][b] + s for c, b, s in zip(drawn, columns, shifts, strict=True)]
         means.append(sum(parts) / 7)
-    assert found.mean == pytest.approx(sum(values) / 7)
-    assert [found.low, found.high] == pytest.approx(np.quantile(means, [0.05, 0.95]))
-    assert found.p_greater == (1 + sum(one <= 0 for one in means)) / 501
-    assert found.p_less == (1 + sum(one >= 0 for one in means)) / 501
+    assert difference.mean == pytest.approx(sum(values) / 7)
+    assert [difference.low, difference.high] == pytest.approx(np.quantile(means, [0.05, 0.95]))
+    assert difference.p_greater == (1 + sum(mean <= 0 for mean in means)) / 501
+    assert difference.p_less == (1 + sum(mean >= 0 for mean in means)) / 501
     single = nested_bootstrap([2.0], [[1.0, 3.0]], np.random.default_rng(0))
     assert (single.mean, single.clusters) == (2.0, 1)
     assert math.isnan(single.p)
@@ -189,8 +193,8 @@ def slow_error(values, clusters):
     names = sorted(set(clusters))
     squares = 0.0
     for name in names:
-        own = [v for v, c in zip(values, clusters, strict=True) if c == name]
-        squares += (sum(own) - mean * len(own)) ** 2
+        members = [v for v, c in zip(values, clusters, strict=True) if c == name]
+        squares += (sum(members) - mean * len(members)) ** 2
     return math.sqrt(len(names) / (len(names) - 1) * squares) / len(values)
 
 
@@ -198,11 +202,11 @@ def slow_error(values, clusters):
 @given(st.lists(st.tuples(st.sampled_from([0.0, 1.0]), st.integers(0, 5)), min_size=2, max_size=40))
 def test_clusters_count_by_their_items(pairs):
     values, clusters = zip(*pairs, strict=True)
-    found = standard_error(values, clusters)
+    error = standard_error(values, clusters)
     if len(set(clusters)) == 1:
-        assert math.isnan(found)
+        assert math.isnan(error)
     else:
-        assert found == pytest.approx(slow_error(values, clusters), abs=1e-12)
+        assert error == pytest.approx(slow_error(values, clusters), abs=1e-12)
 
 
 def test_what_differs_by_less_is_not_significant():
@@ -210,9 +214,9 @@ def test_what_differs_by_less_is_not_significant():
 
     values = np.random.default_rng(1).normal(0, 1, 50)
     least = least_visible(standard_error(values), 50)
-    for factor, found in ((0.999, False), (1.001, True)):
+    for factor, significant in ((0.999, False), (1.001, True)):
         moved = values - values.mean() + factor * least
-        assert (ttest_1samp(moved, 0).pvalue < 0.05) == found
+        assert (ttest_1samp(moved, 0).pvalue < 0.05) == significant
 
 
 def test_sentences():

@@ -56,23 +56,23 @@ def cells(number):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_table_is_rectangular_and_says_where_it_stands(name):
-    found = published(name)
-    width = len(found["columns"])
-    assert found["rows"]
-    assert len(found.get("better", found["columns"])) == width
-    for row in found["rows"]:
+    table = published(name)
+    width = len(table["columns"])
+    assert table["rows"]
+    assert len(table.get("better", table["columns"])) == width
+    for row in table["rows"]:
         assert len(row["values"]) == len(row.get("change", row["values"])) == width
     if printed := re.fullmatch(r"(.+?)_(figure_)?(\d+)", name):
         paper, figure, number = printed.groups()
         where = f"{PAPERS[paper]}, {'Figure' if figure else 'Table'} {number}"
-        assert re.match(rf"{where}\b", found["note"])
+        assert re.match(rf"{where}\b", table["note"])
 
 
 @pytest.mark.parametrize("number", [3, 4, 12])
 def test_the_papers_significant_cells(number):
-    found = {cell for cell, pair in cells(number).items() if welch(*pair) <= ALPHA}
+    significant = {cell for cell, pair in cells(number).items() if welch(*pair) <= ALPHA}
     expected = {(p, name) for p, names in BETTER[number].items() for name in names.split()}
-    assert found == expected
+    assert significant == expected
 
 
 @pytest.mark.parametrize("number", [3, 4, 12])
@@ -96,7 +96,7 @@ def test_the_papers_underlines_are_its_test(number):
 def test_what_holm_leaves_of_a_table(number, before, after):
     p = [welch(*pair) for pair in cells(number).values()]
     assert len(p) == 21
-    assert (sum(one <= ALPHA for one in p), (holm(p) <= ALPHA).sum()) == (before, after)
+    assert (sum(p_value <= ALPHA for p_value in p), (holm(p) <= ALPHA).sum()) == (before, after)
 
 
 @pytest.mark.parametrize(

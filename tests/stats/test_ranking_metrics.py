@@ -47,19 +47,19 @@ def accuracy(sim_NC, labels, **settings):
 
 def recall(sim_TI, image_of_text, **settings):
     """Return recall both ways from a whole matrix of scores, texts x images."""
-    sim, own = as_array(sim_TI), np.asarray(image_of_text)
+    sim, of_text = as_array(sim_TI), np.asarray(image_of_text)
     images = np.arange(sim.shape[1])
-    found = {
-        "image_to_text": standing(sim.T, images, own),
-        "text_to_image": standing(sim, own, images),
+    ranks = {
+        "image_to_text": standing(sim.T, images, of_text),
+        "text_to_image": standing(sim, of_text, images),
     }
-    return {name: hits.mean() for name, hits in recall_hits(found, **settings).items()}
+    return {name: hits.mean() for name, hits in recall_hits(ranks, **settings).items()}
 
 
 def recall_from_embeddings(texts, images, image_of_text, **settings):
     """Return recall both ways as evaluations measure it, in pieces."""
-    found = standings(texts, images, image_of_text)
-    return {name: hits.mean() for name, hits in recall_hits(found, **settings).items()}
+    ranks = standings(texts, images, image_of_text)
+    return {name: hits.mean() for name, hits in recall_hits(ranks, **settings).items()}
 
 
 def captions_of(n_images: int, rng: np.random.Generator) -> np.ndarray:
@@ -74,17 +74,17 @@ def captions_of(n_images: int, rng: np.random.Generator) -> np.ndarray:
     st.integers(1, 6),
 )
 def test_tie_policies_are_best_mean_and_worst_over_all_orders(scores, right, k):
-    own = right[: len(scores)]
-    if not any(own):
-        own[0] = True
+    relevant = right[: len(scores)]
+    if not any(relevant):
+        relevant[0] = True
     hits = [
-        any(own[i] for i in sorted(order, key=lambda i: -scores[i])[:k])
+        any(relevant[i] for i in sorted(order, key=lambda i: -scores[i])[:k])
         for order in permutations(range(len(scores)))  # a stable sort keeps each order among ties
     ]
-    found = standing(np.array([scores], float), np.array([1]), np.array(own, int))
-    assert found.hits(k, "min")[0] == max(hits)
-    assert found.hits(k, "max")[0] == min(hits)
-    assert found.hits(k, "mean")[0] == pytest.approx(np.mean(hits))
+    ranks = standing(np.array([scores], float), np.array([1]), np.array(relevant, int))
+    assert ranks.hits(k, "min")[0] == max(hits)
+    assert ranks.hits(k, "max")[0] == min(hits)
+    assert ranks.hits(k, "mean")[0] == pytest.approx(np.mean(hits))
 
 
 @settings(max_examples=examples(80), deadline=None)
@@ -94,13 +94,13 @@ def test_standing_counts_what_a_slow_twin_counts(seed, queries, candidates, grou
     scores = rng.integers(0, 3, (queries, candidates)).astype(np.float32)  # many ties
     of_candidate = rng.integers(0, groups, candidates)
     of_query = rng.choice(of_candidate, queries)
-    found = standing(scores, of_query, of_candidate)
+    ranks = standing(scores, of_query, of_candidate)
     for q in range(queries):
-        own = [s for s, g in zip(scores[q], of_candidate, strict=True) if g == of_query[q]]
+        right = [s for s, g in zip(scores[q], of_candidate, strict=True) if g == of_query[q]]
         wrong = [s for s, g in zip(scores[q], of_candidate, strict=True) if g != of_query[q]]
-        best = max(own)
-        expected = (sum(s > best for s in wrong), sum(s == best for s in wrong), own.count(best))
-        assert (found.above[q], found.tied[q], found.best[q]) == expected
+        best = max(right)
+        expected = (sum(s > best for s in wrong), sum(s == best for s in wrong), right.count(best))
+        assert (ranks.above[q], ranks.tied[q], ranks.best[q]) == expected
 
 
 def test_no_full_matrix_is_ever_held(monkeypatch):
@@ -114,14 +114,14 @@ def test_no_full_matrix_is_ever_held(monkeypatch):
     texts = rng.standard_normal((n, 8), np.float32)
     images = texts + rng.standard_normal((n, 8), np.float32)
     tracemalloc.start()
-    found = recall_from_embeddings(texts, images, np.arange(n), ks=[1])
+    in_pieces = recall_from_embeddings(texts, images, np.arange(n), ks=[1])
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 4 * n * n / 5  # bytes: a fifth of the matrix in float32
     whole = recall(as_array(texts / np.linalg.norm(texts, axis=1, keepdims=True))
                    @ (images / np.linalg.norm(images, axis=1, keepdims=True)).T,
                    np.arange(n), ks=[1])  # fmt: skip
-    assert found == pytest.approx(whole)
+    assert in_pieces == pytest.approx(whole)
 
 
 def test_recall_equals_clip_benchmark():
@@ -231,8 +231,8 @@ def test_equal_captions_and_images_are_ties_of_every_metric(count, dim):
     same = np.repeat(rows[:1], count, axis=0)
     apart = rng.standard_normal((count, dim), np.float32)
     places = np.arange(count)
-    for found in (standings(same, apart, places), standings(apart, same, places)):
-        (tied,) = (way for way in found.values() if way.tied.any())
+    for ranks in (standings(same, apart, places), standings(apart, same, places)):
+        (tied,) = (way for way in ranks.values() if way.tied.any())
         assert (tied.tied == count - 1).all()
         assert (tied.above == 0).all()
     hits = accuracy(zero_shot_scores(apart, same), places, ks=[1])
@@ -259,25 +259,28 @@ def test_rows_whose_hashes_collide_are_told_apart(monkeypatch):
 @settings(max_examples=examples(40))
 @given(above=st.integers(0, 4), tied=st.integers(0, 3), best=st.integers(1, 3))
 def test_reciprocal_ranks_are_those_of_every_order_of_the_tied(above, tied, best):
-    one = QueryRanks(*(np.array([count]) for count in (above, tied, best)))
+    ranks = QueryRanks(*(np.array([count]) for count in (above, tied, best)))
     orders = set(permutations([0] * tied + [1] * best))
     every = [1 / (above + order.index(1) + 1) for order in orders]
-    assert one.reciprocal_ranks()[0] == pytest.approx(sum(every) / len(every))
-    assert one.reciprocal_ranks("min")[0] == max(every)
-    assert one.reciprocal_ranks("max")[0] == min(every)
+    assert ranks.reciprocal_ranks()[0] == pytest.approx(sum(every) / len(every))
+    assert ranks.reciprocal_ranks("min")[0] == max(every)
+    assert ranks.reciprocal_ranks("max")[0] == min(every)
     with pytest.raises(ValueError, match="ties='best' is not one of min, mean, max"):
-        one.reciprocal_ranks("best")
+        ranks.reciprocal_ranks("best")
 
 
 def test_one_way_is_what_both_ways_have():
     rng = np.random.default_rng(4)
-    texts, images, own = rng.normal(size=(9, 5)), rng.normal(size=(4, 5)), np.arange(9) % 4
+    texts, images, of_text = rng.normal(size=(9, 5)), rng.normal(size=(4, 5)), np.arange(9) % 4
     images[3] = images[0]
-    both, one = standings(texts, images, own)["text_to_image"], text_standing(texts, images, own)
+    both_ways, one_way = (
+        standings(texts, images, of_text)["text_to_image"],
+        text_standing(texts, images, of_text),
+    )
     for name in ("above", "tied", "best"):
-        assert getattr(one, name).tolist() == getattr(both, name).tolist()
+        assert getattr(one_way, name).tolist() == getattr(both_ways, name).tolist()
     with pytest.raises(ValueError, match="1 of 5 images have no caption"):
-        text_standing(texts, rng.normal(size=(5, 5)), own)
+        text_standing(texts, rng.normal(size=(5, 5)), of_text)
 
 
 # Matching gaps against their formulae, one pair at a time.
@@ -288,22 +291,22 @@ NAMES = [name for names in SCORES.values() for name in names]
 @given(arrays(np.float64, (6, 4), elements=st.floats(-50, 50)))
 def test_the_papers_four_differences(values):
     scores = dict(zip(NAMES, values, strict=True))
-    found = gaps(scores)
-    assert list(found) == list(GAPS)
+    differences = gaps(scores)
+    assert list(differences) == list(GAPS)
     for i in range(4):
 
         def g(text, image, i=i):
             return scores[f"G({text},{image})"][i]
 
-        assert found["IR_r"][i] == g("C_r", "I_r") - g("C_r", "I_o")
-        assert found["TR_r"][i] == g("C_r", "I_r") - g("C_o", "I_r")
-        assert found["IR_c"][i] == g("C_c", "I_c") - g("C_c", "I_o")
-        assert found["TR_c"][i] == g("C_c", "I_c") - g("C_o", "I_c")
-    for gap in found.values():
-        one = summary(gap)
-        assert one.below_zero == sum(v < 0 for v in gap) / 4
-        assert one.above_zero == sum(v > 0 for v in gap) / 4
-        assert one.mean == pytest.approx(np.mean(gap))
+        assert differences["IR_r"][i] == g("C_r", "I_r") - g("C_r", "I_o")
+        assert differences["TR_r"][i] == g("C_r", "I_r") - g("C_o", "I_r")
+        assert differences["IR_c"][i] == g("C_c", "I_c") - g("C_c", "I_o")
+        assert differences["TR_c"][i] == g("C_c", "I_c") - g("C_o", "I_c")
+    for gap in differences.values():
+        gap_summary = summary(gap)
+        assert gap_summary.below_zero == sum(v < 0 for v in gap) / 4
+        assert gap_summary.above_zero == sum(v > 0 for v in gap) / 4
+        assert gap_summary.mean == pytest.approx(np.mean(gap))
 
 
 def test_without_photographs_there_are_two_gaps_and_a_diverged_model_is_refused():
@@ -319,13 +322,13 @@ def test_the_shift_is_paired_by_anchor():
     counterfactual = rng.normal(size=40)
     random = counterfactual + rng.normal(0.3, 1, size=40)
     random[[3, 7]] = np.nan
-    found = shift(random, counterfactual)
+    shifted = shift(random, counterfactual)
     both = np.isfinite(random)
     difference = random[both] - counterfactual[both]
-    assert found.n == 38
-    assert found.mean == pytest.approx(difference.mean())
-    assert found.smaller == pytest.approx(np.mean(counterfactual[both] < random[both]))
-    assert found.p == pytest.approx(wilcoxon(difference, alternative="greater").pvalue)
+    assert shifted.n == 38
+    assert shifted.mean == pytest.approx(difference.mean())
+    assert shifted.smaller == pytest.approx(np.mean(counterfactual[both] < random[both]))
+    assert shifted.p == pytest.approx(wilcoxon(difference, alternative="greater").pvalue)
     with pytest.raises(ValueError, match="value"):
         shift(np.full(3, np.nan), np.ones(3))
 
@@ -340,15 +343,15 @@ PAIRS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, ma
 def test_as_counted_one_by_one(pairs):
     truth, predicted = np.array(pairs).T
     matrix = confusion_matrix(truth, predicted, 4)
-    for c, one in enumerate(class_scores(matrix)):
+    for c, scores in enumerate(class_scores(matrix)):
         hits = sum(t == p == c for t, p in pairs)
-        assert one.support == sum(t == c for t, _ in pairs)
-        assert one.predicted == sum(p == c for _, p in pairs)
-        for found, whole in ((one.precision, one.predicted), (one.recall, one.support)):
-            assert math.isnan(found) if not whole else found == hits / whole
-        if not math.isnan(one.precision) and not math.isnan(one.recall) and hits:
-            mean = 2 * one.precision * one.recall / (one.precision + one.recall)
-            assert one.f1 == pytest.approx(mean)
+        assert scores.support == sum(t == c for t, _ in pairs)
+        assert scores.predicted == sum(p == c for _, p in pairs)
+        for share, whole in ((scores.precision, scores.predicted), (scores.recall, scores.support)):
+            assert math.isnan(share) if not whole else share == hits / whole
+        if not math.isnan(scores.precision) and not math.isnan(scores.recall) and hits:
+            mean = 2 * scores.precision * scores.recall / (scores.precision + scores.recall)
+            assert scores.f1 == pytest.approx(mean)
     assert matrix.sum() == len(pairs)
 
 

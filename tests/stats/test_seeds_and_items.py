@@ -27,9 +27,11 @@ from tests.properties import examples
 
 def slow_bootstrap(asked: OneTest, resamples: int, seed: int) -> np.ndarray:
     """Draw clusters and seeds one by one, items in full, and take the mean of what was drawn."""
-    at, found = rng(seed), []
+    at, differences = rng(seed), []
     names = sorted(set(asked.clusters))
-    of = {name: [i for i, own in enumerate(asked.clusters) if own == name] for name in names}
+    of = {
+        name: [i for i, cluster in enumerate(asked.clusters) if cluster == name] for name in names
+    }
     for _ in range(resamples):
         items = [i for _ in names for i in of[names[at.integers(len(names))]]]
         ours = [at.integers(len(asked.arm)) for _ in asked.arm]
@@ -38,8 +40,8 @@ def slow_bootstrap(asked: OneTest, resamples: int, seed: int) -> np.ndarray:
             theirs = [at.integers(len(asked.baseline)) for _ in asked.baseline]
         arm = [asked.arm[s, i] for s in ours for i in items]
         baseline = [asked.baseline[s, i] for s in theirs for i in items]
-        found.append(sum(arm) / len(arm) - sum(baseline) / len(baseline))
-    return np.array(found)
+        differences.append(sum(arm) / len(arm) - sum(baseline) / len(baseline))
+    return np.array(differences)
 
 
 @pytest.mark.parametrize("paired", [True, False])
@@ -48,15 +50,15 @@ def test_it_draws_what_a_loop_draws(paired):
     arm = (at.random((4, 30)) < [[0.8], [0.7], [0.9], [0.8]]).astype(float)
     baseline = (at.random((4 if paired else 3, 30)) < 0.6).astype(float)
     asked = OneTest(arm, baseline, [i // 4 for i in range(30)], paired)
-    found = bootstrap_arms(asked, rng(), resamples=20_000)
+    difference = bootstrap_arms(asked, rng(), resamples=20_000)
     slow = slow_bootstrap(asked, 3000, 1)
     low, high = np.quantile(slow, [0.025, 0.975])
-    assert found.mean == pytest.approx(arm.mean() - baseline.mean())
-    assert found.low == pytest.approx(low, abs=0.02)
-    assert found.high == pytest.approx(high, abs=0.02)
-    assert found.p_less == pytest.approx(np.mean(slow >= 0), abs=0.02)
-    assert (found.seeds, found.baseline_seeds) == (4, len(baseline))
-    assert (found.items, found.clusters) == (30, 8)
+    assert difference.mean == pytest.approx(arm.mean() - baseline.mean())
+    assert difference.low == pytest.approx(low, abs=0.02)
+    assert difference.high == pytest.approx(high, abs=0.02)
+    assert difference.p_less == pytest.approx(np.mean(slow >= 0), abs=0.02)
+    assert (difference.seeds, difference.baseline_seeds) == (4, len(baseline))
+    assert (difference.items, difference.clusters) == (30, 8)
 
 
 def test_resampled_rows_share_their_draws_and_count_by_items():
@@ -68,7 +70,7 @@ def test_resampled_rows_share_their_draws_and_count_by_items():
     assert means[1] == pytest.approx(means[0] + 1)
     members = [[0, 1, 2, 3, 4], [5, 6, 7], [8]]
     possible = {
-        round(float(values[0, [i for own in drawn for i in own]].mean()), 9)
+        round(float(values[0, [i for cluster in drawn for i in cluster]].mean()), 9)
         for drawn in itertools.product(members, repeat=3)
     }
     assert {round(float(mean), 9) for mean in means[0]} == possible
@@ -77,10 +79,10 @@ def test_resampled_rows_share_their_draws_and_count_by_items():
 def test_tests_of_their_own_are_drawn_within_seeds():
     values = layout(seed=0.5, item=0.5, shape=(6, 40))
     asked = OwnTests(list(values), [range(40)] * 6)
-    found = bootstrap_arms(asked, rng())
-    assert found.mean == pytest.approx(values.mean())
-    assert (found.seeds, found.items, found.clusters) == (6, 240, 240)
-    assert found.low < values.mean() < found.high
+    difference = bootstrap_arms(asked, rng())
+    assert difference.mean == pytest.approx(values.mean())
+    assert (difference.seeds, difference.items, difference.clusters) == (6, 240, 240)
+    assert difference.low < values.mean() < difference.high
     ragged = OwnTests([[1.0, 0.0], [1.0, 1.0, 0.0, 0.0, 1.0]], [["a", "b"], [*"aabbc"]])
     assert bootstrap_arms(ragged, rng()).mean == pytest.approx((0.5 + 0.6) / 2)
 
@@ -88,9 +90,9 @@ def test_tests_of_their_own_are_drawn_within_seeds():
 def test_too_few_to_draw_from_have_no_interval():
     one_seed = bootstrap_arms(crossed(layout(item=1.0, shape=(1, 20))), rng())
     one_cluster = bootstrap_arms(crossed(layout(item=1.0, shape=(3, 20)), [0] * 20), rng())
-    own = bootstrap_arms(OwnTests([[1.0, 2.0]], [[0, 1]]), rng())
-    for found in (one_seed, one_cluster, own):
-        assert all(map(math.isnan, (found.low, found.high, found.p)))
+    one_own_test = bootstrap_arms(OwnTests([[1.0, 2.0]], [[0, 1]]), rng())
+    for difference in (one_seed, one_cluster, one_own_test):
+        assert all(map(math.isnan, (difference.low, difference.high, difference.p)))
     # A checkpoint before training has one seed; its arms have several.
     arm, before = layout(seed=0.2, item=1.0), np.zeros((1, 80))
     assert bootstrap_arms(OneTest(arm, before, range(80), paired=False), rng()).low < 0.3
@@ -135,13 +137,13 @@ def test_false_alarms_of_few_seeds_are_as_the_caution_says(seeds):
     """The caution's rates, simulated again: none is exceeded, and the highest is reached."""
     trials = 400
     design = Design(seeds, items=200, trials=trials, resamples=1)
-    found = np.array([false_alarms(design, world) for world in WITHOUT_DIFFERENCE])
-    told = np.array(FEW_SEEDS.get(seeds, (0.055, 0.06)))
-    spread = np.sqrt(told * (1 - told) / trials)
+    rates = np.array([false_alarms(design, world) for world in WITHOUT_DIFFERENCE])
+    cautioned = np.array(FEW_SEEDS.get(seeds, (0.055, 0.06)))
+    spread = np.sqrt(cautioned * (1 - cautioned) / trials)
     # Of 17 worlds, the highest rate may lie above its own by chance: 3.5 standard errors.
-    assert (found.max(axis=0) <= told + 3.5 * spread).all()
-    assert (found.max(axis=0) >= told - 2.5 * spread).all()
-    assert (found[0] <= 0.05 + 3.5 * np.sqrt(0.05 * 0.95 / trials)).all()  # seeds alone
+    assert (rates.max(axis=0) <= cautioned + 3.5 * spread).all()
+    assert (rates.max(axis=0) >= cautioned - 2.5 * spread).all()
+    assert (rates[0] <= 0.05 + 3.5 * np.sqrt(0.05 * 0.95 / trials)).all()  # seeds alone
 
 
 def slow_parts(values: np.ndarray) -> tuple[float, float, float]:
@@ -173,34 +175,34 @@ tables = arrays(
 
 def test_a_part_below_zero_is_cut_and_named():
     values = np.array([[1.0, -1.0, 1.0, -1.0], [-1.0, 1.0, -1.0, 1.0]])
-    found = decompose(crossed(values))
-    assert found.truncated == (SEEDS, ITEMS)
-    assert (found.seeds, found.items) == (0.0, 0.0)
-    assert found.share(found.rest) == 1.0
+    parts = decompose(crossed(values))
+    assert parts.truncated == (SEEDS, ITEMS)
+    assert (parts.seeds, parts.items) == (0.0, 0.0)
+    assert parts.share(parts.rest) == 1.0
     assert decompose(crossed(layout(0.5, 0.5, 0.1))).truncated == ()
 
 
 def test_no_spread_is_no_certainty():
-    found = decompose(crossed(np.full((3, 4), 0.25)))
-    assert found.total == 0
-    assert math.isnan(found.share(found.seeds))
-    assert all(map(math.isnan, found.interval(0.25)))
-    assert math.isnan(found.p_greater(0.25))
-    assert found.p_greater(0.0) == 1.0
-    own = decompose(OwnTests([[1.0, 1.0]] * 3, [[0, 1]] * 3))
-    assert own.total == 0
+    parts = decompose(crossed(np.full((3, 4), 0.25)))
+    assert parts.total == 0
+    assert math.isnan(parts.share(parts.seeds))
+    assert all(map(math.isnan, parts.interval(0.25)))
+    assert math.isnan(parts.p_greater(0.25))
+    assert parts.p_greater(0.0) == 1.0
+    nested = decompose(OwnTests([[1.0, 1.0]] * 3, [[0, 1]] * 3))
+    assert nested.total == 0
 
 
 def test_tests_of_their_own_are_told_apart_by_their_items():
-    shape, found = (5, 40), []
+    shape, drawn_parts = (5, 40), []
     for draw in range(300):
         values = layout(0.9, rest=2.0, shape=shape, draw=draw)
-        found.append(decompose(OwnTests(list(values), [range(40)] * 5)))
-    assert np.mean([one.seeds for one in found]) == pytest.approx(0.81 / 5, rel=0.1)
-    assert np.mean([one.items for one in found]) == pytest.approx(4 / 200, rel=0.05)
-    assert all(math.isnan(one.rest) for one in found)
+        drawn_parts.append(decompose(OwnTests(list(values), [range(40)] * 5)))
+    assert np.mean([parts.seeds for parts in drawn_parts]) == pytest.approx(0.81 / 5, rel=0.1)
+    assert np.mean([parts.items for parts in drawn_parts]) == pytest.approx(4 / 200, rel=0.05)
+    assert all(math.isnan(parts.rest) for parts in drawn_parts)
     over_seeds = np.var(layout(0.9, rest=2.0, shape=shape).mean(axis=1), ddof=1) / 5
-    assert found[0].total == pytest.approx(max(over_seeds, found[0].items))
+    assert drawn_parts[0].total == pytest.approx(max(over_seeds, drawn_parts[0].items))
 
 
 def test_too_few_are_refused():
@@ -236,9 +238,9 @@ def test_the_parts_are_those_of_a_two_way_layout_of_the_difference(values, draw)
     """Whatever both arms have in common, and if items are split into two of one cluster."""
     base = rng(draw).normal(0, 1, values.shape)
     slow = slow_parts(values)
-    found = decompose(crossed(values))
-    assert (found.seeds, found.items, found.rest) == pytest.approx(slow, abs=1e-12)
-    assert found.total == pytest.approx(sum(slow), abs=1e-12)
+    parts = decompose(crossed(values))
+    assert (parts.seeds, parts.items, parts.rest) == pytest.approx(slow, abs=1e-12)
+    assert parts.total == pytest.approx(sum(slow), abs=1e-12)
     halves = np.arange(2 * values.shape[1]) // 2
     split = decompose(OneTest((base - values).repeat(2, 1), base.repeat(2, 1), halves))
     assert [split.seeds, split.items, split.rest] == pytest.approx(slow, abs=1e-9)
@@ -247,16 +249,19 @@ def test_the_parts_are_those_of_a_two_way_layout_of_the_difference(values, draw)
 def test_what_was_put_in_is_found_in_arms_of_other_seeds():
     """Averaged over many tables, the parts are what the difference was drawn with."""
     shape, sd = (4, 30), (0.5, 1.5, 2.0)
-    found = []
+    drawn_parts = []
     for draw in range(400):
         at = rng(draw)
         by_item = at.normal(0, sd[1], shape[1])
         arm, base = (
             at.normal(0, sd[0], (shape[0], 1)) + at.normal(0, sd[2], shape) for _ in range(2)
         )
-        found.append(decompose(OneTest(arm + by_item, base, range(shape[1]), paired=False)))
+        drawn_parts.append(decompose(OneTest(arm + by_item, base, range(shape[1]), paired=False)))
     expected = 2 * 0.25 / 4, 2.25 / 30, 2 * 4.0 / 120
-    means = [np.mean([getattr(one, name) for one in found]) for name in ("seeds", "items", "rest")]
+    means = [
+        np.mean([getattr(parts, name) for parts in drawn_parts])
+        for name in ("seeds", "items", "rest")
+    ]
     assert means == pytest.approx(expected, rel=0.12)
 
 
@@ -266,9 +271,9 @@ def test_equal_seeds_or_items_leave_the_t_test_over_the_others(axis):
 
     drawn = rng().normal(0.3, 1, 5)
     values = np.broadcast_to(np.expand_dims(drawn, axis), (8, 5) if axis == 0 else (5, 50))
-    found = decompose(crossed(values))
+    parts = decompose(crossed(values))
     low, high = ttest_1samp(drawn, 0).confidence_interval()
-    assert found.interval(drawn.mean()) == pytest.approx((low, high))
+    assert parts.interval(drawn.mean()) == pytest.approx((low, high))
     p = ttest_1samp(drawn, 0, alternative="greater").pvalue
-    assert found.p_greater(drawn.mean()) == pytest.approx(p)
-    assert found.degrees == pytest.approx(4)
+    assert parts.p_greater(drawn.mean()) == pytest.approx(p)
+    assert parts.degrees == pytest.approx(4)

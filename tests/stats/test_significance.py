@@ -105,9 +105,9 @@ def test_no_spread_has_a_stated_answer():
 
 
 def test_one_value_is_not_a_test():
-    one = summarise([0.4])
-    assert math.isnan(one.sd)
-    assert math.isnan(welch(one, SeedSummary(0.3, 0.1, 5)))
+    single = summarise([0.4])
+    assert math.isnan(single.sd)
+    assert math.isnan(welch(single, SeedSummary(0.3, 0.1, 5)))
     assert math.isnan(paired_t([0.1]))
     assert all(math.isnan(x) for x in (*bootstrap_interval([1.0]), *t_interval([1.0])))
     assert math.isnan(cohen_d_z([1.0]))
@@ -132,8 +132,8 @@ def test_intervals_are_those_of_scipy(values, level, seed):
             (values,), np.mean, n_resamples=999, method=theirs, confidence_level=level,
             rng=generator(seed, "bootstrap", len(values)),
         ).confidence_interval  # fmt: skip
-        found = bootstrap_interval(values, level, ours, resamples=999, seed=seed)
-        assert found == pytest.approx((expected.low, expected.high), rel=1e-9, abs=1e-9)
+        interval = bootstrap_interval(values, level, ours, resamples=999, seed=seed)
+        assert interval == pytest.approx((expected.low, expected.high), rel=1e-9, abs=1e-9)
     expected = stats.ttest_1samp(values, 0).confidence_interval(level)
     assert t_interval(values, level) == pytest.approx((expected.low, expected.high), rel=1e-9)
 
@@ -141,10 +141,10 @@ def test_intervals_are_those_of_scipy(values, level, seed):
 def test_compare_pairs_by_seed_not_by_position():
     arm = {3: 0.9, 1: 0.5, 2: 0.7}
     base = {1: 0.4, 2: 0.5, 3: 0.6}
-    found = compare(arm, base)
-    assert found.p_paired == pytest.approx(paired_t([0.1, 0.2, 0.3]))
-    assert found.p_min == 0.125
-    assert found.ci_low < found.diff < found.ci_high
+    comparison = compare(arm, base)
+    assert comparison.p_paired == pytest.approx(paired_t([0.1, 0.2, 0.3]))
+    assert comparison.p_min == 0.125
+    assert comparison.ci_low < comparison.diff < comparison.ci_high
     lonely = compare(arm, {7: 0.4, 8: 0.5})
     assert math.isnan(lonely.p_paired)
     assert math.isnan(lonely.p_min)
@@ -158,30 +158,30 @@ def test_equivalence_equals_two_shifted_welch_tests_and_its_interval_decides(a, 
 
     if np.ptp(a) == 0 or np.ptp(b) == 0:
         return
-    found = equivalence(summarise(a), summarise(b), margin)
+    tested = equivalence(summarise(a), summarise(b), margin)
     above = stats.ttest_ind(np.array(a) + margin, b, equal_var=False, alternative="greater")
     below = stats.ttest_ind(np.array(a) - margin, b, equal_var=False, alternative="less")
-    assert found.p == pytest.approx(max(above.pvalue, below.pvalue), rel=1e-6, abs=1e-12)
+    assert tested.p == pytest.approx(max(above.pvalue, below.pvalue), rel=1e-6, abs=1e-12)
     both = stats.ttest_ind(a, b, equal_var=False)
-    assert found.t == pytest.approx(both.statistic, rel=1e-6, abs=1e-9)
-    assert found.p_different == pytest.approx(both.pvalue, rel=1e-6)
+    assert tested.t == pytest.approx(both.statistic, rel=1e-6, abs=1e-9)
+    assert tested.p_different == pytest.approx(both.pvalue, rel=1e-6)
     interval = both.confidence_interval(0.9)
-    assert (found.low, found.high) == pytest.approx((interval.low, interval.high))
-    if abs(found.p - 0.05) > 1e-9:
-        assert (found.p < 0.05) == (-margin < found.low and found.high < margin)
+    assert (tested.low, tested.high) == pytest.approx((interval.low, interval.high))
+    if abs(tested.p - 0.05) > 1e-9:
+        assert (tested.p < 0.05) == (-margin < tested.low and tested.high < margin)
 
 
 def test_equivalence_of_the_published_ratings_and_what_cannot_be_tested():
     """XMAI, section 5.1: 4.12 (.37) and 4.07 (.33), 50 captions each; 50 as 250 ratings too."""
     original, changed = SeedSummary(4.12, 0.37, 50), SeedSummary(4.07, 0.33, 50)
-    found = equivalence(original, changed, 0.25)
-    assert (round(found.t, 3), round(found.p_different, 3)) == (0.713, 0.477)
-    assert (round(found.low, 2), round(found.high, 2)) == (-0.07, 0.17)
-    assert found.p < 0.05 < equivalence(original, changed, 0.15).p
+    tested = equivalence(original, changed, 0.25)
+    assert (round(tested.t, 3), round(tested.p_different, 3)) == (0.713, 0.477)
+    assert (round(tested.low, 2), round(tested.high, 2)) == (-0.07, 0.17)
+    assert tested.p < 0.05 < equivalence(original, changed, 0.15).p
     ratings = equivalence(SeedSummary(4.12, 0.37, 250), SeedSummary(4.07, 0.33, 250), 0.25)
     assert ratings.p_different == pytest.approx(0.111, abs=0.0005)
-    for one in (SeedSummary(4.0, math.nan, 1), SeedSummary(4.0, 0.0, 9)):
-        assert math.isnan(equivalence(one, one, 0.2).p)
+    for summary in (SeedSummary(4.0, math.nan, 1), SeedSummary(4.0, 0.0, 9)):
+        assert math.isnan(equivalence(summary, summary, 0.2).p)
     for margin, alpha in ((0.0, 0.05), (-1.0, 0.05), (math.inf, 0.05), (0.2, 0.5)):
         with pytest.raises(ValueError, match="should be above 0"):
             equivalence(original, changed, margin, alpha)

@@ -31,8 +31,8 @@ RANKINGS = st.lists(st.integers(0, 3), min_size=1, max_size=24).map(
 
 def slow_skew(ranking, k, label):
     """Skew@K as the paper writes it (equation 1)."""
-    in_top = sum(1 for one in ranking[:k] if one == label) / k
-    desired = sum(1 for one in ranking if one == label) / len(ranking)
+    in_top = sum(1 for ranked in ranking[:k] if ranked == label) / k
+    desired = sum(1 for ranked in ranking if ranked == label) / len(ranking)
     return math.log(in_top / desired) if in_top else -math.inf
 
 
@@ -57,14 +57,14 @@ def test_every_metric_is_its_formula(ranking, data):
     counts, whole = count_top(np.array(ranking), labels, [k, len(ranking)])
     assert counts.tolist() == [ranking[:k].count(label) for label in range(labels)]
     assert float(max_skew(whole, pool)) == 0.0, "all images are retrieved"
-    own = [slow_skew(ranking, k, label) for label in range(labels)]
-    assert skew(counts, pool).tolist() == pytest.approx(own)
-    assert skew(counts, pool / pool.sum()).tolist() == pytest.approx(own), "shares or counts"
-    assert float(max_skew(counts, pool)) == pytest.approx(max(own), abs=1e-12)
-    there = [one for one in own if one > -math.inf]
-    assert float(min_skew(counts, pool, "neg_inf")) == pytest.approx(min(own))
+    slow = [slow_skew(ranking, k, label) for label in range(labels)]
+    assert skew(counts, pool).tolist() == pytest.approx(slow)
+    assert skew(counts, pool / pool.sum()).tolist() == pytest.approx(slow), "shares or counts"
+    assert float(max_skew(counts, pool)) == pytest.approx(max(slow), abs=1e-12)
+    there = [value for value in slow if value > -math.inf]
+    assert float(min_skew(counts, pool, "neg_inf")) == pytest.approx(min(slow))
     assert float(min_skew(counts, pool, "drop")) == pytest.approx(min(there), abs=1e-12)
-    released = [one if one > -math.inf else 0.0 for one in own]
+    released = [value if value > -math.inf else 0.0 for value in slow]
     assert float(min_skew(counts, pool, "ref0")) == pytest.approx(min(released), abs=1e-12)
     # The released code's: the largest skew of the labels that were retrieved.
     assert float(max_skew(counts, pool)) == pytest.approx(max(released), abs=1e-12)
@@ -81,12 +81,12 @@ def test_equal_scores_are_ordered_by_a_hash_of_the_id_whatever_the_order_of_read
     ids = [f"image-{n}" for n in range(12)]
     scores = np.array([0.5, 0.25, 0.5, 0.0] * 3, np.float32)
     ranked = [ids[at] for at in rank_images(scores, ids)]
-    expected = sorted(ids, key=lambda one: (-scores[ids.index(one)], derive(0, "rank", one)))
+    expected = sorted(ids, key=lambda name: (-scores[ids.index(name)], derive(0, "rank", name)))
     assert ranked == expected
     shuffled = np.random.default_rng(1).permutation(12)
     other = [ids[at] for at in shuffled]
     assert [other[at] for at in rank_images(scores[shuffled], other)] == ranked
-    assert ranked != sorted(ranked, key=lambda one: (-scores[ids.index(one)], ids.index(one)))
+    assert ranked != sorted(ranked, key=lambda name: (-scores[ids.index(name)], ids.index(name)))
 
 
 def test_bias_at_k_is_of_labels_not_of_places():
