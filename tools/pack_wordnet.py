@@ -9,29 +9,28 @@ at the top of every index and data file, as it demands.
 
 from __future__ import annotations
 
-import sys
+import argparse
 import zipfile
 from pathlib import Path
 
+from cfaug.core.files import replace_file
 from cfaug.editing.wordnet import PACKED, PARTS
 
 DATE = (2006, 12, 6, 0, 0, 0)  # of WordNet 3.0, so that the same input gives the same bytes
 
 
 def pack(folder: Path, target: Path) -> None:
-    """Write the files of WordNet in a folder to one zip."""
-    with zipfile.ZipFile(target, "w", zipfile.ZIP_LZMA) as archive:
-        for part in PARTS:
-            index = (folder / f"index.{part}").read_bytes().split(b"\n")
-            data = (folder / f"data.{part}").read_bytes().split(b"\n")
-            files = {
-                f"index.{part}": b"\n".join(map(_without_pointers, index)),
-                f"data.{part}": b"\n".join(_without_gloss(line, part) for line in data),
-                f"{part}.exc": (folder / f"{part}.exc").read_bytes(),
-            }
-            for name, content in files.items():
-                entry = zipfile.ZipInfo(name, DATE)
-                archive.writestr(entry, content, zipfile.ZIP_LZMA)
+    """Write the files of WordNet in a folder to one zip; all are read before it is replaced."""
+    files = {}
+    for part in PARTS:
+        index = (folder / f"index.{part}").read_bytes().split(b"\n")
+        data = (folder / f"data.{part}").read_bytes().split(b"\n")
+        files[f"index.{part}"] = b"\n".join(map(_without_pointers, index))
+        files[f"data.{part}"] = b"\n".join(_without_gloss(line, part) for line in data)
+        files[f"{part}.exc"] = (folder / f"{part}.exc").read_bytes()
+    with replace_file(target) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_LZMA) as archive:
+        for name, content in files.items():
+            archive.writestr(zipfile.ZipInfo(name, DATE), content, zipfile.ZIP_LZMA)
 
 
 def _without_pointers(line: bytes) -> bytes:
@@ -63,4 +62,6 @@ def _without_gloss(line: bytes, part: str) -> bytes:
 
 
 if __name__ == "__main__":
-    pack(Path(sys.argv[1]), PACKED)
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("folder", type=Path, help="the folder of index.noun, data.noun, noun.exc, ...")
+    pack(parser.parse_args().folder, PACKED)

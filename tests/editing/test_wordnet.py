@@ -120,6 +120,14 @@ def test_a_folder_without_its_files_is_named(tmp_path):
         WordNet(str(tmp_path)).senses("dog")
 
 
+def test_a_folder_without_wordnet_leaves_the_packed_one_as_it_is(tmp_path):
+    packed = tmp_path / "packed.zip"
+    packed.write_bytes(b"old")
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        pack(tmp_path / "nowhere", packed)
+    assert packed.read_bytes() == b"old"
+
+
 def test_the_package_s_wordnet_says_what_the_whole_one_says(tmp_path):
     whole = "/usr/share/wordnet"
     if not Path(whole, "data.noun").is_file():
