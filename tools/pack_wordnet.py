@@ -63,5 +63,5 @@ def _without_gloss(line: bytes, part: str) -> bytes:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("folder", type=Path, help="the folder of index.noun, data.noun, noun.exc, ...")
+    parser.add_argument("folder", type=Path, help="of index.noun, data.noun, noun.exc, ...")
     pack(parser.parse_args().folder, PACKED)
