@@ -308,5 +308,7 @@ def test_what_changed_in_a_store_is_noticed(source, store, tmp_path, monkeypatch
 )
 def test_what_cannot_be_read_is_named(address, fetch, said, store, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "s3fs", None)
+    known = sys.modules["fsspec.registry"]._registry  # also of what an earlier test has opened
+    monkeypatch.delitem(known, "s3", raising=False)
     with pytest.raises(UserError, match=said):
         open_source(address, None, None, tmp_path, tmp_path, fetch=fetch)
