@@ -57,16 +57,16 @@ def mixtures(root: Path, **settings) -> None:
         for metric in RETRIEVAL
     ]
     cells += [(benchmark, "acc1") for benchmark in CLASSIFICATION]
-    runs = {f"coco_cf_3/{arm}": found for arm, found in MIXTURES.items()}
-    runs |= {f"coco_cf_3/{arm}": found for arm, found in CONTROLS.items()}
+    runs = {f"coco_cf_3/{arm}": plan for arm, plan in MIXTURES.items()}
+    runs |= {f"coco_cf_3/{arm}": plan for arm, plan in CONTROLS.items()}
     runs["coco_cf_11/human_validated"] = (0.5, 1182, 702, 190)
     for run, (level, train, cf, steps) in runs.items():
         counts = {"train": train, "counterfactual": cf, "real": train - cf}
         put(root, run, level, cells, counts=counts, steps=steps, **settings)
         if cf:
             for folder in (root / run).iterdir():
-                found = dict(zip(CLASSIFICATION, (600, 600, 600, 390, 0, 0), strict=True))
-                text = json.dumps({"pairs": 600, "frequency": found})
+                frequency = dict(zip(CLASSIFICATION, (600, 600, 600, 390, 0, 0), strict=True))
+                text = json.dumps({"pairs": 600, "frequency": frequency})
                 (folder / "label_frequency.json").write_text(text)
 
 

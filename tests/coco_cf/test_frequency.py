@@ -28,27 +28,27 @@ GAIN = np.array(
 
 
 def test_the_papers_correlation_and_what_is_left_of_it():
-    found = associate(FREQUENCY, GAIN)
-    assert (found.r, found.naive_p) == pytest.approx((0.52181, 0.02634), abs=1e-4)
-    assert found.permutation_p == pytest.approx(0.267, abs=5e-4)
-    assert found.log_r == pytest.approx(0.734, abs=5e-4)
-    assert found.spearman == pytest.approx(0.417, abs=5e-4)
-    assert (found.mean_r, found.mean_p) == pytest.approx((0.536, 0.27), abs=5e-3)
-    assert [r for r, _ in found.by_mixture] == pytest.approx([0.581, 0.565, 0.463], abs=5e-4)
-    assert [p for _, p in found.by_mixture] == pytest.approx([0.23, 0.24, 0.35], abs=5e-3)
-    assert found.datasets == 6
+    association = associate(FREQUENCY, GAIN)
+    assert (association.r, association.naive_p) == pytest.approx((0.52181, 0.02634), abs=1e-4)
+    assert association.permutation_p == pytest.approx(0.267, abs=5e-4)
+    assert association.log_r == pytest.approx(0.734, abs=5e-4)
+    assert association.spearman == pytest.approx(0.417, abs=5e-4)
+    assert (association.mean_r, association.mean_p) == pytest.approx((0.536, 0.27), abs=5e-3)
+    assert [r for r, _ in association.by_mixture] == pytest.approx([0.581, 0.565, 0.463], abs=5e-4)
+    assert [p for _, p in association.by_mixture] == pytest.approx([0.23, 0.24, 0.35], abs=5e-3)
+    assert association.datasets == 6
 
 
 def test_the_correlation_rests_on_one_data_set():
-    found = associate(FREQUENCY[1:], GAIN[1:])
-    assert (found.r, found.naive_p) == pytest.approx((0.382, 0.16), abs=5e-3)
+    association = associate(FREQUENCY[1:], GAIN[1:])
+    assert (association.r, association.naive_p) == pytest.approx((0.382, 0.16), abs=5e-3)
 
 
 def test_table_4s_own_differences_give_nearly_the_same():
     gain = GAIN.copy()
     gain[0, 1], gain[5, 2] = 2.71, -2.17
-    found = associate(FREQUENCY, gain)
-    assert (found.r, found.naive_p) == pytest.approx((0.5259, 0.0250), abs=1e-4)
+    association = associate(FREQUENCY, gain)
+    assert (association.r, association.naive_p) == pytest.approx((0.5259, 0.0250), abs=1e-4)
 
 
 @settings(max_examples=25, deadline=None)
@@ -81,9 +81,9 @@ def test_many_data_sets_are_permuted_at_random_and_the_same_each_time(monkeypatc
 
 def test_no_spread_has_no_answer():
     for frequency, gain in ((np.ones(6), GAIN), (FREQUENCY, np.ones((6, 3))), ([1, 2], [[1], [2]])):
-        found = associate(np.array(frequency), np.array(gain))
-        assert isnan(found.r)
-        assert isnan(found.permutation_p)
+        association = associate(np.array(frequency), np.array(gain))
+        assert isnan(association.r)
+        assert isnan(association.permutation_p)
     with pytest.raises(ValueError, match="do not fit"):
         associate(FREQUENCY, GAIN[1:])
     with pytest.raises(ValueError, match="NaN"):

@@ -41,17 +41,17 @@ PAPER = {
 @pytest.mark.parametrize("plan", PLANS)
 def test_the_papers_counts_by_source(plan):
     labels = Validated(VALIDATED) if plan == "human_validated" else None
-    found = mixed(plan, photos(REAL_ROWS), pairs(PAIRS), labels)
-    assert (found.counts["real"], found.counts["counterfactual"]) == PAPER[plan]
-    assert found.counts["train"] == {
+    mixture = mixed(plan, photos(REAL_ROWS), pairs(PAIRS), labels)
+    assert (mixture.counts["real"], mixture.counts["counterfactual"]) == PAPER[plan]
+    assert mixture.counts["train"] == {
         "real": 13_928, "base": 13_928, "medium": 34_820, "all": 41_784, "human_validated": 34_313
     }[plan]  # fmt: skip
     # Whole groups: validation may miss the rest of a group that the cut went through.
-    share = Decimal(found.counts["train"]) / 4
-    assert 0 <= share + 1 - found.counts["validation"] <= 16
+    share = Decimal(mixture.counts["train"]) / 4
+    assert 0 <= share + 1 - mixture.counts["validation"] <= 16
     groups = [
-        {int(found.sources[s].groups[row]) for s, row in rows.tolist()}
-        for rows in (found.train, found.validation)
+        {int(mixture.sources[s].groups[row]) for s, row in rows.tolist()}
+        for rows in (mixture.train, mixture.validation)
     ]
     assert not groups[0] & groups[1]
 
@@ -84,15 +84,15 @@ def test_counts_follow_when_any_size_changes_by_one(plan, sizes, change, split, 
     if labels:
         n_cf = labels.count
     train = floor((1 - Decimal(repr(validation))) * (n_real + n_cf))
-    found = mixed(plan, photos(real), apart(sets), labels, split=split, validation=validation)
-    assert found.counts["train"] == found.counts["total"] == len(found.train) == train
-    everything = [tuple(one) for one in (*found.train.tolist(), *found.validation.tolist())]
+    mixture = mixed(plan, photos(real), apart(sets), labels, split=split, validation=validation)
+    assert mixture.counts["train"] == mixture.counts["total"] == len(mixture.train) == train
+    everything = [tuple(row) for row in (*mixture.train.tolist(), *mixture.validation.tolist())]
     assert len(set(everything)) == len(everything) <= n_real + n_cf
     if split == "random":
         assert len(everything) == n_real + n_cf
     else:
         share = half_up(Decimal(n_cf * train) / (n_real + n_cf))
-        assert found.counts["counterfactual"] == share
+        assert mixture.counts["counterfactual"] == share
         # Groups are apart, at most one of either source is cut, of at most 4 rows.
         assert len(everything) >= n_real + n_cf - 4 - 2
 
@@ -102,15 +102,15 @@ def slow_random(plan: str, real: Columns, cf: Columns) -> tuple[list[Any], list[
     sets = cf.sets.tolist()
     n_real, n_cf = slow_size(plan, len(real), [sets.count(s) for s in sorted(set(sets))])
     chosen = {
-        s: sorted(range(len(one)), key=lambda row, s=s: keyed(row, 5, "mixture", "rows", s))[:n]
-        for s, one, n in ((REAL, real, n_real), (COUNTERFACTUAL, cf, n_cf))
+        s: sorted(range(len(columns)), key=lambda row, s=s: keyed(row, 5, "mixture", "rows", s))[:n]
+        for s, columns, n in ((REAL, real, n_real), (COUNTERFACTUAL, cf, n_cf))
     }
     if plan == "base":
         order = sorted(set(sets), key=lambda number: keyed(number, 5, "mixture", "sets"))
         kept = set(order[: half_up(Decimal(len(order)) / 4)])
         chosen[COUNTERFACTUAL] = [row for row, number in enumerate(sets) if number in kept]
     rows = [(s, row) for s in (REAL, COUNTERFACTUAL) for row in chosen[s]]
-    rows.sort(key=lambda one: keyed(one[1], 5, "mixture", "split", one[0]))
+    rows.sort(key=lambda entry: keyed(entry[1], 5, "mixture", "split", entry[0]))
     train = floor(Decimal("0.8") * len(rows))
     return rows[:train], rows[train:]
 
@@ -120,11 +120,11 @@ def slow_random(plan: str, real: Columns, cf: Columns) -> tuple[list[Any], list[
 def test_a_random_split_equals_the_slow_obvious_one(plan, real, sets):
     sources = photos(real), pairs(sets)
     pool = make_pool(*sources, seed=5, split="random")
-    found = PaperMixture(plan).draw(pool, 0.2)
+    mixture = PaperMixture(plan).draw(pool, 0.2)
     train, held = slow_random(plan, *sources)
-    assert {tuple(one) for one in found.train.tolist()} == set(train)
-    assert {tuple(one) for one in found.validation.tolist()} == set(held)
-    assert (found.train[:, 0] == np.sort(found.train[:, 0])).all()
+    assert {tuple(row) for row in mixture.train.tolist()} == set(train)
+    assert {tuple(row) for row in mixture.validation.tolist()} == set(held)
+    assert (mixture.train[:, 0] == np.sort(mixture.train[:, 0])).all()
 
 
 @pytest.mark.parametrize("split", ["group", "random"])
@@ -146,8 +146,8 @@ def test_every_row_trains_as_often_as_any_other():
     trained = np.zeros(30, int)
     seeds = 200
     for seed in range(seeds):
-        found = mixed("medium", photos(10), pairs(10), split="random", seed=seed)
-        np.add.at(trained, 10 * found.train[:, 0] + found.train[:, 1], 1)
+        mixture = mixed("medium", photos(10), pairs(10), split="random", seed=seed)
+        np.add.at(trained, 10 * mixture.train[:, 0] + mixture.train[:, 1], 1)
     real, cf = trained[:10] / seeds, trained[10:] / seeds
     # Real rows train with probability 0.8, counterfactual ones with 0.75 x 0.8; five deviations.
     assert np.abs(real - 0.8).max() < 5 * np.sqrt(0.8 * 0.2 / seeds)

@@ -121,11 +121,11 @@ def test_paper_and_ours_never_share_a_part(name, runs):
 
 def values_of(runs: Runs, run: str, benchmark: str) -> dict[int, np.ndarray]:
     """Read an arm's numbers without the code under test: {seed: metrics}."""
-    found = {}
+    by_seed = {}
     for folder in (runs.root / run).iterdir():
         rows = [r for r in read_results(folder / "results.jsonl") if r.benchmark == benchmark]
-        found[rows[0].seed] = np.array([row.value for row in rows])
-    return found
+        by_seed[rows[0].seed] = np.array([row.value for row in rows])
+    return by_seed
 
 
 def test_table_3_against_a_plain_twin(runs):
@@ -151,12 +151,12 @@ def test_table_3_against_a_plain_twin(runs):
                 assert not cell.underlined
                 assert "p_independent" not in cell.numbers
                 continue
-            one = ttest_ind(ours, real, equal_var=False, alternative="greater").pvalue
-            two = ttest_rel(ours, real, alternative="greater").pvalue
-            assert cell.numbers["p_independent"] == pytest.approx(one)
-            assert cell.numbers["p_paired"] == pytest.approx(two)
-            assert cell.underlined == (one <= 0.05)
-            raw.append((two, cell))
+            independent = ttest_ind(ours, real, equal_var=False, alternative="greater").pvalue
+            paired = ttest_rel(ours, real, alternative="greater").pvalue
+            assert cell.numbers["p_independent"] == pytest.approx(independent)
+            assert cell.numbers["p_paired"] == pytest.approx(paired)
+            assert cell.underlined == (independent <= 0.05)
+            raw.append((paired, cell))
         assert labels[2] == {"before": "0%", "real": "0%", "base": "50%", "medium": "60%",
                              "all": "67%"}[arm]  # fmt: skip
     real, base = (100 * plain[arm][:, -1].mean() for arm in ("real", "base"))
@@ -166,7 +166,7 @@ def test_table_3_against_a_plain_twin(runs):
     assert document.answer.endswith(f": {shown} to be better by the paper's test.")
     assert len(raw) == 21
     adjusted, worst = {}, 0.0
-    for place, (p, cell) in enumerate(sorted(raw, key=lambda one: one[0])):
+    for place, (p, cell) in enumerate(sorted(raw, key=lambda entry: entry[0])):
         worst = max(worst, min(1.0, p * (21 - place)))
         adjusted[id(cell)] = worst
     for _, cell in raw:
@@ -226,11 +226,11 @@ def without(name):
     return change
 
 
-def on_two_worlds(one, other):
+def on_two_worlds(first, second):
     """Return what lets two arms be evaluated on other data."""
 
     def change(root):
-        for arm in (one, other):
+        for arm in (first, second):
             changed(root, arm, [108], data=arm)
 
     return change
@@ -278,9 +278,9 @@ def test_a_copied_folder_is_not_taken_for_another_seed(root):
     shutil.copytree(arm / "seed=107", arm / "seed=107-old")
     file = arm / "seed=107-old/results.jsonl"
     file.write_text(file.read_text().replace('"value": 0', '"value": 9'))
-    found = Runs(root).arm("coco_cf_3/medium")
-    assert len(found.seeds) == 5
-    assert max(row.value for row in found.rows) < 1
+    medium = Runs(root).arm("coco_cf_3/medium")
+    assert len(medium.seeds) == 5
+    assert max(row.value for row in medium.rows) < 1
 
 
 def test_rows_with_the_weights_of_their_baseline_are_not_tested(root):
@@ -332,11 +332,11 @@ def test_table_6_has_the_honest_test_beside_the_papers(runs):
     """Methods: r = 0.522, p = 0.026 by the paper; exchanging whole data sets gives p = 0.267."""
     parts = build(table_node("coco_cf_6")).build(runs).parts
     (_, cells) = parts[1].rows[0]
-    found = [cell.numbers["value"] for cell in cells]
-    assert found[0] == pytest.approx(0.52181, abs=1e-4)
-    assert found[1] == pytest.approx(0.02634, abs=1e-4)
-    assert found[2] == pytest.approx(0.267, abs=1e-3)
-    assert found[4] == pytest.approx(0.734, abs=1e-3)
+    values = [cell.numbers["value"] for cell in cells]
+    assert values[0] == pytest.approx(0.52181, abs=1e-4)
+    assert values[1] == pytest.approx(0.02634, abs=1e-4)
+    assert values[2] == pytest.approx(0.267, abs=1e-3)
+    assert values[4] == pytest.approx(0.734, abs=1e-3)
     (labels, cells) = parts[2].rows[0]
     before = values_of(runs, "coco_cf_3/before", "shapescapes_ood_classification")
     base = values_of(runs, "coco_cf_3/base", "shapescapes_ood_classification")

@@ -35,8 +35,8 @@ class Embedder:
 
     def encode(self, texts):
         counts = np.array([[text.count(letter) for letter in "abeghinorst"] for text in texts])
-        found = np.concatenate([counts, np.ones((len(texts), 1))], axis=1)
-        return found * np.array([[text != self.zero] for text in texts])
+        embeddings = np.concatenate([counts, np.ones((len(texts), 1))], axis=1)
+        return embeddings * np.array([[text != self.zero] for text in texts])
 
     def describe(self):
         return {"sentence_encoder": "letters"}
@@ -49,27 +49,31 @@ def embed(text: str) -> np.ndarray:
 @pytest.mark.parametrize("unit", ["word", "caption"])
 @pytest.mark.parametrize("feature", ["abs_diff", "signed_diff"])
 def test_clusters_are_those_of_each_class_by_itself(unit, feature):
-    one = stress_items(sets=("edited", "random"))
-    found = EditClusters(Embedder(), feature, unit, clusters=2).columns(one.items.columns)
+    answers = stress_items(sets=("edited", "random"))
+    columns = EditClusters(Embedder(), feature, unit, clusters=2).columns(answers.items.columns)
     before, after = {"word": ("before", "after"), "caption": ("text_before", "text")}[unit]
     seen: set[int] = set()
     for part in ("edited", "random"):
         for label in ("ball", "cube", "star"):
-            rows = [r for r in one.rows(part) if one.texts("class")[r] == label]
+            rows = [r for r in answers.rows(part) if answers.texts("class")[r] == label]
             features = difference_features(
-                [embed(one.texts(before)[r]) for r in rows],
-                [embed(one.texts(after)[r]) for r in rows], feature,
+                [embed(answers.texts(before)[r]) for r in rows],
+                [embed(answers.texts(after)[r]) for r in rows], feature,
             )  # fmt: skip
             wanted = cluster_edits(features, 2)
-            groups = found[GROUP][rows]
+            groups = columns[GROUP][rows]
             assert len(set(groups.tolist())) == 2
             assert seen.isdisjoint(groups.tolist())
             seen |= set(groups.tolist())
             assert ((groups[:, None] == groups) == (wanted.groups[:, None] == wanted.groups)).all()
-            assert [r for r in rows if found[CENTRE][r]] == sorted(rows[i] for i in wanted.names)
-    others = [r for r in range(len(one)) if r not in {*one.rows("edited"), *one.rows("random")}]
-    assert (found[GROUP][others] == -1).all()
-    assert not found[CENTRE][others].any()
+            assert [r for r in rows if columns[CENTRE][r]] == sorted(rows[i] for i in wanted.names)
+    others = [
+        r
+        for r in range(len(answers))
+        if r not in {*answers.rows("edited"), *answers.rows("random")}
+    ]
+    assert (columns[GROUP][others] == -1).all()
+    assert not columns[CENTRE][others].any()
 
 
 def test_settings_that_cannot_be_are_refused():
@@ -104,24 +108,27 @@ def tested(tmp_path_factory):
                   name="own", apply=["apply", "{after}", "{label}"])  # fmt: skip
     (benchmark,) = node.open(opener(root))
     classifier = ImageClassification(str(tiny.save_classifier(root / "net"))).load()
-    found = benchmark.run(classifier)
+    evaluation = benchmark.run(classifier)
     folder = root / "runs" / "weights" / "net" / "seed=0"
-    write_items(folder, Items(benchmark.name, "w", benchmark.data_hash, found.items))
-    return benchmark, folder, found
+    write_items(folder, Items(benchmark.name, "w", benchmark.data_hash, evaluation.items))
+    return benchmark, folder, evaluation
 
 
 def test_the_page_of_a_benchmark_shows_its_edits(tested):
-    benchmark, folder, found = tested
+    benchmark, folder, evaluation = tested
     file = benchmark.write_page(folder, "net")
     assert file == folder / "stress.html"
     page = data_of(file)
     again = StressItems("net", read_items(folder, "own_stress"))
     assert again.is_clustered
-    for one in again.insights():
-        assert {again.texts("class")[row] for row in one.effect.rows} == {one.label}
-        assert bool(again.items.columns[CENTRE][one.named_by])
-    edits = [name for name, part in zip(found.items["item"], found.items["set"], strict=True)
-             if part in ("edited", "random")]  # fmt: skip
+    for insight in again.insights():
+        assert {again.texts("class")[row] for row in insight.effect.rows} == {insight.label}
+        assert bool(again.items.columns[CENTRE][insight.named_by])
+    edits = [
+        name
+        for name, part in zip(evaluation.items["item"], evaluation.items["set"], strict=True)
+        if part in ("edited", "random")
+    ]
     assert sorted(pair["i"] for pair in page["pairs"]) == sorted(edits)
     insights = page["insights"][0]["edited"]
     assert insights
@@ -130,11 +137,11 @@ def test_the_page_of_a_benchmark_shows_its_edits(tested):
 
 
 def test_models_of_one_experiment_stand_side_by_side(tested, capsys):
-    benchmark, folder, found = tested
+    benchmark, folder, evaluation = tested
     other = folder.parents[1] / "other" / "seed=0"
-    write_items(other, Items(benchmark.name, "v", benchmark.data_hash, found.items))
+    write_items(other, Items(benchmark.name, "v", benchmark.data_hash, evaluation.items))
     asked_else = folder.parents[1] / "else" / "seed=0"
-    write_items(asked_else, Items(benchmark.name, "v", "another test", found.items))
+    write_items(asked_else, Items(benchmark.name, "v", "another test", evaluation.items))
     damaged = folder.parents[1] / "damaged" / "seed=0" / "items"
     damaged.mkdir(parents=True)
     (damaged / "own_stress.parquet").write_text("no parquet")
@@ -155,13 +162,13 @@ POINTS = np.array([[0, 0], [0, 1], [9, 9], [9, 10], [-8, 9], [0, 0.4], [-8, 9.2]
 def test_features_are_those_of_a_slow_twin(feature):
     rng = np.random.default_rng(0)
     before, after = rng.normal(size=(2, 5, 3))
-    found = difference_features(before, after, feature)
+    features = difference_features(before, after, feature)
     for i in range(5):
-        lengths = [math.sqrt(sum(x * x for x in one[i])) for one in (before, after)]
+        lengths = [math.sqrt(sum(x * x for x in vectors[i])) for vectors in (before, after)]
         for d in range(3):
             wanted = after[i, d] / lengths[1] - before[i, d] / lengths[0]
             wanted = abs(wanted) if feature == "abs_diff" else wanted
-            assert found[i, d] == pytest.approx(wanted, abs=1e-12)
+            assert features[i, d] == pytest.approx(wanted, abs=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -180,26 +187,26 @@ def test_features_that_cannot_be(before, after, feature, said):
 
 def best_partition(points: np.ndarray, k: int) -> float:
     """Return the smallest sum of squares of any partition into k clusters: all are tried."""
-    found = math.inf
+    smallest = math.inf
     for code in range(k ** len(points)):
         labels = np.array([(code // k**i) % k for i in range(len(points))])
         total = sum(
-            float(((own - own.mean(axis=0)) ** 2).sum())
+            float(((members - members.mean(axis=0)) ** 2).sum())
             for label in range(k)
-            for own in [points[labels == label]]
-            if len(own)
+            for members in [points[labels == label]]
+            if len(members)
         )
-        found = min(found, total)
-    return found
+        smallest = min(smallest, total)
+    return smallest
 
 
 def test_clusters_are_the_best_ones_and_named_by_the_nearest():
     grouping = cluster_edits(POINTS, 3)
     assert grouping.groups.tolist() == [0, 0, 1, 1, 2, 0, 2]
     total = sum(
-        float(((own - own.mean(axis=0)) ** 2).sum())
+        float(((members - members.mean(axis=0)) ** 2).sum())
         for group in range(3)
-        for own in [POINTS[grouping.groups == group]]
+        for members in [POINTS[grouping.groups == group]]
     )
     assert total == pytest.approx(best_partition(POINTS, 3))
     for group, name in enumerate(grouping.names):
@@ -231,16 +238,18 @@ def test_no_edits_have_no_clusters_and_bad_ones_are_refused():
 @given(st.lists(st.sampled_from("abc"), max_size=12), st.data())
 def test_groups_within_classes_never_cross_them(words, data):
     classes = data.draw(st.lists(st.sampled_from("xy"), min_size=len(words), max_size=len(words)))
-    own = [
+    groupings = [
         group_equal([w for w, c in zip(words, classes, strict=True) if c == name])
         for name in dict.fromkeys(classes)
     ]
-    found = group_within(classes, own)
+    grouping = group_within(classes, groupings)
     pairs = list(zip(classes, words, strict=True))
     for i in range(len(words)):
         for j in range(len(words)):
-            assert (found.groups[i] == found.groups[j]) == (pairs[i] == pairs[j])
-    assert [int(found.groups[name]) for name in found.names] == list(range(len(found.names)))
+            assert (grouping.groups[i] == grouping.groups[j]) == (pairs[i] == pairs[j])
+    assert [int(grouping.groups[name]) for name in grouping.names] == list(
+        range(len(grouping.names))
+    )
 
 
 def test_groupings_that_do_not_fit_are_refused():

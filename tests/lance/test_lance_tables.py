@@ -42,10 +42,10 @@ def runs(tmp_path_factory) -> Runs:
     """Two models that were asked, and a folder of something else."""
     root = tmp_path_factory.mktemp("runs")
     for name, relies_on in NETS.items():
-        one = stress_items(name, 12, relies_on, sets=(EDITED, "random"))
+        answers = stress_items(name, 12, relies_on, sets=(EDITED, "random"))
         folder = root / "weights" / name / "seed=0"
-        write_items(folder, one.items)
-        write_stress_pages(folder, name, one.items.benchmark, read_image)
+        write_items(folder, answers.items)
+        write_stress_pages(folder, name, answers.items.benchmark, read_image)
     (root / "weights" / "clip" / "seed=0" / "items").mkdir(parents=True)
     return Runs(root)
 
@@ -79,17 +79,17 @@ def test_table_2_has_the_papers_layout_twice(runs):
     assert [labels[0] for labels, _ in unpaired.rows] == \
         ["Original", "Reconstructed", "LANCE-R", "LANCE"]  # fmt: skip
     for column, name in ((0, "resnet50"), (2, "vit_b16")):
-        one = items(name)
-        hits = one.items.metric("acc1")
-        original = hits[one.rows("original")].mean()
+        answers = items(name)
+        hits = answers.items.metric("acc1")
+        original = hits[answers.rows("original")].mean()
         for printed, part in (("LANCE", EDITED), ("LANCE-R", "random")):
             entry = cells(unpaired)[printed, {"LANCE": "Ours", "LANCE-R": "Baseline"}[printed]][
                 column
             ]
-            accuracy = hits[one.rows(part)].mean()
+            accuracy = hits[answers.rows(part)].mean()
             assert entry.text == f"{100 * accuracy:.2f}"
             assert entry.small == f"{100 * (accuracy - original):+.1f}"
-            assert entry.numbers["n"] == len(one.rows(part))
+            assert entry.numbers["n"] == len(answers.rows(part))
     drops = cells(paired)
     assert set(drops) == {(n, s) for n in NETS for s in ("Reconstructed", "LANCE-R", "LANCE")}
     lost = items("resnet50").items.metric("paired_drop1")[items("resnet50").rows(EDITED)].mean()
@@ -114,24 +114,26 @@ def test_figure_3_shows_every_kind(runs):
     (part,) = document.parts
     (plot,) = document.bars
     for name, column in (("resnet50", 0), ("vit_b16", 1)):
-        for one in items(name).effects_by():
-            entry = cells(part)[one.group,][column]
-            assert entry.text == f"{one.mean:.3f}"
-            assert entry.bold == (one.p_holm <= 0.05 and one.excess > 0)
-            drawn = dict((n, rest) for n, *rest in plot.groups[one.group])  # noqa: C402
-            assert drawn[name] == pytest.approx([one.mean, one.low, one.high])
+        for effect in items(name).effects_by():
+            entry = cells(part)[effect.group,][column]
+            assert entry.text == f"{effect.mean:.3f}"
+            assert entry.bold == (effect.p_holm <= 0.05 and effect.excess > 0)
+            drawn = dict((n, rest) for n, *rest in plot.groups[effect.group])  # noqa: C402
+            assert drawn[name] == pytest.approx([effect.mean, effect.low, effect.high])
     assert cells(part)["background",][0].bold
     assert "no numbers" in document.notes[0]
 
 
 def test_figure_4_from_results(runs, tmp_path):
-    told = [("fid", 12.5, {"set": "edited"}), ("fid", 3.25, {"set": "reconstruction"}),
-            ("fid", 99.0, {"set": "edited", "kind": "domain"}),
-            ("fid_halves", 5.0, {"set": "original"})]  # fmt: skip
-    rows = [Result("r", "vit", 0, "own_quality", m, v, 12, "w", by=by) for m, v, by in told]
-    told = [("perplexity", 9.0, {"set": "original"}),
-            ("perplexity", 8.0, {"set": "original", "photos": "edited"})]  # fmt: skip
-    rows += [Result("r", "vit", 0, "own_perplexity", m, v, 12, "w", by=by) for m, v, by in told]
+    quality = [("fid", 12.5, {"set": "edited"}), ("fid", 3.25, {"set": "reconstruction"}),
+               ("fid", 99.0, {"set": "edited", "kind": "domain"}),
+               ("fid_halves", 5.0, {"set": "original"})]  # fmt: skip
+    rows = [Result("r", "vit", 0, "own_quality", m, v, 12, "w", by=by) for m, v, by in quality]
+    perplexity = [("perplexity", 9.0, {"set": "original"}),
+                  ("perplexity", 8.0, {"set": "original", "photos": "edited"})]  # fmt: skip
+    rows += [
+        Result("r", "vit", 0, "own_perplexity", m, v, 12, "w", by=by) for m, v, by in perplexity
+    ]
     folder = tmp_path / "weights" / "vit" / "seed=0"
     folder.mkdir(parents=True)
     append_results(folder / "results.jsonl", rows)
@@ -139,7 +141,7 @@ def test_figure_4_from_results(runs, tmp_path):
     theirs, images, captions = document.parts
     assert cells(theirs)["LANCE",][0].text == "55.4"
     assert images.columns == ("FID", "FID of two halves")
-    assert [[c.text for c in found] for found in cells(images).values()] == [
+    assert [[c.text for c in row] for row in cells(images).values()] == [
         ["–", "5"], ["3.25", "–"], ["–", "–"], ["12.5", "–"], ["–", "–"]
     ]  # fmt: skip
     assert captions.columns == ("Perplexity",)
@@ -150,22 +152,22 @@ def test_figure_6_shows_insights_with_pictures(runs):
     document = table("lance_figure_6").build(runs)
     (part,) = document.parts
     assert len(part.rows) == len(document.pictures) == 6
-    found = sorted(items("resnet50").insights(), key=lambda one: -one.effect.mean)[:3]
+    insights = sorted(items("resnet50").insights(), key=lambda insight: -insight.effect.mean)[:3]
     assert [labels for labels, _ in part.rows[:3]] == [
-        ("resnet50", one.label, one.kind, one.words) for one in found
+        ("resnet50", insight.label, insight.kind, insight.words) for insight in insights
     ]
     assert document.pictures[0].png.startswith("iVBOR")
-    assert f"{found[0].effect.mean:.2f}" in document.pictures[0].caption
+    assert f"{insights[0].effect.mean:.2f}" in document.pictures[0].caption
 
 
 def test_figures_7_to_9_go_by_class(runs):
-    one = items("vit_b16")
-    rows = {label: [r for r in one.rows(EDITED) if one.texts("class")[r] == label]
+    answers = items("vit_b16")
+    rows = {label: [r for r in answers.rows(EDITED) if answers.texts("class")[r] == label]
             for label in ("ball", "cube", "star")}  # fmt: skip
-    hits, photo = one.items.metric("acc1"), one.items.metric("photo_acc1")
+    hits, photo = answers.items.metric("acc1"), answers.items.metric("photo_acc1")
     for number, wanted in (
-        (7, {label: f"{len(own)}" for label, own in rows.items()}),
-        (8, {label: f"{100 * hits[own].mean():.1f}" for label, own in rows.items()}),
+        (7, {label: f"{len(edits)}" for label, edits in rows.items()}),
+        (8, {label: f"{100 * hits[edits].mean():.1f}" for label, edits in rows.items()}),
     ):
         document = table(f"lance_figure_{number}").build(runs)
         (part,) = document.parts
@@ -174,9 +176,9 @@ def test_figures_7_to_9_go_by_class(runs):
         assert [len(bars) for bars in document.bars[0].groups.values()] == [2, 2, 2]
     (part,) = table("lance_figure_9", after="SKETCH").build(runs).parts
     for labels, row in part.rows:
-        own = [r for r in rows[labels[0]] if one.texts("after")[r] == "sketch"]
-        assert len(own) == 4
-        assert row[1].text == f"{100 * (hits[own] - photo[own]).mean():+.1f}"
+        edits = [r for r in rows[labels[0]] if answers.texts("after")[r] == "sketch"]
+        assert len(edits) == 4
+        assert row[1].text == f"{100 * (hits[edits] - photo[edits]).mean():+.1f}"
     both = {"both": ["weights/resnet50", "weights/vit_b16"]}
     (part,) = table("lance_figure_8", models=both).build(runs).parts
     assert all(row[0].sub for _, row in part.rows)
@@ -191,8 +193,8 @@ def test_insights_of_other_answers_are_not_shown(runs, tmp_path):
         other = tmp_path / folder.relative_to(runs.root)
         other.mkdir(parents=True)
         (other / INSIGHTS).write_text((folder / INSIGHTS).read_text())
-        one = items(folder.parent.name).items
-        write_items(other, replace(one, weights="of another checkpoint"))
+        answers = items(folder.parent.name).items
+        write_items(other, replace(answers, weights="of another checkpoint"))
     with pytest.raises(MissingError, match="insights into classes"):
         table("lance_figure_6").build(Runs(tmp_path))
     (tmp_path / "weights/vit_b16/seed=0" / INSIGHTS).write_text("[]")
@@ -233,10 +235,10 @@ def test_table_3_counts_what_checks_said(tmp_path):
     theirs, part = document.parts
     assert cells(theirs)["Edit Success (%)",][-1].text == "89"
     assert part.columns == ("Subject", "Adjective", "Domain", "Overall")
-    found = {labels[0]: [c.text for c in row] for labels, row in part.rows}
-    assert found["Edit Success (%)"] == ["100.0", "50.0", "100.0", "87.5"]
-    assert found["Filter precision (%)"] == ["75.0", "–", "–", "75.0"]
-    assert found["Filter recall (%)"] == ["100.0", "–", "–", "100.0"]
+    percents = {labels[0]: [c.text for c in row] for labels, row in part.rows}
+    assert percents["Edit Success (%)"] == ["100.0", "50.0", "100.0", "87.5"]
+    assert percents["Filter precision (%)"] == ["75.0", "–", "–", "75.0"]
+    assert percents["Filter recall (%)"] == ["100.0", "–", "–", "100.0"]
     with pytest.raises(MissingError, match="checked edits in nowhere"):
         table("lance_3", backends={"x": "nowhere"}).build(Runs(tmp_path))
 
@@ -258,11 +260,11 @@ def test_table_4_from_peoples_ratings(tmp_path):
 
 def test_a_kind_that_one_model_was_not_asked_about_has_no_bar(runs, tmp_path):
     for name in NETS:
-        one = items(name).items
-        kinds = np.asarray(one.columns["kind"])
-        kept = kinds != "domain" if name == "vit_b16" else np.ones(len(one), bool)
-        columns = {column: np.asarray(values)[kept] for column, values in one.columns.items()}
-        write_items(tmp_path / "weights" / name / "seed=0", replace(one, columns=columns))
+        answers = items(name).items
+        kinds = np.asarray(answers.columns["kind"])
+        kept = kinds != "domain" if name == "vit_b16" else np.ones(len(answers), bool)
+        columns = {column: np.asarray(values)[kept] for column, values in answers.columns.items()}
+        write_items(tmp_path / "weights" / name / "seed=0", replace(answers, columns=columns))
     document = table("lance_figure_3").build(Runs(tmp_path))
     assert cells(document.parts[0])["domain",][1].text == "–"
     assert document.bars[0].groups["domain"][1] == ("vit_b16", None, None, None)
@@ -296,7 +298,7 @@ def test_a_name_that_is_not_published_is_refused():
 @pytest.mark.parametrize("row", ["Reconstructed", "LANCE-R", "LANCE"])
 def test_the_changes_of_table_2_follow_from_its_values(row):
     """They were cut off or rounded: ResNet-50's -1.05 and -5.85 are printed -1.0 and -5.8."""
-    rows = {one["set"]: one for one in published("lance_2")["rows"]}
+    rows = {printed["set"]: printed for printed in published("lance_2")["rows"]}
     true = np.subtract(rows[row]["values"], rows["Original"]["values"])
     assert np.abs(true - rows[row]["change"]).max() < 0.1
 

@@ -53,7 +53,7 @@ def answers(drops: dict[str, float], photos: int = 12) -> StressItems:
         "colour": "a blue ball on the beach", "background": "a red ball at night",
         "domain": "a sketch of a red ball on the beach",
     }  # fmt: skip
-    columns: dict[str, list] = {one.name: [] for one in STRESS_ITEMS.columns if one.always}
+    columns: dict[str, list] = {column.name: [] for column in STRESS_ITEMS.columns if column.always}
     for photo in range(photos):
         noise = rng.uniform(-0.02, 0.02, 2 + len(drops))
         base = 0.9 + noise[0]
@@ -90,15 +90,15 @@ def answers(drops: dict[str, float], photos: int = 12) -> StressItems:
 
 def test_the_planted_factor_is_found_and_nothing_where_there_is_none():
     leaning = answers({"colour": 0.6, "background": 0.02, "domain": 0.0})
-    found = find_factor(leaning, "edited", "colour", minimum=0.1, alpha=0.05)
-    assert (found.strongest, found.found) == ("colour", ("colour",))
-    assert (found.precision, found.chance, found.edits) == (1.0, pytest.approx(1 / 3), 36)
+    finding = find_factor(leaning, "edited", "colour", minimum=0.1, alpha=0.05)
+    assert (finding.strongest, finding.found) == ("colour", ("colour",))
+    assert (finding.precision, finding.chance, finding.edits) == (1.0, pytest.approx(1 / 3), 36)
     even = find_factor(
         answers({"colour": 0.02, "background": 0.02, "domain": 0.0}),
         "edited", None, minimum=0.1, alpha=0.05,
     )  # fmt: skip
     assert (even.strongest, even.found, even.precision) == (None, (), None)
-    fit = compare_factors([{found.strongest}, set()], [{"colour"}, set()])
+    fit = compare_factors([{finding.strongest}, set()], [{"colour"}, set()])
     assert (fit.precision, fit.recall) == (1.0, 1.0)
 
 
@@ -106,11 +106,11 @@ def test_the_answer_counts_what_was_planted_and_false_alarms():
     def finding(strongest):
         return SliceFinding(strongest, (), None, None, 3)
 
-    own = [
+    findings = [
         ("colour", finding("colour")), ("colour", finding("domain")), ("domain", finding(None)),
         ("none", finding("colour")), ("none", finding(None)),
     ]  # fmt: skip
-    assert summarise_findings({"LANCE": own, "Oracle": own[:2]}) == (
+    assert summarise_findings({"LANCE": findings, "Oracle": findings[:2]}) == (
         "Planted shortcuts that are found: LANCE 1 of 3, Oracle 1 of 2. False alarms in "
         "classifiers without one: LANCE 1 of 2, Oracle 0 of 0."
     )
@@ -138,7 +138,7 @@ def _shards(folder, shown: Factors):
         Member(text, str(n), "p", edit, "cat", extra)
         for n, (text, edit) in enumerate(zip(texts, edits, strict=True))
     )
-    images = {str(n): _png(one) for n, one in enumerate((photo, photo, edited))}
+    images = {str(n): _png(pixels) for n, pixels in enumerate((photo, photo, edited))}
     write_shards([CounterfactualSet("p", "p", members, images)], folder)
 
 
@@ -147,13 +147,13 @@ class Seer:
 
     def __init__(self, *factors: Factors) -> None:
         self.of = {
-            render(Scene(one, SCENE.seed), 64, STYLES["clear"]).pixels.tobytes(): one
-            for one in factors
+            render(Scene(shown, SCENE.seed), 64, STYLES["clear"]).pixels.tobytes(): shown
+            for shown in factors
         }
 
     def factors(self, pixels):
-        whole = (np.ascontiguousarray(one.transpose(1, 2, 0)) for one in pixels)
-        return [self.of[one.tobytes()] for one in whole]
+        whole = (np.ascontiguousarray(image.transpose(1, 2, 0)) for image in pixels)
+        return [self.of[image.tobytes()] for image in whole]
 
 
 BLUE = edit_factors(SCENE.factors, "colour", "blue")
@@ -172,7 +172,7 @@ def test_an_edit_is_held_against_what_it_should_change_and_keep(tmp_path, shown,
     _shards(tmp_path, shown)
     seer = Seer(SCENE.factors, shown)
     measured = measure_edits(read_pictures(tmp_path, "clear"), seer)
-    by = {one.kind: one for one in measured}
+    by = {quality.kind: quality for quality in measured}
     assert set(by) == {"adjective", "original", "reconstruction"}
     edit = by["adjective"]
     assert (edit.changed, edit.label, edit.rest, edit.all) == expected

@@ -57,7 +57,7 @@ def stress(folders):
 
 
 @pytest.fixture(scope="module")
-def found(stress, classifier):
+def evaluated(stress, classifier):
     return stress.run(classifier)
 
 
@@ -82,25 +82,27 @@ class Twin:
         return {"p": p[label], "rank": rank, "acc1": rank <= 1, "acc5": rank <= 5, "top": best}
 
 
-def test_every_item_is_what_one_image_at_a_time_gives(folders, stress, found, classifier):
+def test_every_item_is_what_one_image_at_a_time_gives(folders, stress, evaluated, classifier):
     assert isinstance(stress, Benchmark)
     assert isinstance(classifier, stress.needs)
-    items, twin, seen = rows(found), Twin(classifier), set()
+    items, twin, seen = rows(evaluated), Twin(classifier), set()
     for folder, named in (("lance", "edited"), ("lance_r", "random")):
-        for one in read_sets(folders / folder):
-            said = [twin.describe(one.images[m.image_name], m.label) for m in one.members]
-            for n, member in enumerate(one.members):
+        for photo_set in read_sets(folders / folder):
+            said = [
+                twin.describe(photo_set.images[m.image_name], m.label) for m in photo_set.members
+            ]
+            for n, member in enumerate(photo_set.members):
                 part = ("original", "reconstruction")[n] if n < 2 else named
                 if folder == "lance_r" and n < 2:
                     continue
-                row = items[f"{part}/{one.key}_{n}"]
+                row = items[f"{part}/{photo_set.key}_{n}"]
                 seen.add(row["item"])
                 assert row["set"] == part
-                assert row["photo"] == f"original/{one.key}_0"
-                assert row["photos"] == ("edited" if len(one.members) > 2 else "unedited")
+                assert row["photo"] == f"original/{photo_set.key}_0"
+                assert row["photos"] == ("edited" if len(photo_set.members) > 2 else "unedited")
                 assert (row["class"], row["class_name"]) == (member.label, member.label)
-                assert (row["text_before"], row["text"]) == (one.members[0].text, member.text)
-                assert (row["key"], row["member"]) == (one.key, n)
+                assert (row["text_before"], row["text"]) == (photo_set.members[0].text, member.text)
+                assert (row["key"], row["member"]) == (photo_set.key, n)
                 edit = member.edit or Edit("original", "", "")
                 assert [row[k] for k in ("kind", "before", "after")] == [
                     edit.kind, edit.before, edit.after,
@@ -129,26 +131,28 @@ def test_every_item_is_what_one_image_at_a_time_gives(folders, stress, found, cl
     assert {row["prompt"] for row in items.values()} == {None, "weather"}
 
 
-def test_outcomes_are_means_of_the_items_and_say_what_is_better(found):
-    items = list(rows(found).values())
+def test_outcomes_are_means_of_the_items_and_say_what_is_better(evaluated):
+    items = list(rows(evaluated).values())
     kinds = set()
-    for one in found.outcomes:
-        chosen = [r for r in items if all(r[k] == v for k, v in one.by.items())]
-        assert one.better == ("higher" if "acc" in one.metric or one.metric == "p" else "lower")
-        kinds.add(tuple(one.by))
-        if one.metric in ("drop1", "drop5"):
-            name = one.metric.replace("drop", "acc")
+    for outcome in evaluated.outcomes:
+        chosen = [r for r in items if all(r[k] == v for k, v in outcome.by.items())]
+        assert outcome.better == (
+            "higher" if "acc" in outcome.metric or outcome.metric == "p" else "lower"
+        )
+        kinds.add(tuple(outcome.by))
+        if outcome.metric in ("drop1", "drop5"):
+            name = outcome.metric.replace("drop", "acc")
             photos = [r[name] for r in items if r["set"] == "original" and r["photos"] == "edited"]
             expected = sum(photos) / len(photos) - sum(r[name] for r in chosen) / len(chosen)
-            assert one.value == pytest.approx(expected)
-            assert one.n == len(chosen)
+            assert outcome.value == pytest.approx(expected)
+            assert outcome.n == len(chosen)
             continue
-        values = [r[one.metric] for r in chosen if not math.isnan(r[one.metric])]
-        assert (one.value, one.n) == (pytest.approx(sum(values) / len(values)), len(values))
+        values = [r[outcome.metric] for r in chosen if not math.isnan(r[outcome.metric])]
+        assert (outcome.value, outcome.n) == (pytest.approx(sum(values) / len(values)), len(values))
     assert kinds == {("set",), ("set", "photos"), ("set", "kind"), ("set", "class")}
-    by_set = {o.by["set"]: o.n for o in found.outcomes if o.metric == "acc1" and len(o.by) == 1}
+    by_set = {o.by["set"]: o.n for o in evaluated.outcomes if o.metric == "acc1" and len(o.by) == 1}
     assert by_set == {"original": 9, "reconstruction": 9, "edited": 16, "random": 7}
-    (t,) = {o.n for o in found.outcomes if o.by == {"set": "original", "photos": "edited"}}
+    (t,) = {o.n for o in evaluated.outcomes if o.by == {"set": "original", "photos": "edited"}}
     assert t == 7  # photos 0 and 5 have no edit
 
 
@@ -175,23 +179,23 @@ def test_each_distinct_image_is_classified_once(folders, tmp_path, classifier):
     assert items["again/photo-1_2"]["p"] == items["edited/photo-1_2"]["p"]
 
 
-def test_a_restricted_choice(folders, classifier, found):
+def test_a_restricted_choice(folders, classifier, evaluated):
     def asked(**settings):
-        (one,) = Stress(str(folders / "lance"), **settings).open(opener(folders))
-        return one, rows(one.run(classifier))
+        (benchmark,) = Stress(str(folders / "lance"), **settings).open(opener(folders))
+        return benchmark, rows(benchmark.run(classifier))
 
     usual, _ = asked()
     restricted, few = asked(restrict=True)
     assert usual.data_hash != restricted.data_hash
-    own = rows(found)
+    free = rows(evaluated)
     changed = 0
     for name, row in few.items():
-        three = {own[name][f"top{k}"]: own[name][f"top{k}_p"] for k in range(1, 6)}
+        three = {free[name][f"top{k}"]: free[name][f"top{k}_p"] for k in range(1, 6)}
         three = {c: p for c, p in three.items() if c in ("ball", "cube", "star")}
         assert row["p"] == pytest.approx(three[row["class"]] / sum(three.values()))
         assert "acc5" not in row
-        assert row["rank"] <= own[name]["rank"]
-        changed += row["acc1"] != own[name]["acc1"]
+        assert row["rank"] <= free[name]["rank"]
+        changed += row["acc1"] != free[name]["acc1"]
     assert changed
 
 
@@ -230,8 +234,8 @@ def test_photos_that_only_another_folder_has_edits_of_are_items_too(tmp_path, cl
     for photos in (6, 12):
         write_shards(random_sets(photos), tmp_path / str(photos))
         node = Stress(str(tmp_path / "lance"), random=str(tmp_path / str(photos)))
-        (one,) = node.open(opener(tmp_path))
-        evaluation = one.run(classifier)
+        (benchmark,) = node.open(opener(tmp_path))
+        evaluation = benchmark.run(classifier)
         outcomes[photos] = {(o.metric, *o.by.items()): (o.value, o.n) for o in evaluation.outcomes}
     items = rows(evaluation)
     new = [name for name in items if name.startswith("original/") and int(name[15:-2]) > 5]
@@ -242,8 +246,8 @@ def test_photos_that_only_another_folder_has_edits_of_are_items_too(tmp_path, cl
     assert len(edited) > 10
     for key in edited - {key for key in outcomes[6] if ("set", "random") in key}:
         assert outcomes[6][key] == outcomes[12][key], key
-    write_items(tmp_path / "run", Items(one.name, "w", one.data_hash, evaluation.items))
-    assert "original/photo-9_0" not in one.write_page(tmp_path / "run", "net").read_text()
+    write_items(tmp_path / "run", Items(benchmark.name, "w", benchmark.data_hash, evaluation.items))
+    assert "original/photo-9_0" not in benchmark.write_page(tmp_path / "run", "net").read_text()
     assert "random/photo-9_2" in (tmp_path / "run" / "stress.html").read_text()
 
 
@@ -260,13 +264,13 @@ def test_sets_without_a_photo_or_a_class_are_refused(tmp_path):
     whole = joined_set(0, [("domain", "photo", "sketch")])
     headless = replace(whole, members=whole.members[1:])
     unlabelled = replace(whole, members=tuple(replace(m, label=None) for m in whole.members))
-    for n, (one, said) in enumerate(
+    for n, (broken, said) in enumerate(
         [
             (headless, "1 of 1 sets do not have exactly one photo"),
             (unlabelled, "photos have no class"),
         ]
     ):
-        write_shards([one], tmp_path / str(n))
+        write_shards([broken], tmp_path / str(n))
         index = open_index(tmp_path / str(n), tmp_path / "index")
         with pytest.raises(UserError, match=said):
             read_joined("edited", index, None, "reconstruction")
@@ -275,8 +279,8 @@ def test_sets_without_a_photo_or_a_class_are_refused(tmp_path):
 def test_without_a_reconstruction_nothing_is_netted(tmp_path, classifier):
     edits = [("adjective", "red", "blue")]
     write_shards([joined_set(n, edits, control=False) for n in range(3)], tmp_path / "sets")
-    (one,) = Stress(str(tmp_path / "sets")).open(opener(tmp_path))
-    evaluation = one.run(classifier)
+    (benchmark,) = Stress(str(tmp_path / "sets")).open(opener(tmp_path))
+    evaluation = benchmark.run(classifier)
     assert np.isnan(evaluation.items["net_drop1"]).all()
     assert {o.metric for o in evaluation.outcomes} >= {"paired_drop1", "drop1", "delta_p"}
     assert not any(o.metric.startswith("net") for o in evaluation.outcomes)
@@ -286,9 +290,9 @@ def test_what_a_dual_encoder_is_prompted_with(folders, tmp_path):
     def prompted(**settings):
         return Stress(str(folders / "lance"), **settings).open(opener(folders))[0]
 
-    own = prompted()
-    assert list(own.prompted.labels) == ["ball", "cube", "star"]
-    assert list(own.prompted.templates) == ["A photo of a {c}"]
+    default = prompted()
+    assert list(default.prompted.labels) == ["ball", "cube", "star"]
+    assert list(default.prompted.templates) == ["A photo of a {c}"]
     imagenet = prompted(classes="imagenet").prompted
     assert (len(imagenet.labels), imagenet.labels[0], imagenet.names[0]) == (
         1000, "n01440764", "tench",
@@ -296,7 +300,7 @@ def test_what_a_dual_encoder_is_prompted_with(folders, tmp_path):
     (tmp_path / "names").write_text("polar_bear\nball\ncube\nstar\n")
     named = prompted(classes=str(tmp_path / "names"), templates=["the {c}"])
     assert (named.prompted.labels[0], named.prompted.names[0]) == ("polar_bear", "polar bear")
-    assert named.data_hash != own.data_hash
+    assert named.data_hash != default.data_hash
     with pytest.raises(UserError, match="cannot be read"):
         prompted(classes=str(tmp_path / "none"))
 
@@ -308,9 +312,11 @@ def test_photos_that_were_trained_on_are_left_out_with_all_that_was_made_of_them
     for without, photos in ((False, 9), (True, 8)):
         node = Stress(str(folders / "lance"), random=str(folders / "lance_r"),
                       without_leaks=without)  # fmt: skip
-        (one,) = node.open(context)
-        assert [len(set(sets.photos.tolist())) for sets in one._sets] == [photos, photos]
-        left = {sets.index.key(int(row)).split("_")[0] for sets in one._sets for row in sets.rows}
+        (benchmark,) = node.open(context)
+        assert [len(set(sets.photos.tolist())) for sets in benchmark._sets] == [photos, photos]
+        left = {
+            sets.index.key(int(row)).split("_")[0] for sets in benchmark._sets for row in sets.rows
+        }
         assert ("photo-2" in left) is not without
 
 
@@ -318,52 +324,52 @@ def test_photos_that_were_trained_on_are_left_out_with_all_that_was_made_of_them
 
 
 def ask_of(kind, root, **settings):
-    (found,) = kind(str(root / "lance"), **settings).open(opener(root))
-    assert isinstance(found, Benchmark)
-    return found
+    (benchmark,) = kind(str(root / "lance"), **settings).open(opener(root))
+    assert isinstance(benchmark, Benchmark)
+    return benchmark
 
 
 def parts(root):
     """Return the images and captions of every set of photos that were edited, one by one."""
-    found = {"original": [], "reconstruction": [], "edited": [], "random": []}
+    by_set = {"original": [], "reconstruction": [], "edited": [], "random": []}
     for folder, named in (("lance", "edited"), ("lance_r", "random")):
-        for one in read_sets(root / folder):
-            for n, member in enumerate(one.members):
+        for photo_set in read_sets(root / folder):
+            for n, member in enumerate(photo_set.members):
                 name = ("original", "reconstruction")[n] if n < 2 else named
-                if len(one.members) > 2 and (folder == "lance" or n >= 2):
-                    found[name].append((one.images[member.image_name], member.text))
-    return found
+                if len(photo_set.members) > 2 and (folder == "lance" or n >= 2):
+                    by_set[name].append((photo_set.images[member.image_name], member.text))
+    return by_set
 
 
 def test_fid_and_kid_are_of_the_features_of_one_image_at_a_time(folders, encoder, capsys):
     benchmark = ask_of(ImageQuality, folders, random=str(folders / "lance_r"), batch_size=5)
     tower = adapt(encoder, benchmark, DualEncoder)
     assert isinstance(tower, FeatureExtractor)
-    found = benchmark.run(tower)
+    evaluation = benchmark.run(tower)
     features = {}
     for name, some in parts(folders).items():
         rows = [encoder.transform(decode_image(image, "it"))[None].copy() for image, _ in some]
         with torch.inference_mode():
-            features[name] = [encoder.encode_image(torch.from_numpy(one))[0] for one in rows]
+            features[name] = [encoder.encode_image(torch.from_numpy(pixels))[0] for pixels in rows]
         features[name] = torch.stack(features[name]).double().numpy()
-    said = {(one.metric, one.by["set"]): one for one in found.outcomes}
+    said = {(outcome.metric, outcome.by["set"]): outcome for outcome in evaluation.outcomes}
     assert {name for metric, name in said if metric == "fid"} == {
         "reconstruction", "edited", "random",
     }  # fmt: skip
-    for (metric, name), one in said.items():
-        assert one.better == "lower"
+    for (metric, name), outcome in said.items():
+        assert outcome.better == "lower"
         if metric == "fid_halves":
-            assert (name, one.n) == ("original", 4)
-            assert one.value > 0
+            assert (name, outcome.n) == ("original", 4)
+            assert outcome.value > 0
             continue
         measure = frechet_distance if metric == "fid" else kernel_distance
         expected = measure(features[name], features["original"])
-        assert one.value == pytest.approx(expected, rel=1e-3, abs=1e-5)
-        assert one.n == len(features[name])
+        assert outcome.value == pytest.approx(expected, rel=1e-3, abs=1e-5)
+        assert outcome.n == len(features[name])
     assert said["fid", "edited"].value > said["fid", "reconstruction"].value / 10
     assert "fewer images than the" in capsys.readouterr().err
-    assert benchmark.run(tower).outcomes == found.outcomes
-    assert len(found.items["item"]) == 9 + 9 + 16 + 7
+    assert benchmark.run(tower).outcomes == evaluation.outcomes
+    assert len(evaluation.items["item"]) == 9 + 9 + 16 + 7
 
 
 def test_a_set_of_one_image_has_no_distance_and_the_rest_goes_on(tmp_path, encoder, capsys):
@@ -371,8 +377,8 @@ def test_a_set_of_one_image_has_no_distance_and_the_rest_goes_on(tmp_path, encod
     sets = [joined_set(n, edits, control=n == 0) for n in range(4)]
     write_shards(sets, tmp_path / "lance")
     benchmark = ask_of(ImageQuality, tmp_path)
-    found = benchmark.run(adapt(encoder, benchmark, DualEncoder))
-    assert {one.by["set"] for one in found.outcomes} == {"original", "edited"}
+    evaluation = benchmark.run(adapt(encoder, benchmark, DualEncoder))
+    assert {outcome.by["set"] for outcome in evaluation.outcomes} == {"original", "edited"}
     assert "fid of reconstruction is left out: there are 1 images" in capsys.readouterr().err
 
 
@@ -386,19 +392,19 @@ def test_one_photo_with_one_edit_can_be_compared_with_nothing(tmp_path, encoder)
 def test_perplexity_is_that_of_each_caption(folders):
     model = CausalLM("zoo:language/causal", device="cpu")
     benchmark = ask_of(CaptionPerplexity, folders, random=str(folders / "lance_r"))
-    found = benchmark.run(model)
-    items = {name: np.asarray(values) for name, values in found.items.items()}
+    evaluation = benchmark.run(model)
+    items = {name: np.asarray(values) for name, values in evaluation.items.items()}
     for text, value in zip(items["text"].tolist(), items["perplexity"], strict=True):
         assert value == pytest.approx(float(model.perplexity([text])[0]), rel=1e-4)
-    for one in found.outcomes:
+    for outcome in evaluation.outcomes:
         chosen = np.ones(len(items["item"]), bool)
-        for column, wanted in one.by.items():
+        for column, wanted in outcome.by.items():
             chosen &= items[column] == wanted
-        assert (one.value, one.n) == (
+        assert (outcome.value, outcome.n) == (
             pytest.approx(items["perplexity"][chosen].mean()), chosen.sum(),
         )  # fmt: skip
-        assert one.better == "lower"
-    parts_asked = [dict(one.by) for one in found.outcomes]
+        assert outcome.better == "lower"
+    parts_asked = [dict(outcome.by) for outcome in evaluation.outcomes]
     assert {"set": "edited", "kind": "background"} in parts_asked
     assert {"set": "original", "photos": "edited"} in parts_asked
 

@@ -41,43 +41,49 @@ def table(answers: StressItems) -> list[dict]:
 
 def test_effects_of_kinds_are_those_of_a_slow_twin(answers):
     rows = table(answers)
-    found = {one.group: one for one in answers.effects_by()}
-    assert list(found) == ["background", "domain", "adjective"]
-    for kind, one in found.items():
-        own = [row for row in rows if row["set"] == EDITED and row["kind"] == kind]
-        moved = [abs(row["p_photo"] - row["p"]) for row in own]
-        usual = [abs(row["p_photo"] - row["p_reconstruction"]) for row in own]
-        assert one.mean == pytest.approx(sum(moved) / len(moved))
-        assert one.excess == pytest.approx((sum(moved) - sum(usual)) / len(moved))
-        assert {rows[row]["item"] for row in one.rows} == {row["item"] for row in own}
-        assert rows[one.rows[0]]["delta_p"] == max(row["delta_p"] for row in own)
-    signed = {one.group: one for one in answers.effects_by(delta="drop")}
-    own = [row["p_drop"] for row in rows if row["kind"] == "domain"]
-    assert signed["domain"].mean == pytest.approx(sum(own) / len(own))
+    effects = {effect.group: effect for effect in answers.effects_by()}
+    assert list(effects) == ["background", "domain", "adjective"]
+    for kind, effect in effects.items():
+        edits = [row for row in rows if row["set"] == EDITED and row["kind"] == kind]
+        moved = [abs(row["p_photo"] - row["p"]) for row in edits]
+        usual = [abs(row["p_photo"] - row["p_reconstruction"]) for row in edits]
+        assert effect.mean == pytest.approx(sum(moved) / len(moved))
+        assert effect.excess == pytest.approx((sum(moved) - sum(usual)) / len(moved))
+        assert {rows[row]["item"] for row in effect.rows} == {row["item"] for row in edits}
+        assert rows[effect.rows[0]]["delta_p"] == max(row["delta_p"] for row in edits)
+    signed = {effect.group: effect for effect in answers.effects_by(delta="drop")}
+    drops = [row["p_drop"] for row in rows if row["kind"] == "domain"]
+    assert signed["domain"].mean == pytest.approx(sum(drops) / len(drops))
 
 
 def test_effects_within_classes_are_corrected_together(answers):
-    found = answers.effects_within_classes()
-    assert len(found) == 3 * 3
-    for one in found:
-        label, kind = one.group
+    effects = answers.effects_within_classes()
+    assert len(effects) == 3 * 3
+    for effect in effects:
+        label, kind = effect.group
         rows = table(answers)
-        assert all((rows[r]["class"], rows[r]["kind"]) == (label, kind) for r in one.rows)
-    assert sum(len(one) for one in found) == len(answers.rows(EDITED))
-    assert all(one.p_holm >= one.p for one in found)
+        assert all((rows[r]["class"], rows[r]["kind"]) == (label, kind) for r in effect.rows)
+    assert sum(len(effect) for effect in effects) == len(answers.rows(EDITED))
+    assert all(effect.p_holm >= effect.p for effect in effects)
 
 
 def test_insights_are_interventions_on_a_class(answers):
-    found = answers.insights()
-    assert [one.label for one in found] == [c for c in ("ball", "cube", "star") for _ in NAMES]
-    assert len({(one.label, one.kind, one.after) for one in found}) == len(found)
+    insights = answers.insights()
+    assert [insight.label for insight in insights] == [
+        c for c in ("ball", "cube", "star") for _ in NAMES
+    ]
+    assert len({(insight.label, insight.kind, insight.after) for insight in insights}) == len(
+        insights
+    )
     for label in ("ball", "cube", "star"):
-        means = [one.effect.mean for one in found if one.label == label]
+        means = [insight.effect.mean for insight in insights if insight.label == label]
         assert means == sorted(means, reverse=True)
-    best = found[0]
+    best = insights[0]
     assert (best.kind, best.before, best.after) == INTERVENTIONS[0]
     assert best.words == "on the beach → in the snow"
-    assert next(one for one in found if one.after == "at night").words == "+ at night"
+    assert (
+        next(insight for insight in insights if insight.after == "at night").words == "+ at night"
+    )
     rows = table(answers)
     for row in best.effect.rows:
         assert (rows[row]["class"], rows[row]["after"]) == ("ball", "in the snow")
@@ -96,18 +102,18 @@ def test_clusters_of_the_items_are_taken_where_there_are_some(answers):
     kinds = np.array(answers.texts("kind"))[edits]
     labels = np.array(answers.texts("class"))[edits]
     for number, label in enumerate(("ball", "cube")):
-        own = edits[(labels == label) & (kinds == "background")]
-        group[own] = 7 - number
-        centre[own[1]] = True
+        members = edits[(labels == label) & (kinds == "background")]
+        group[members] = 7 - number
+        centre[members[1]] = True
     clustered = StressItems("m", replace(answers.items, columns={**columns, GROUP: group,
                                                                  CENTRE: centre}))  # fmt: skip
-    found = clustered.insights()
-    assert [(one.label, one.effect.photos, len(one.effect)) for one in found] == [
-        ("ball", 6, 12), ("cube", 6, 12),
-    ]  # fmt: skip
-    own = edits[(labels == "ball") & (kinds == "background")]
-    assert found[0].named_by == own[1]
-    assert found[0].after == answers.texts("after")[own[1]]
+    insights = clustered.insights()
+    assert [
+        (insight.label, insight.effect.photos, len(insight.effect)) for insight in insights
+    ] == [("ball", 6, 12), ("cube", 6, 12)]
+    members = edits[(labels == "ball") & (kinds == "background")]
+    assert insights[0].named_by == members[1]
+    assert insights[0].after == answers.texts("after")[members[1]]
 
 
 def test_insights_need_no_reconstructions(answers):
@@ -120,7 +126,7 @@ def test_sets_are_told_apart():
     answers = stress_items(photos=4, sets=(EDITED, "random"))
     assert answers.edit_sets == (EDITED, "random")
     assert answers.sets == ("original", RECONSTRUCTION, EDITED, "random")
-    assert [one.group for one in answers.effects_by(part="random")] == ["random"]
+    assert [effect.group for effect in answers.effects_by(part="random")] == ["random"]
     with pytest.raises(UserError, match="no set 'oracle'; there are original"):
         answers.rows("oracle")
 
@@ -150,9 +156,9 @@ def change(column, row, value):
 def cluster(groups, centre):
     def changed(columns):
         edits = np.array(columns["set"]) == EDITED
-        found = np.where(edits, groups, -1)
-        centres = np.isin(np.arange(len(found)), centre)
-        return columns | {"edit_group": found, "edit_centre": centres}
+        group = np.where(edits, groups, -1)
+        centres = np.isin(np.arange(len(group)), centre)
+        return columns | {"edit_group": group, "edit_centre": centres}
 
     return changed
 
@@ -215,8 +221,8 @@ def rows_of(items):
 @pytest.mark.parametrize("by", [None, "kind", "class"])
 def test_every_drop_is_that_of_plain_counting(by):
     items = made()
-    found = compare_drops(items, "acc1", by)
-    names = [(one.name, one.part) for one in found]
+    drops = compare_drops(items, "acc1", by)
+    names = [(drop.name, drop.part) for drop in drops]
     assert (
         names
         == {
@@ -227,34 +233,34 @@ def test_every_drop_is_that_of_plain_counting(by):
     )
     from scipy.stats import fisher_exact
 
-    for one in found:
-        own = [r for r in rows_of(items) if r["set"] == one.name and r["photos"] == "edited"]
-        own = [r for r in own if by is None or r[by] == one.part]
+    for drop in drops:
+        redrawn = [r for r in rows_of(items) if r["set"] == drop.name and r["photos"] == "edited"]
+        redrawn = [r for r in redrawn if by is None or r[by] == drop.part]
         photos = [r for r in rows_of(items) if r["set"] == "original" and r["photos"] == "edited"]
-        photos = [r for r in photos if by != "class" or r["class"] == one.part]
-        lost = sum(r["photo_acc1"] > r["acc1"] for r in own)
-        won = sum(r["photo_acc1"] < r["acc1"] for r in own)
-        assert (one.images, one.paired.lost, one.paired.won) == (len(own), lost, won)
-        assert one.paired.p_sign == mcnemar(lost, won)
-        assert one.paired.mean.mean == pytest.approx((lost - won) / len(own))
-        nets = [r["net_drop1"] for r in own if not math.isnan(r["net_drop1"])]
-        assert bool(nets) == (one.name == "edited")
-        assert math.isnan(one.net) or one.net == pytest.approx(sum(nets) / len(nets))
-        right, before = (int(sum(r["acc1"] for r in some)) for some in (own, photos))
-        assert one.unpaired == pytest.approx(before / len(photos) - right / len(own))
-        table = [[before, len(photos) - before], [right, len(own) - right]]
-        assert one.p_fisher == pytest.approx(fisher_exact(table)[1])
-        assert one.paired.mean.clusters == len({r["cluster"] for r in own})
+        photos = [r for r in photos if by != "class" or r["class"] == drop.part]
+        lost = sum(r["photo_acc1"] > r["acc1"] for r in redrawn)
+        won = sum(r["photo_acc1"] < r["acc1"] for r in redrawn)
+        assert (drop.images, drop.paired.lost, drop.paired.won) == (len(redrawn), lost, won)
+        assert drop.paired.p_sign == mcnemar(lost, won)
+        assert drop.paired.mean.mean == pytest.approx((lost - won) / len(redrawn))
+        nets = [r["net_drop1"] for r in redrawn if not math.isnan(r["net_drop1"])]
+        assert bool(nets) == (drop.name == "edited")
+        assert math.isnan(drop.net) or drop.net == pytest.approx(sum(nets) / len(nets))
+        right, before = (int(sum(r["acc1"] for r in some)) for some in (redrawn, photos))
+        assert drop.unpaired == pytest.approx(before / len(photos) - right / len(redrawn))
+        table = [[before, len(photos) - before], [right, len(redrawn) - right]]
+        assert drop.p_fisher == pytest.approx(fisher_exact(table)[1])
+        assert drop.paired.mean.clusters == len({r["cluster"] for r in redrawn})
         drawn = cluster_bootstrap(
-            [r["photo_acc1"] - r["acc1"] for r in own], [r["cluster"] for r in own],
-            generator(0, "stress_drops", "lance_stress", "acc1", one.name, one.part),
+            [r["photo_acc1"] - r["acc1"] for r in redrawn], [r["cluster"] for r in redrawn],
+            generator(0, "stress_drops", "lance_stress", "acc1", drop.name, drop.part),
         )  # fmt: skip
-        assert one.paired.mean == drawn
-        sums = {r["cluster"]: 0.0 for r in own}
-        for r in own:
+        assert drop.paired.mean == drawn
+        sums = {r["cluster"]: 0.0 for r in redrawn}
+        for r in redrawn:
             sums[r["cluster"]] += r["photo_acc1"] - r["acc1"]
-        assert one.p == sign_flip([sums[name] for name in sorted(sums)], "two-sided")
-    assert [one.p_holm for one in found] == pytest.approx(holm([one.p for one in found]))
+        assert drop.p == sign_flip([sums[name] for name in sorted(sums)], "two-sided")
+    assert [drop.p_holm for drop in drops] == pytest.approx(holm([drop.p for drop in drops]))
 
 
 def test_a_hard_kind_is_found_and_an_easy_one_is_not():
@@ -272,9 +278,9 @@ def test_what_two_photos_agree_on_is_no_finding():
         "photos": ["edited"] * 6, "class": ["cat"] * 6, "acc1": [1.0, 1.0, 0.0, 0.0, 0.0, 0.0],
         "photo_acc1": [math.nan] * 2 + [1.0] * 4, "net_drop1": [math.nan] * 6,
     }  # fmt: skip
-    (one,) = compare_drops(Items("x", "w", "d", columns))
-    assert one.paired.mean.p < 0.001
-    assert one.p == 0.5
+    (drop,) = compare_drops(Items("x", "w", "d", columns))
+    assert drop.paired.mean.p < 0.001
+    assert drop.p == 0.5
 
 
 def test_items_without_photos_have_no_drops():

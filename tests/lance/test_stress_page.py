@@ -36,15 +36,15 @@ def write(folder: Path, *answers: StressItems, **settings) -> Path:
 
 
 def test_the_page_holds_what_the_items_say(tmp_path):
-    one = stress_items()
-    page = data_of(write(tmp_path / "new", one))
+    answers = stress_items()
+    page = data_of(write(tmp_path / "new", answers))
     assert page["models"] == ["net"]
     assert page["kinds"] == ["background", "adjective", "domain"]
     assert len(page["pairs"]) == 4 * PHOTOS
     pair = page["pairs"][1]
-    row = one.row_of[pair["i"]]
-    photo = one.row_of[one.texts("photo")[row]]
-    columns = one.items.columns
+    row = answers.row_of[pair["i"]]
+    photo = answers.row_of[answers.texts("photo")[row]]
+    columns = answers.items.columns
     assert (pair["c"], pair["k"], pair["e"]) == ("ball", "background", ["", "at night"])
     assert "".join(pair["t"][0]) == columns["text_before"][row]
     assert pair["t"][1][1] == "at night"
@@ -59,12 +59,12 @@ def test_the_page_holds_what_the_items_say(tmp_path):
         assert [p for _, p in shown] == pytest.approx(
             [columns[f"top{n}_p"][at] for n in range(1, 6)], rel=1e-3
         )
-    by_kind = {one.group: one for one in one.effects_by()}
+    by_kind = {effect.group: effect for effect in answers.effects_by()}
     assert [row[0] for row in page["effects"][0][EDITED][""]] == list(by_kind)
     for kind, edits, photos, mean, low, high, excess, p in page["effects"][0][EDITED][""]:
-        found = by_kind[kind]
-        assert (edits, photos) == (len(found), found.photos)
-        wanted = [found.mean, found.low, found.high, found.excess, found.p_holm]
+        effect = by_kind[kind]
+        assert (edits, photos) == (len(effect), effect.photos)
+        wanted = [effect.mean, effect.low, effect.high, effect.excess, effect.p_holm]
         assert [mean, low, high, excess, p] == pytest.approx(wanted, rel=1e-3)
 
 
@@ -73,22 +73,22 @@ def test_equal_images_are_stored_once(tmp_path):
     assert len(page["pictures"]) == PHOTOS + 4 * PHOTOS
     shown = [tuple(pair["p"]) for pair in page["pairs"]]
     assert len({photo for photo, _ in shown}) == PHOTOS
-    one = stress_items()
-    same = dict(one.items.columns) | {"image": np.array(["x"] * len(one), object)}
-    page = data_of(write(tmp_path, replace(one, items=replace(one.items, columns=same))))
+    answers = stress_items()
+    same = dict(answers.items.columns) | {"image": np.array(["x"] * len(answers), object)}
+    page = data_of(write(tmp_path, replace(answers, items=replace(answers.items, columns=same))))
     assert len(page["pictures"]) == 1
 
 
 def test_insights_point_at_the_edits_they_show(tmp_path):
-    one = stress_items()
-    page = data_of(write(tmp_path, one, limit=1, command=COMMAND))
+    answers = stress_items()
+    page = data_of(write(tmp_path, answers, limit=1, command=COMMAND))
     insights = page["insights"][0][EDITED]
     assert [i["c"] for i in insights] == ["ball"] * 4 + ["cube"] * 4 + ["star"] * 4
-    for found, told in zip(one.insights(), insights, strict=True):
-        assert (told["k"], told["e"]) == (found.kind, [found.before, found.after])
-        assert told["v"][:2] == [len(found.effect), found.effect.photos]
-        shown = [page["pairs"][place]["i"] for place in told["p"]]
-        assert shown == [one.texts("item")[row] for row in found.effect.rows[:4]]
+    for insight, entry in zip(answers.insights(), insights, strict=True):
+        assert (entry["k"], entry["e"]) == (insight.kind, [insight.before, insight.after])
+        assert entry["v"][:2] == [len(insight.effect), insight.effect.photos]
+        shown = [page["pairs"][place]["i"] for place in entry["p"]]
+        assert shown == [answers.texts("item")[row] for row in insight.effect.rows[:4]]
     assert len(page["pairs"]) == 4 * PHOTOS, "beyond the limit is what insights show"
     first = insights[0]["x"]
     assert shlex.split(first)[2:] == ["recipe.editor.after=in the snow",
@@ -96,21 +96,21 @@ def test_insights_point_at_the_edits_they_show(tmp_path):
 
 
 def test_of_too_many_edits_a_sample_is_shown(tmp_path):
-    one = stress_items(photos=24, relies_on={})
-    file = write(tmp_path, one, limit=10)
+    answers = stress_items(photos=24, relies_on={})
+    file = write(tmp_path, answers, limit=10)
     page = data_of(file)
     assert 10 < len(page["pairs"]) < 96
     assert re.search(r"\d+ of 96 edits, drawn at random", file.read_text())
-    again = write(tmp_path / "again", one, limit=10)
+    again = write(tmp_path / "again", answers, limit=10)
     assert again.read_bytes() == file.read_bytes()
 
 
 def test_the_verdict_says_what_the_edits_cost():
-    one = stress_items(sets=(EDITED, "random"))
-    hits, photos = one.items.metric("acc1"), one.items.metric("photo_acc1")
-    rows = one.rows(EDITED)
+    answers = stress_items(sets=(EDITED, "random"))
+    hits, photos = answers.items.metric("acc1"), answers.items.metric("photo_acc1")
+    rows = answers.rows(EDITED)
     cost = 100 * (photos[rows] - hits[rows]).mean()
-    said = verdict(one)
+    said = verdict(answers)
     assert said.startswith("net answers 100.0 % of 12 photos right; 48 edits of 12 photos cost ")
     assert f"cost {cost:.1f} points (95 % interval" in said
     assert "48 edits of the set random cost " in said
@@ -118,8 +118,8 @@ def test_the_verdict_says_what_the_edits_cost():
 
 
 def test_a_shell_gets_the_words_as_they_are():
-    one = next(i for i in stress_items().insights() if i.after == "in the snow")
-    hostile = replace(one, after="x'; rm -rf $(pwd) #{label}")
+    insight = next(i for i in stress_items().insights() if i.after == "in the snow")
+    hostile = replace(insight, after="x'; rm -rf $(pwd) #{label}")
     words = shlex.split(fill_command(COMMAND, hostile))
     assert words[2] == "recipe.editor.after=x'; rm -rf $(pwd) #{label}"
 
@@ -128,10 +128,10 @@ def test_a_shell_gets_the_words_as_they_are():
 def test_the_command_of_the_page_makes_that_intervention():
     conf = Path(__file__).parents[2] / "conf"
     words = yaml.safe_load((conf / "benchmark/stress.yaml").read_text())["apply"]
-    one = next(i for i in stress_items().insights() if i.after == "in the snow")
+    plain = next(i for i in stress_items().insights() if i.after == "in the snow")
     for after in ("in the snow", 'a "b", [c] \\ d\'s {e}', 'x \\"y\\', "x=1, y: ${z}"):
-        found = replace(one, after=after.replace("${z}", "z"), label="dog, sled")
-        typed = shlex.split(fill_command(words, found))
+        hostile = replace(plain, after=after.replace("${z}", "z"), label="dog, sled")
+        typed = shlex.split(fill_command(words, hostile))
         assert typed[:3] == ["python", "generate.py", "recipe=lance_fixed"]
         overrides = [word for word in typed[2:] if not word.startswith("data.source")]
         [(config, _)] = compose_jobs(
@@ -139,7 +139,11 @@ def test_the_command_of_the_page_makes_that_intervention():
         )
         editor = build(config["recipe"]["editor"]["editor"])
         assert isinstance(editor, FixedEdit)
-        assert (editor.kind, editor.before, editor.after) == (one.kind, one.before, found.after)
+        assert (editor.kind, editor.before, editor.after) == (
+            plain.kind,
+            plain.before,
+            hostile.after,
+        )
         assert list(editor.labels) == ["dog, sled"]
 
 
@@ -152,18 +156,18 @@ def test_nothing_in_a_caption_or_class_is_live(tmp_path):
 
 
 def test_pages_that_cannot_be_are_refused(tmp_path):
-    one, other = stress_items(), stress_items("other", photos=11)
+    net, other = stress_items(), stress_items("other", photos=11)
     for answers, said in (
-        ((), "no model"), ((one, one), "duplicated names: net, net"),
-        ((one, other), "net and other answered different images"),
+        ((), "no model"), ((net, net), "duplicated names: net, net"),
+        ((net, other), "net and other answered different images"),
     ):  # fmt: skip
         with pytest.raises(UserError, match=said):
             write(tmp_path, *answers)
     with pytest.raises(UserError, match="limit=0 should be a whole number"):
-        write(tmp_path, one, limit=0)
+        write(tmp_path, net, limit=0)
     broken = ImageSource(lambda _: b"no image")
     with pytest.raises(UserError, match="original/k0_0"):
-        stress_page().write([one], tmp_path / "x.html", broken, title="t")
+        stress_page().write([net], tmp_path / "x.html", broken, title="t")
 
 
 @dataclass
@@ -186,12 +190,12 @@ def reader(watched: Browser, tmp_path: Path) -> Reader:
     return Reader(watched, answers)
 
 
-def ordered(one: StressItems, column: str, **where: str) -> list[str]:
-    rows = [row for row in one.rows(EDITED)
-            if all(one.texts(name)[row] == value for name, value in where.items())]  # fmt: skip
-    values = one.items.columns[column]
+def ordered(answers: StressItems, column: str, **where: str) -> list[str]:
+    rows = [row for row in answers.rows(EDITED)
+            if all(answers.texts(name)[row] == value for name, value in where.items())]  # fmt: skip
+    values = answers.items.columns[column]
     shown = {row: float(f"{values[row]:.4g}") for row in rows}
-    return [one.texts("item")[row] for row in sorted(rows, key=lambda row: (-shown[row], row))]
+    return [answers.texts("item")[row] for row in sorted(rows, key=lambda row: (-shown[row], row))]
 
 
 @pytest.mark.slow
@@ -216,7 +220,7 @@ def test_a_reader_filters_and_sorts(reader: Reader) -> None:
     reader.chooses("text", "")
     reader.clicks("flips")
     lost = [
-        one for one in ordered(net, "delta_p") if net.items.columns["acc1"][net.row_of[one]] < 1
+        key for key in ordered(net, "delta_p") if net.items.columns["acc1"][net.row_of[key]] < 1
     ]
     assert reader.keys == lost[:24]
 
@@ -224,7 +228,9 @@ def test_a_reader_filters_and_sorts(reader: Reader) -> None:
 @pytest.mark.slow
 def test_a_reader_sees_classes_kinds_and_insights(reader: Reader) -> None:
     assert reader.seen("title") == ["Ours & theirs"]  # the caption's script did not run
-    assert HOSTILE in [one.removesuffix(" at night") for one in reader.seen("#pairs figcaption")]
+    assert HOSTILE in [
+        caption.removesuffix(" at night") for caption in reader.seen("#pairs figcaption")
+    ]
     assert reader.seen("#effects div:not([class=about]):not(.track):not(.fill):not(.reach)") == [
         "background", "domain", "adjective"
     ]  # fmt: skip

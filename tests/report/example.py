@@ -92,13 +92,13 @@ def runs(rows: list[Result], ratios=RATIOS, sources=SOURCES, **fields) -> list[R
         }
         for arm, seed in dict.fromkeys((row.arm, row.seed) for row in rows)
     ]  # fmt: skip
-    return [Run(Path("demo") / one["arm"], "demo", one["arm"], one) for one in records]
+    return [Run(Path("demo") / record["arm"], "demo", record["arm"], record) for record in records]
 
 
 def headline(rows: list[Result], ratios=RATIOS, baseline="real", **changes) -> Headline:
     """What a report of these rows is about, without labels."""
-    found = USUAL.headline(rows, read_arms(runs(rows, ratios)), baseline, {})
-    return replace(found, **changes)
+    about = USUAL.headline(rows, read_arms(runs(rows, ratios)), baseline, {})
+    return replace(about, **changes)
 
 
 def markdown(table: Table) -> str:
@@ -190,7 +190,7 @@ def notes(figure: ElementTree.Element) -> list[str]:
 
 def data_of(file: Path) -> dict:
     """Return the data that a page of items shows."""
-    (found,) = re.findall(
+    (data,) = re.findall(
         r'<script type="application/json" id="data">(.*?)</script>', file.read_text(), re.DOTALL
     )
-    return json.loads(found)
+    return json.loads(data)

@@ -59,13 +59,13 @@ def _image(
     columns = _accuracies(right, kinds)
     if guesses is not None:
         guess = {name: float(guesses.random() < 0.5) for name in right}
-        columns |= {f"blind_{name}": own for name, own in _accuracies(guess, kinds).items()}
+        columns |= {f"blind_{name}": values for name, values in _accuracies(guess, kinds).items()}
     return [
         {
             "item": name, "cluster": key, "image": f"digest of {key}", "category": category,
             "kind": kinds[place], "question": f"what, {name}?", "answer": "red",
             "right": right[name], "left_out": "too long" if name in left_out else "",
-            **{column: own[place] for column, own in columns.items()},
+            **{column: values[place] for column, values in columns.items()},
         }
         for place, name in enumerate(names)
     ]  # fmt: skip
@@ -76,6 +76,6 @@ def _accuracies(right: Mapping[str, float], kinds: Sequence[str]) -> dict[str, l
     known = not math.isnan(basic)
     return {
         "acc_b": [basic, *[math.nan] * len(others)],
-        "acc_c": [math.nan, *(one if known else math.nan for one in others)],
-        "acc_plus": [math.nan, *(one * basic for one in others)],
+        "acc_c": [math.nan, *(hit if known else math.nan for hit in others)],
+        "acc_plus": [math.nan, *(hit * basic for hit in others)],
     }

@@ -26,13 +26,13 @@ SETS = 10
 
 def labellings(attributes: Mapping[str, Sequence[str]]) -> list[tuple[str, str, str | None]]:
     """Return (name, attributes that are the labels, condition) as the benchmark names them."""
-    found = [(name, name, None) for name in attributes]
-    found.append(("_".join(attributes), "_".join(attributes), None))
+    triples = [(name, name, None) for name in attributes]
+    triples.append(("_".join(attributes), "_".join(attributes), None))
     for name, other in product(attributes, attributes):
         if name != other:
-            found += [(f"{name}|{other}={value}", name, f"{other}={value}")
-                      for value in attributes[other]]  # fmt: skip
-    return found
+            triples += [(f"{name}|{other}={value}", name, f"{other}={value}")
+                        for value in attributes[other]]  # fmt: skip
+    return triples
 
 
 def skew_items(
@@ -51,15 +51,15 @@ def skew_items(
     for grid, attributes in grids.items():
         values = list(product(*attributes.values()))
         for subject in subjects:
-            images = [(f"{subject}-{s}_{m}", dict(zip(attributes, one, strict=True)))
-                      for s in range(SETS) for m, one in enumerate(values)]  # fmt: skip
-            scores = [rng.normal() + sum(prefers.get(v, 0.0) for v in own.values())
-                      for _, own in images]  # fmt: skip
+            images = [(f"{subject}-{s}_{m}", dict(zip(attributes, combination, strict=True)))
+                      for s in range(SETS) for m, combination in enumerate(values)]  # fmt: skip
+            scores = [rng.normal() + sum(prefers.get(v, 0.0) for v in person.values())
+                      for _, person in images]  # fmt: skip
             ranked = [images[i] for i in np.argsort(scores)[::-1]]
             rows += _rows(grid, subject, ranked, attributes, ks, subject in left_out)
     for place in {(row["grid"], row["labelling"], row["k"]) for row in rows}:
-        own = [r for r in rows if (r["grid"], r["labelling"], r["k"]) == place]
-        for row, p in zip(own, holm([r["p_permutation"] for r in own]).tolist(), strict=True):
+        family = [r for r in rows if (r["grid"], r["labelling"], r["k"]) == place]
+        for row, p in zip(family, holm([r["p_permutation"] for r in family]).tolist(), strict=True):
             row["p_holm"] = p
     columns = {
         name: np.array([row[name] for row in rows],
@@ -70,32 +70,39 @@ def skew_items(
 
 
 def _rows(grid, subject, ranked, attributes, ks, is_left_out) -> list[dict]:
-    found = []
+    rows = []
     for name, labels_of, condition in labellings(attributes):
         other, _, value = (condition or "").partition("=")
-        pool = [(image, own) for image, own in ranked if condition is None or own[other] == value]
+        pool = [
+            (image, person)
+            for image, person in ranked
+            if condition is None or person[other] == value
+        ]
         named = list(attributes) if labels_of == "_".join(attributes) else [labels_of]
-        labels = [" ".join(v) for v in product(*(attributes[one] for one in named))]
-        own = [labels.index(" ".join(one[a] for a in named)) for _, one in pool]
-        asked = [len(labels) if one is None else min(one, len(own)) for one in ks]
+        labels = [" ".join(v) for v in product(*(attributes[attribute] for attribute in named))]
+        pool_labels = [labels.index(" ".join(person[a] for a in named)) for _, person in pool]
+        asked = [len(labels) if k is None else min(k, len(pool_labels)) for k in ks]
         for k in dict.fromkeys(asked):
-            counts, top = ([some.count(n) for n in range(len(labels))] for some in (own, own[:k]))
+            counts, top = (
+                [some.count(n) for n in range(len(labels))]
+                for some in (pool_labels, pool_labels[:k])
+            )
             numbers = _numbers(top, counts, k)
             if is_left_out:
                 numbers = dict.fromkeys(numbers, math.nan)
                 counts = top = []
-            found.append({
+            rows.append({
                 "item": f"{grid}/{name}/{subject}@{k}", "cluster": subject, "subject": subject,
                 "subject_type": "occupation", "grid": grid, "labelling": name, "k": k,
-                "n_pool": len(own), "n_sets": SETS, "n_labels": len(labels), **numbers,
+                "n_pool": len(pool_labels), "n_sets": SETS, "n_labels": len(labels), **numbers,
                 "labels": json.dumps(labels), "top_counts": json.dumps(top),
                 "pool_counts": json.dumps(counts),
-                **_gap_numbers(_rank_gaps(pool, own, len(labels)), is_left_out),
-                "rank_gaps": json.dumps(_rank_gaps(pool, own, len(labels))),
+                **_gap_numbers(_rank_gaps(pool, pool_labels, len(labels)), is_left_out),
+                "rank_gaps": json.dumps(_rank_gaps(pool, pool_labels, len(labels))),
                 "top": json.dumps([] if is_left_out else [image for image, _ in pool[:k]]),
                 "left_out": "one image: there is nothing to rank" if is_left_out else None,
             })  # fmt: skip
-    return found
+    return rows
 
 
 def _gap_numbers(gaps, is_left_out) -> dict[str, float]:
@@ -103,15 +110,15 @@ def _gap_numbers(gaps, is_left_out) -> dict[str, float]:
     return {"rank_gap": gap, "rank_gap_chance": 0.1 * gap, "p_gap_holm": 0.01 if gap > 0.5 else 0.5}
 
 
-def _rank_gaps(pool, own, labels) -> list[float]:
+def _rank_gaps(pool, pool_labels, labels) -> list[float]:
     """Return the mean place of each label within its sets, the best 1, less 1/2."""
     places: list[list[float]] = [[] for _ in range(labels)]
     for key in dict.fromkeys(image.rpartition("_")[0] for image, _ in pool):
-        members = [n for (image, _), n in zip(pool, own, strict=True)
+        members = [n for (image, _), n in zip(pool, pool_labels, strict=True)
                    if image.rpartition("_")[0] == key]  # fmt: skip
         for rank, n in enumerate(members):
             places[n].append(1 - rank / max(len(members) - 1, 1) - 0.5)
-    return [sum(one) / len(one) for one in places]
+    return [sum(ranks) / len(ranks) for ranks in places]
 
 
 def _numbers(top, counts, k) -> dict[str, float]:

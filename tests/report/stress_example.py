@@ -45,11 +45,11 @@ def stress_items(
         logits[label] += 2.5 - 8 * loss
         p = softmax(logits)
         order = np.argsort(-p)
-        found = {"p": p[label], "acc1": float(order[0] == label), "acc5": 1.0,
-                 "rank": int(np.flatnonzero(order == label)[0]) + 1}  # fmt: skip
+        row = {"p": p[label], "acc1": float(order[0] == label), "acc5": 1.0,
+               "rank": int(np.flatnonzero(order == label)[0]) + 1}  # fmt: skip
         for n, at in enumerate(order, 1):
-            found |= {f"top{n}": CLASSES[at], f"top{n}_p": p[at]}
-        return found
+            row |= {f"top{n}": CLASSES[at], f"top{n}_p": p[at]}
+        return row
 
     for number in range(photos):
         label = number % 3
@@ -66,23 +66,23 @@ def stress_items(
                      "image": f"{number:032x}", "member": 0, **shared, **nothing, **plain,
                      **missing})  # fmt: skip
 
-        def compared(found: dict, plain: dict = plain, again: dict = again) -> dict:
-            drop = plain["p"] - found["p"]
-            return {**found, "p_photo": plain["p"], "p_reconstruction": again["p"], "p_drop": drop,
+        def compared(drawn: dict, plain: dict = plain, again: dict = again) -> dict:
+            drop = plain["p"] - drawn["p"]
+            return {**drawn, "p_photo": plain["p"], "p_reconstruction": again["p"], "p_drop": drop,
                     "delta_p": abs(drop), "photo_acc1": plain["acc1"],
-                    "paired_drop1": plain["acc1"] - found["acc1"],
-                    "net_drop1": again["acc1"] - found["acc1"]}  # fmt: skip
+                    "paired_drop1": plain["acc1"] - drawn["acc1"],
+                    "net_drop1": again["acc1"] - drawn["acc1"]}  # fmt: skip
 
         rows.append({"item": f"{RECONSTRUCTION}/k{number}_1", "set": RECONSTRUCTION,
                      "kind": RECONSTRUCTION, "image": f"{number + 1000:032x}", "member": 1,
                      **shared, **nothing, **compared(again)})  # fmt: skip
         for part in sets:
             for n, (kind, before, after) in enumerate(INTERVENTIONS, 2):
-                own = kind if part == EDITED else part
+                row_kind = kind if part == EDITED else part
                 loss = relies_on.get(kind, 0.0) * (2 if after == "in the snow" else 1)
                 loss *= 1 if part == EDITED else 0.2
                 edited = text.replace(before, after) if before else f"{text} {after}"
-                rows.append({"item": f"{part}/k{number}_{n}", "set": part, "kind": own,
+                rows.append({"item": f"{part}/k{number}_{n}", "set": part, "kind": row_kind,
                              "image": f"{number * 10 + n + 2000:032x}", "member": n, **shared,
                              "before": before, "after": after, "text": edited,
                              **compared(answer(label, loss))})  # fmt: skip

@@ -117,9 +117,9 @@ NAMES = st.text(alphabet="ab=,0+ _", max_size=12) | st.sampled_from([*GIVEN, *GI
 
 @given(st.lists(NAMES, unique=True, max_size=6))
 def test_no_two_arms_have_one_label(arms):
-    found = arm_labels(named(arms), GIVEN)
-    assert list(found) == arms
-    assert len(set(found.values())) == len(arms)
+    labels = arm_labels(named(arms), GIVEN)
+    assert list(labels) == arms
+    assert len(set(labels.values())) == len(arms)
 
 
 def test_full_names_come_once():
@@ -182,8 +182,8 @@ def test_generated_and_the_oracles_pairs_are_both_under_test():
 
 def test_an_experiment_of_ones_own_is_about_its_most_counterfactual_arm():
     means = {"mine": (0.3, 0.3), "half": (0.4, 0.4), "most": (0.5, 0.5)}
-    own = headline(means, {"mine": 0.0, "half": 0.5, "most": 0.67}, ["mine"])
-    assert (own.order, own.tested, own.declared) == (("mine",), ("most",), False)
+    about = headline(means, {"mine": 0.0, "half": 0.5, "most": 0.67}, ["mine"])
+    assert (about.order, about.tested, about.declared) == (("mine",), ("most",), False)
 
 
 @pytest.mark.parametrize(
@@ -207,10 +207,10 @@ def test_controls_and_pairs_in_one_batch_are_known_by_what_they_were_trained_on(
     }  # fmt: skip
     rows = results(dict.fromkeys([*names, "four_paired"], (0.5, 0.5)))
     arms = read_arms(runs(rows, dict.fromkeys(names[2:], 0.5) | {"four_paired": 0.5}, sources))
-    found = USUAL.headline(rows, arms, "real", {})
-    assert found.tested == ("counterfactual",)
-    assert found.paired == ("counterfactual", "four_paired")
-    assert found.controls == ("one", "two")
+    about = USUAL.headline(rows, arms, "real", {})
+    assert about.tested == ("counterfactual",)
+    assert about.paired == ("counterfactual", "four_paired")
+    assert about.controls == ("one", "two")
 
 
 def test_without_settings_nothing_is_known_by_its_name():
@@ -219,8 +219,8 @@ def test_without_settings_nothing_is_known_by_its_name():
     arms = read_arms(runs(rows, {**RATIOS, "zero": 0}))
     assert ComparisonSettings().choose_baselines(arms, None, {}) == ["more_real", "real", "zero"]
     assert USUAL.choose_baselines(arms, None, {}) == ["real", "more_real"]
-    own = ComparisonSettings().headline(rows, arms, "zero", {})
-    assert (own.order, own.tested, own.in_distribution) == (("zero",), ("unbiased",), None)
+    about = ComparisonSettings().headline(rows, arms, "zero", {})
+    assert (about.order, about.tested, about.in_distribution) == (("zero",), ("unbiased",), None)
 
 
 def test_a_baseline_is_asked_for_by_name_or_label_and_counts_once():
@@ -254,8 +254,8 @@ def test_what_stands_in_place_of_pairs_is_a_control(ratio, setting, theirs, usua
         if run.arm != "real":
             value = theirs if run.arm == "zother" else usual
             run.record["identity"][f"data.{setting}"] = value
-    found = ComparisonSettings().headline(rows, read_arms(made), "real", {})
-    assert (found.tested, found.controls) == (("pairs",), ("zother",))
+    about = ComparisonSettings().headline(rows, read_arms(made), "real", {})
+    assert (about.tested, about.controls) == (("pairs",), ("zother",))
 
 
 # A part of a table of arms in the direction of its metrics; best and second best of a column.
@@ -299,12 +299,12 @@ def test_every_cell_is_tested_in_its_own_direction():
         for arm in ("real", "counterfactual")
     }  # fmt: skip
     for i, cell in enumerate(ours[:2]):
-        one, other = grid["counterfactual"][i], grid["real"][i]
-        p = ttest_ind(one, other, equal_var=False, alternative="less").pvalue
+        tested, baseline = grid["counterfactual"][i], grid["real"][i]
+        p = ttest_ind(tested, baseline, equal_var=False, alternative="less").pvalue
         assert cell.numbers["p_independent"] == pytest.approx(p)
-        paired = ttest_rel(one, other, alternative="less").pvalue
+        paired = ttest_rel(tested, baseline, alternative="less").pvalue
         assert cell.numbers["p_paired"] == pytest.approx(paired)
-        assert cell.text == f"{one.mean():.4g}"
+        assert cell.text == f"{tested.mean():.4g}"
     assert ours[2].text == f"{grid['counterfactual'].mean():.4g}"
     assert all((c.bold, c.underlined, c.above) == (True, True, DAGGER) for c in ours)
     assert not any(c.bold or c.underlined or c.above for c in (*real, *before))
@@ -337,21 +337,21 @@ def part(*values):
     return make_part("", ("row",), columns, rows)
 
 
-def marks(found, column=0):
+def marks(marked, column=0):
     return "".join(
-        "b" * cells[column].bold + "u" * cells[column].underlined or "." for _, cells in found.rows
+        "b" * cells[column].bold + "u" * cells[column].underlined or "." for _, cells in marked.rows
     )
 
 
 def test_ties_as_printed_are_marked_alike():
-    found = mark_best_two(part([0.501, 0.499, 0.3, 0.301, 0.1, None]), ["higher"])
-    assert marks(found) == "bbuu.."
+    marked = mark_best_two(part([0.501, 0.499, 0.3, 0.301, 0.1, None]), ["higher"])
+    assert marks(marked) == "bbuu.."
     assert marks(mark_best_two(part([0.5, 0.4, 0.3]), ["lower"])) == ".ub"
 
 
 def test_what_stands_beside_does_not_compete_and_no_direction_is_no_mark():
-    found = mark_best_two(part([1.0, 0.4, 0.3], [1.0, 2.0, 3.0]), ["higher", None], beside=[0])
-    assert (marks(found), marks(found, 1)) == (".bu", "...")
+    marked = mark_best_two(part([1.0, 0.4, 0.3], [1.0, 2.0, 3.0]), ["higher", None], beside=[0])
+    assert (marks(marked), marks(marked, 1)) == (".bu", "...")
 
 
 @pytest.mark.parametrize("values", product((0.1, 0.2, 0.3), repeat=3))

@@ -38,11 +38,11 @@ def test_counts_are_those_of_the_rows(tmp_path: Path) -> None:
     counts = tally(sorted(tmp_path.glob("*.parquet")), list(SCORES))
     assert counts.total == 120
     for name in SCORES:
-        for found, wanted in (
+        for histogram, wanted in (
             (counts.scored[name], rows), (counts.accepted[name], [r for r in rows if r["accepted"]])
         ):  # fmt: skip
             bins = [int((r[name] + 1) * BINS / 2) for r in wanted if r[name] is not None]
-            assert found.tolist() == np.bincount(bins, minlength=BINS).tolist()
+            assert histogram.tolist() == np.bincount(bins, minlength=BINS).tolist()
     for at, count in enumerate(counts.by_p):
         here = [r["reason"] for r in rows if r["member"] == 1 and at <= r["p"] * 20 < at + 1]
         assert dict(count) == {reason: here.count(reason) for reason in set(here)}
@@ -58,9 +58,9 @@ def test_the_picture_is_svg_with_thresholds_and_every_reason(tmp_path: Path) -> 
     assert len(lines) == 3
     said = [e.text for e in root.iter(f"{space}text")]
     assert {"accepted", "caption_0", "image", "sim_0: base (120)"} <= set(said)
-    told = [e.text for e in root.iter(f"{space}title")]
-    scored = [re.fullmatch(r"(-?[\d.]+) to [\d.-]+: (\d+), \d+ accepted", one) for one in told]
-    assert sum(int(one[2]) for one in scored if one) >= 120
+    notes = [e.text for e in root.iter(f"{space}title")]
+    scored = [re.fullmatch(r"(-?[\d.]+) to [\d.-]+: (\d+), \d+ accepted", note) for note in notes]
+    assert sum(int(match[2]) for match in scored if match) >= 120
     assert not any("nan" in value for e in root.iter() for value in e.attrib.values())
 
 

@@ -39,14 +39,14 @@ VALUES = st.dictionaries(st.text("abcdef", min_size=1, max_size=3),
 @given(VALUES)
 def test_a_box_is_what_its_definition_says(values):
     box = summarise_box(values)
-    found = sorted(values.values())
-    if len(found) > 1:
-        first, median, third = statistics.quantiles(found, n=4, method="inclusive")
+    ordered = sorted(values.values())
+    if len(ordered) > 1:
+        first, median, third = statistics.quantiles(ordered, n=4, method="inclusive")
         assert (box.first, box.median, box.third) == pytest.approx((first, median, third))
     reach = 1.5 * (box.third - box.first)
     slack = 1e-9
-    assert box.low in found
-    assert box.high in found
+    assert box.low in ordered
+    assert box.high in ordered
     for name, value in values.items():
         beyond = max(value - box.third, box.first - value)
         if name in box.far:
@@ -69,14 +69,14 @@ def test_a_box_plot_names_extremes_and_draws_chance():
     drawn = box_plot(rows, "MaxSkew@12, nats", NATS, {"clip": (0.4, 1.0, 1.4)})
     tree = ElementTree.fromstring(drawn.svg)
     assert tree.tag == "svg"
-    found = notes(tree)
-    assert found.count("nurse: 1.9") == found.count("pilot: 0.2") == 2, "a circle and its name"
-    assert "clip: median 0.9 nats of 5" in found
+    titles = notes(tree)
+    assert titles.count("nurse: 1.9") == titles.count("pilot: 0.2") == 2, "a circle and its name"
+    assert "clip: median 0.9 nats of 5" in titles
     colours = {text.text: text.get("style") for text in tree.iter("text")}
     assert "var(--most)" in colours["nurse"]
     assert "var(--least)" in colours["pilot"]
     assert drawn.svg.count("var(--most)") == 2, "of equal values none is extreme"
-    assert found.count("by chance 1 (0.4 to 1.4) nats") == 1
+    assert titles.count("by chance 1 (0.4 to 1.4) nats") == 1
     assert "<b>" not in drawn.svg
 
 
@@ -134,19 +134,19 @@ def test_the_gaps_are_those_of_the_saved_scores(tmp_path):
     assert read_gaps(tmp_path) == {}
     scores = write_scores(tmp_path, "b")
     write_items(tmp_path, Items("other", "w", "d", {"item": ["x"], "cluster": ["x"]}))
-    found = read_gaps(tmp_path)
-    assert list(found) == ["b"]
-    assert (found["b"].kind, len(found["b"])) == ("probability", 5)
+    gaps = read_gaps(tmp_path)
+    assert list(gaps) == ["b"]
+    assert (gaps["b"].kind, len(gaps["b"])) == ("probability", 5)
     right, image = scores["G(C_c,I_c)"], scores["G(C_c,I_o)"]
-    np.testing.assert_array_equal(found["b"].gaps["IR_c"], right - image)
-    assert np.isnan(found["b"].gaps["IR_r"]).tolist() == [True] + [False] * 4
+    np.testing.assert_array_equal(gaps["b"].gaps["IR_c"], right - image)
+    assert np.isnan(gaps["b"].gaps["IR_r"]).tolist() == [True] + [False] * 4
 
 
 def test_the_numbers_said_are_those_of_the_rows():
-    found = made_gaps()
-    assert np.isnan(found["IR_r"][0])
-    assert shifts(found)["IR"].n == 29
-    said = sentences(found)
+    gaps = made_gaps()
+    assert np.isnan(gaps["IR_r"][0])
+    assert shifts(gaps)["IR"].n == 29
+    said = sentences(gaps)
     below = 100 * np.mean(made_gaps()["IR_c"] < 0)
     assert f"{below:.1f} % below zero, 30 pairs" in said[1]
     assert said[0].endswith("29 pairs")
@@ -155,8 +155,8 @@ def test_the_numbers_said_are_those_of_the_rows():
 
 
 def test_one_pair_is_said_without_a_spread():
-    one = {name: np.array([2.0]) for name in GAPS}
-    said = sentences(one)
+    gaps = {name: np.array([2.0]) for name in GAPS}
+    said = sentences(gaps)
     assert said[0] == "IR_r: mean 2, 0.0 % below zero, 1 pair"
     assert "0.0 % of 1 anchor (" in said[4]
     assert "nan" not in " ".join(said)
@@ -186,7 +186,7 @@ def test_a_density_is_that_of_its_definition():
     at, density = estimate_density(values, (-3.0, 7.0))
     spread = min(values.std(), np.subtract(*np.quantile(values, [0.75, 0.25])) / 1.349)
     width = 0.9 * spread * len(values) ** -0.2
-    slow = np.array([sum(np.exp(-0.5 * ((one - values) / width) ** 2)) for one in at])
+    slow = np.array([sum(np.exp(-0.5 * ((point - values) / width) ** 2)) for point in at])
     np.testing.assert_allclose(density / density.max(), slow / slow.max(), atol=0.01)
 
 

@@ -51,12 +51,12 @@ def test_a_run_is_compared_with_the_run_of_no_steps(tmp_path):
     run = make_run(
         tmp_path / "main/real/seed=1", {ACC: 0.75, R1: 0.6, ("zero_classification", "acc5"): 0.1}
     )
-    found = changes(run, initial_values(tmp_path / "main"))
-    assert [(c.benchmark, c.metric, c.before, c.after) for c in found] == [
+    metric_changes = changes(run, initial_values(tmp_path / "main"))
+    assert [(c.benchmark, c.metric, c.before, c.after) for c in metric_changes] == [
         (*ACC, 0.8, 0.75), (*R1, 0.5, 0.6),
     ]  # fmt: skip
-    assert [(fall.arm, fall.metric) for fall in falls(found, 0.02)] == [("real", "acc1")]
-    assert falls(found, 0.06) == []
+    assert [(fall.arm, fall.metric) for fall in falls(metric_changes, 0.02)] == [("real", "acc1")]
+    assert falls(metric_changes, 0.06) == []
     assert changes(tmp_path / "main/before/seed=1", initial_values(tmp_path / "main")) == []
 
 
@@ -82,24 +82,29 @@ def change(arm, seed, before, after):
 
 def test_an_arm_falls_by_the_mean_of_its_runs():
     """One seed in three fell by ten points: 3.3 on the mean; the other arm rose."""
-    found = [change("a", 1, 0.8, 0.7), change("a", 2, 0.8, 0.8), change("a", 3, 0.8, 0.8),
-             change("b", 1, 0.8, 0.9)]  # fmt: skip
-    [fall] = falls(found, 0.02)
+    metric_changes = [change("a", 1, 0.8, 0.7), change("a", 2, 0.8, 0.8), change("a", 3, 0.8, 0.8),
+                      change("b", 1, 0.8, 0.9)]  # fmt: skip
+    [fall] = falls(metric_changes, 0.02)
     assert (fall.arm, fall.runs) == ("a", 3)
     assert str(fall) == (
         "a: zero_classification acc1 fell from 80.0 % to 76.7 % (-3.3 points, 3 runs)"
     )
-    assert falls(found, 0.04) == []
-    assert "more than 2 points: a:" in sentences(found, 0.02)[0]
-    assert sentences(found, 0.04) == ["None of 1 watched metrics fell by more than 4 points."]
+    assert falls(metric_changes, 0.04) == []
+    assert "more than 2 points: a:" in sentences(metric_changes, 0.02)[0]
+    assert sentences(metric_changes, 0.04) == [
+        "None of 1 watched metrics fell by more than 4 points."
+    ]
     assert "evaluate_initial=true" in sentences([], 0.04)[0]
-    assert sentences(found, None) == []
+    assert sentences(metric_changes, None) == []
 
 
 def test_arms_that_fell_on_one_benchmark_are_told_in_one_line():
-    found = [change(arm, seed, 0.8, after) for arm, after in (("a", 0.7), ("b", 0.5), ("c", 0.8))
-             for seed in (1, 2)]  # fmt: skip
-    assert sentences(found, 0.02) == [
+    metric_changes = [
+        change(arm, seed, 0.8, after)
+        for arm, after in (("a", 0.7), ("b", 0.5), ("c", 0.8))
+        for seed in (1, 2)
+    ]
+    assert sentences(metric_changes, 0.02) == [
         "forgetting, more than 2 points: zero_classification acc1 fell in 2 arms: "
         "a from 80.0 to 70.0 %, b from 80.0 to 50.0 %"
     ]
@@ -152,10 +157,10 @@ def test_values_and_changes_are_those_of_the_rows(tmp_path):
     for (arm, factor), cells in part.rows:
         name = {"Second": "bb", "First": "a"}[arm]
         for at, cost in ((0, 0), (2, 1)):
-            own = [value(name, float(factor), seed, cost) for seed in SEEDS]
-            change = [v - value(name, 0.0, s, cost) for v, s in zip(own, SEEDS, strict=True)]
-            assert cells[at].numbers["value"] == pytest.approx(np.mean(own))
-            assert cells[at].numbers["sd"] == pytest.approx(np.std(own, ddof=1))
+            values = [value(name, float(factor), seed, cost) for seed in SEEDS]
+            change = [v - value(name, 0.0, s, cost) for v, s in zip(values, SEEDS, strict=True)]
+            assert cells[at].numbers["value"] == pytest.approx(np.mean(values))
+            assert cells[at].numbers["sd"] == pytest.approx(np.std(values, ddof=1))
             assert cells[at + 1].numbers["value"] == pytest.approx(np.mean(change))
             low, _ = bootstrap_interval(change)
             assert (cells[at + 1].small == "–") == bool(np.isnan(low)) == (factor == "0")

@@ -52,14 +52,14 @@ def arm(name: str, level: float, *, data: str, weights: str = "", n: int = 22) -
 
 def formats(table: Table, rows, folder) -> dict[str, str]:
     """Everything that is written of a table, without line breaks."""
-    found = {
+    texts = {
         "md": markdown(table).replace("\\_", "_"),
         "tex": latex(table).replace("\\_", "_"),
         "csv": comparisons_csv(table),
         "terminal": printed(table),
         "html": report_page(folder, rows, [], table, ABOUT),
     }
-    return {kind: " ".join(text.split()) for kind, text in found.items()}
+    return {kind: " ".join(text.split()) for kind, text in texts.items()}
 
 
 FEW = arm("low", 0.35, data="22 images")

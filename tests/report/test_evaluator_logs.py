@@ -39,15 +39,15 @@ def compare(files, **columns):
 
 def test_lm_evaluation_harness_by_filter():
     strict = {"filter": "strict-match", "cluster": "doc.photo"}
-    [found] = compare(LM_EVAL, **strict)
+    [tested] = compare(LM_EVAL, **strict)
     lines = [[json.loads(line) for line in file.read_text().splitlines()] for file in LM_EVAL]
     ours, theirs = (
         [d["exact_match"] for d in log if d["filter"] == "strict-match"] for log in lines
     )
-    assert found.means == (sum(ours) / 6, sum(theirs) / 6) == (4 / 6, 2 / 6)
-    assert (found.first, found.other, found.metric) == ("a", "b", "exact_match")
-    assert (found.better, found.worse, found.p_exact) == (3, 1, mcnemar(3, 1))
-    assert (found.drawn.items, found.drawn.clusters) == (6, 3)
+    assert tested.means == (sum(ours) / 6, sum(theirs) / 6) == (4 / 6, 2 / 6)
+    assert (tested.first, tested.other, tested.metric) == ("a", "b", "exact_match")
+    assert (tested.better, tested.worse, tested.p_exact) == (3, 1, mcnemar(3, 1))
+    assert (tested.drawn.items, tested.drawn.clusters) == (6, 3)
     [loose] = compare(LM_EVAL, filter="flexible-extract", item="doc_id")
     assert (loose.better, loose.worse) == (2, 1)
     with pytest.raises(UserError, match=r"several filters: .* strict-match, flexible-extract"):
@@ -82,12 +82,12 @@ def test_lmms_evals_dictionaries_of_mmvp(tmp_path):
         ]  # fmt: skip
         files[-1].write_text("".join(
             json.dumps({"doc_id": n, "target": "A", "filtered_resps": [f"{name} says"],
-                        "mmvp_accuracy": one, "mmvp_pair_accuracy": one, "input": "?"}) + "\n"
-            for n, one in enumerate(results)
+                        "mmvp_accuracy": result, "mmvp_pair_accuracy": result, "input": "?"}) + "\n"
+            for n, result in enumerate(results)
         ))  # fmt: skip
-    [found] = compare(files, cluster="mmvp_accuracy.pair_index")
-    assert (found.metric, found.better, found.worse) == ("mmvp_accuracy.is_correct", 2, 0)
-    assert found.drawn.clusters == 2
+    [tested] = compare(files, cluster="mmvp_accuracy.pair_index")
+    assert (tested.metric, tested.better, tested.worse) == ("mmvp_accuracy.is_correct", 2, 0)
+    assert tested.drawn.clusters == 2
     [named] = compare(files, metrics=["mmvp_pair_accuracy.is_correct"], item="doc_id")
     assert named.means == (0.75, 0.25)
     files[1].write_text(files[1].read_text().replace('"target": "A"', '"target": "B"'))
@@ -99,12 +99,12 @@ def test_lmms_evals_dictionaries_of_mmvp(tmp_path):
 
 
 def test_inspect_ai_by_means_over_epochs():
-    [found] = compare(INSPECT, cluster="metadata.photo")
-    assert (found.first, found.other, found.metric) == ("mockllm/a", "mockllm/b", "match")
-    assert found.means == (4 / 6, 2.5 / 6)  # of 12 answers each, as inspect_ai printed them
-    assert (found.drawn.items, found.drawn.clusters) == (6, 3)
+    [tested] = compare(INSPECT, cluster="metadata.photo")
+    assert (tested.first, tested.other, tested.metric) == ("mockllm/a", "mockllm/b", "match")
+    assert tested.means == (4 / 6, 2.5 / 6)  # of 12 answers each, as inspect_ai printed them
+    assert (tested.drawn.items, tested.drawn.clusters) == (6, 3)
     parts = compare(INSPECT, by="metadata.kind")
-    assert [one.part for one in parts] == ["all", "basic", "counterfactual"]
+    assert [row.part for row in parts] == ["all", "basic", "counterfactual"]
     other = read_item_files([INSPECT[0], LOGS / "inspect_ai/b.json"], ItemColumns())
     assert compare_item_files(other)[0].drawn == compare(INSPECT)[0].drawn
 
@@ -122,25 +122,25 @@ def inspect_log(file: Path, values, model="m") -> Path:
 
 
 def test_grades_are_numbers_and_names_are_escaped(tmp_path):
-    one = inspect_log(tmp_path / "a.json", "CPIN", "<script>a|b")
-    other = inspect_log(tmp_path / "b.json", "IPCC", "x/../y")
-    answers = read_item_files([one, other], ItemColumns())
+    first = inspect_log(tmp_path / "a.json", "CPIN", "<script>a|b")
+    second = inspect_log(tmp_path / "b.json", "IPCC", "x/../y")
+    answers = read_item_files([first, second], ItemColumns())
     assert answers.metrics["judge"].tolist() == [[1, 0.5, 0, 0], [0, 0.5, 1, 1]]
-    assert "<script" not in to_markdown(comparison_document(answers, compare([one, other]), "x"))
+    assert "<script" not in to_markdown(comparison_document(answers, compare([first, second]), "x"))
     short = inspect_log(tmp_path / "c.json", "CP")
     with pytest.raises(UserError, match=r"c\.json lacks the items '2', '3'"):
-        compare([one, short])
+        compare([first, short])
     same = inspect_log(tmp_path / "d.json", "IPCC", "<script>a|b")
-    assert compare([one, same])[0].first == "a"  # two logs of one model: by their files
+    assert compare([first, same])[0].first == "a"  # two logs of one model: by their files
     errors = inspect_log(tmp_path / "e.json", "CPIN")
     content = json.loads(errors.read_text())
     del content["samples"][1]["scores"]
     errors.write_text(json.dumps(content))
     with pytest.raises(UserError, match=r"1 items have a value in one file .*, sample 1"):
-        compare([one, errors])
+        compare([first, errors])
     errors.write_text(json.dumps(content | {"samples": None}))
     with pytest.raises(UserError, match="not a log of inspect_ai with samples"):
-        compare([one, errors])
+        compare([first, errors])
 
 
 def write_eval(file: Path, members: dict[str, bytes], method: int, size: int | None = None) -> Path:
@@ -190,7 +190,7 @@ def test_archives_are_read_by_every_method_and_checked(tmp_path, method, monkeyp
         (tmp_path / "c.eval").write_bytes(content)
         with contextlib.suppress(UserError):
             read = evaluator_logs.read_log(tmp_path / "c.eval")
-            assert [one for _, one in read.records] == [one for _, one in log.records]
+            assert [record for _, record in read.records] == [record for _, record in log.records]
     monkeypatch.setattr(evaluator_logs, "LARGEST", 100)
     with pytest.raises(UserError, match=r"says it has .* bytes: not read"):
         evaluator_logs.read_log(file)

@@ -80,8 +80,8 @@ def test_csv_says_everything_in_full_precision(text, value):
 @settings(max_examples=examples(50), deadline=None)
 @given(TEXT)
 def test_latex_is_balanced_and_escaped(text):
-    found = to_latex(document(text))
-    code = "\n".join(line for line in found.splitlines() if not line.startswith("%"))
+    tex = to_latex(document(text))
+    code = "\n".join(line for line in tex.splitlines() if not line.startswith("%"))
     bare = re.sub(r"\\[{}$&#%_\\]", "", code)
     assert bare.count("{") == bare.count("}")
     assert bare.count("$") % 2 == 0
@@ -154,8 +154,8 @@ def test_tables_stand_in_the_papers_order(tmp_path):
     for name in ("coco_cf_figure_2", "coco_cf_10", "coco_cf_2"):
         write_document(Document(name, name, ()), tmp_path)
     page = write_tables_page(tmp_path).read_text()
-    found = re.findall(r'<section id="(\w+)"', page)
-    assert found == ["coco_cf_2", "coco_cf_10", "coco_cf_figure_2"]
+    sections = re.findall(r'<section id="(\w+)"', page)
+    assert sections == ["coco_cf_2", "coco_cf_10", "coco_cf_figure_2"]
 
 
 def test_marks_are_explained_where_they_are_used_and_nowhere_else(tmp_path):

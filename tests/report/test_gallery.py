@@ -50,14 +50,14 @@ def test_the_page_holds_what_the_sets_say(tmp_path: Path) -> None:
 
 
 def test_a_small_drawing_stays_exact_and_a_photograph_becomes_small(tmp_path: Path) -> None:
-    one = generated(0)
+    drawing = generated(0)
     large = np.random.default_rng(0).integers(0, 255, (300, 500, 3), np.uint8)
     buffer = io.BytesIO()
     Image.fromarray(large).save(buffer, "PNG")
-    sets = [one, replace(generated(1), images={"0": buffer.getvalue(), "1": buffer.getvalue()})]
+    sets = [drawing, replace(generated(1), images={"0": buffer.getvalue(), "1": buffer.getvalue()})]
     page = data_of(write_gallery(sets, tmp_path / "g.html", title="t"))
     small, big = (page["sets"][n]["m"][0] for n in (0, 1))
-    exact = Image.open(io.BytesIO(one.images["0"])).convert("RGB")
+    exact = Image.open(io.BytesIO(drawing.images["0"])).convert("RGB")
     assert decoded(small).convert("RGB").tobytes() == exact.tobytes()
     assert small["q"] == 1
     assert (big["w"], big["h"]) == decoded(big).size == (192, 115)
@@ -65,8 +65,8 @@ def test_a_small_drawing_stays_exact_and_a_photograph_becomes_small(tmp_path: Pa
 
 
 def test_captions_cannot_end_the_script(tmp_path: Path) -> None:
-    one = generated(0)
-    hostile = replace(one, members=(replace(one.members[0], text=HOSTILE), one.members[1]))
+    plain = generated(0)
+    hostile = replace(plain, members=(replace(plain.members[0], text=HOSTILE), plain.members[1]))
     file = write_gallery([hostile], tmp_path / "g.html", title="</title><script>alert(1)</script>")
     text = file.read_text()
     assert text.count("</script>") == 2
@@ -78,12 +78,12 @@ def test_captions_cannot_end_the_script(tmp_path: Path) -> None:
 def test_of_too_many_a_random_sample_is_shown_in_order(tmp_path: Path) -> None:
     sets = [generated(n) for n in range(40)]
     file = write_gallery(iter(sets), tmp_path / "g.html", title="t", limit=10)
-    keys = [one["k"] for one in data_of(file)["sets"]]
+    keys = [shown["k"] for shown in data_of(file)["sets"]]
     assert len(keys) == 10
-    assert keys == sorted(keys) != [one.key for one in sets[:10]]
+    assert keys == sorted(keys) != [pair.key for pair in sets[:10]]
     assert "10 of 40 sets, drawn at random" in file.read_text()
     again = write_gallery(reversed(sets), tmp_path / "h.html", title="t", limit=10)
-    assert sorted(one["k"] for one in data_of(again)["sets"]) == keys
+    assert sorted(shown["k"] for shown in data_of(again)["sets"]) == keys
     every = write_gallery(iter(sets), tmp_path / "i.html", title="t", limit=None)
     assert len(data_of(every)["sets"]) == 40
 
@@ -95,11 +95,11 @@ def test_large_sets_say_how_many_members_are_left_out(tmp_path: Path, monkeypatc
 
 
 def test_numbers_that_are_missing_or_none(tmp_path: Path) -> None:
-    one = replace(generated(0), scores={"a": float("nan"), "b": 1.0})
+    scored = replace(generated(0), scores={"a": float("nan"), "b": 1.0})
     bare = CounterfactualSet(
         "bare", "g", (Member("a cat", "0", "s"),), {"0": picture("cat", "red")}
     )
-    page = data_of(write_gallery([bare, one], tmp_path / "g.html", title="t"))
+    page = data_of(write_gallery([bare, scored], tmp_path / "g.html", title="t"))
     assert page["fields"] == ["b", "p", "cfg"]
     assert [s["n"] for s in page["sets"]] == [[], [1.0, 0.1, 9.0]]
 
@@ -117,10 +117,10 @@ def test_what_cannot_be_shown(tmp_path: Path) -> None:
 
 def css(contrast: Contrast, x: float) -> float:
     """What a browser makes of a value: each function clips, as Filter Effects Level 1 says."""
-    found = re.fullmatch(r"brightness\((\S+)\) contrast\((\S+)\)", contrast.filter)
-    assert found is not None
-    x = min(1.0, float(found[1]) * x)
-    return min(1.0, max(0.0, float(found[2]) * (x - 0.5) + 0.5))
+    match = re.fullmatch(r"brightness\((\S+)\) contrast\((\S+)\)", contrast.filter)
+    assert match is not None
+    x = min(1.0, float(match[1]) * x)
+    return min(1.0, max(0.0, float(match[2]) * (x - 0.5) + 0.5))
 
 
 @settings(max_examples=examples(50), deadline=None)
@@ -141,28 +141,28 @@ def test_dull_pictures_are_stretched_from_the_start(
     images = dict.fromkeys("01", buffer.getvalue())
     file = write_gallery([replace(generated(0), images=images)], tmp_path / "g.html", title="t")
     assert ('<body class="stretch">' in file.read_text()) == on
-    (found,) = re.findall(r"\.stretch .picture img \{ filter: (.*?); \}", file.read_text())
-    slope = np.prod([float(v) for v in re.findall(r"\(([\d.]+)\)", found)])
+    (style,) = re.findall(r"\.stretch .picture img \{ filter: (.*?); \}", file.read_text())
+    slope = np.prod([float(v) for v in re.findall(r"\(([\d.]+)\)", style)])
     assert slope == pytest.approx(255 / (high - low), rel=0.05)
 
 
 def test_sets_are_found_by_the_classes_of_their_members(tmp_path: Path) -> None:
     plain = [generated(n) for n in range(3)]
     sets = [
-        replace(one, members=tuple(replace(m, label=label) for m in one.members))
-        for one, label in zip(plain, ("<b>cat", "dog", "<b>cat"), strict=True)
+        replace(pair, members=tuple(replace(m, label=label) for m in pair.members))
+        for pair, label in zip(plain, ("<b>cat", "dog", "<b>cat"), strict=True)
     ]
     page = data_of(write_gallery([*sets, generated(3)], tmp_path / "g.html", title="t"))
     assert page["classes"] == ["<b>cat", "dog"]
-    assert [one["l"] for one in page["sets"]] == [[0], [1], [0], []]
+    assert [shown["l"] for shown in page["sets"]] == [[0], [1], [0], []]
 
 
 def test_an_edit_that_changes_nothing_is_named_by_its_kind_alone(tmp_path: Path) -> None:
-    one = generated(0)
-    edited = replace(one.members[1], edit=Edit("reconstruction", "", ""))
+    pair = generated(0)
+    edited = replace(pair.members[1], edit=Edit("reconstruction", "", ""))
     page = data_of(
         write_gallery(
-            [replace(one, members=(one.members[0], edited))], tmp_path / "g.html", title="t"
+            [replace(pair, members=(pair.members[0], edited))], tmp_path / "g.html", title="t"
         )
     )
     assert page["kinds"] == ["reconstruction"]
@@ -245,8 +245,11 @@ def sets() -> list[CounterfactualSet]:
     made[1] = replace(made[1], members=(replace(first, text=HOSTILE), second))
     made[2] = replace(generated(2, members=6), scores={})
     return [
-        replace(one, members=tuple(replace(m, label=f"class {n % 4}") for m in one.members))
-        for n, one in enumerate(made)
+        replace(
+            example_set,
+            members=tuple(replace(m, label=f"class {n % 4}") for m in example_set.members),
+        )
+        for n, example_set in enumerate(made)
     ]
 
 
@@ -262,7 +265,7 @@ def reader(watched: Browser, sets, page) -> Reader:
 
 
 def test_a_reader_sees_the_sets(reader: Reader) -> None:
-    assert reader.keys == [one.key for one in reader.sets[:24]]
+    assert reader.keys == [example_set.key for example_set in reader.sets[:24]]
     assert reader.status == "1–24 of 60"
     run = reader.browser.run
     assert run("document.title") == "Gallery"  # the caption's script did not run
@@ -288,7 +291,9 @@ def test_a_reader_filters(reader: Reader) -> None:
     reader.picks("class", "any")
     reader.chooses("text", "")
     reader.limits("sim_direction", "0.2", "0.3")
-    scores = {one.key: one.scores.get("sim_direction", 9) for one in reader.sets}
+    scores = {
+        example_set.key: example_set.scores.get("sim_direction", 9) for example_set in reader.sets
+    }
     expected = [k for k, score in scores.items() if 0.2 <= score <= 0.3 and int(k[-4:]) % 3 == 0]
     assert reader.keys == expected != []
     reader.limits("p", "2", "")
@@ -300,8 +305,8 @@ def test_a_reader_filters(reader: Reader) -> None:
 
 def test_a_reader_sorts(reader: Reader) -> None:
     def by(number: int) -> tuple:
-        found = reader.sets[number].scores.get("sim_direction")
-        return (found is None, -(found or 0), number)
+        score = reader.sets[number].scores.get("sim_direction")
+        return (score is None, -(score or 0), number)
 
     reader.picks("sort", "sim_direction, highest first")
     assert reader.keys == [reader.sets[n].key for n in sorted(range(COUNT), key=by)[:24]]
@@ -311,13 +316,13 @@ def test_a_reader_sorts(reader: Reader) -> None:
     assert reader.keys[-1] == "pair-0002", "what has no score comes last"
     reader.chooses("text", "")
     reader.picks("sort", "p, lowest first")
-    p = {one.key: one.members[0].extra["p"] for one in reader.sets}
+    p = {example_set.key: example_set.members[0].extra["p"] for example_set in reader.sets}
     assert [p[key] for key in reader.keys] == sorted(p.values())[:24]
     reader.picks("sort", "shuffled")
     shuffled = reader.keys
     assert shuffled != sorted(shuffled)
     reader.picks("sort", "as they come")
-    assert reader.keys == [one.key for one in reader.sets[:24]]
+    assert reader.keys == [example_set.key for example_set in reader.sets[:24]]
 
 
 def test_a_reader_has_a_keyboard_only(reader: Reader) -> None:
@@ -326,7 +331,7 @@ def test_a_reader_has_a_keyboard_only(reader: Reader) -> None:
     press("ArrowRight")
     assert reader.status == "49–60 of 60"
     press("ArrowRight")
-    assert reader.keys == [one.key for one in reader.sets[48:]]
+    assert reader.keys == [example_set.key for example_set in reader.sets[48:]]
     press("ArrowLeft")
     assert reader.status == "25–48 of 60"
     for letter in "/0007 mat":

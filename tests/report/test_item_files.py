@@ -63,12 +63,12 @@ def compare(*files: Path, **columns):
 def test_the_released_form_gives_the_numbers_of_its_counts(tmp_path):
     ours, theirs = answers(TEXT_COCO)
     files = released(tmp_path / "a.csv", ours), released(tmp_path / "b.csv", theirs, 4096)
-    [found] = compare(*files)
-    assert round(100 * found.drawn.mean, 2) == -3.48
-    assert round(100 * found.error, 2) == 0.68
-    assert f"{found.p_exact:.1e}" == "4.7e-07"
-    assert (found.better, found.worse, found.drawn.items) == (*TEXT_COCO[1:3], 2933)
-    assert (found.metric, found.first, found.other) == ("group_score", "a", "b")
+    [comparison] = compare(*files)
+    assert round(100 * comparison.drawn.mean, 2) == -3.48
+    assert round(100 * comparison.error, 2) == 0.68
+    assert f"{comparison.p_exact:.1e}" == "4.7e-07"
+    assert (comparison.better, comparison.worse, comparison.drawn.items) == (*TEXT_COCO[1:3], 2933)
+    assert (comparison.metric, comparison.first, comparison.other) == ("group_score", "a", "b")
 
 
 def rows(right, **columns) -> list[dict]:
@@ -82,30 +82,30 @@ RIGHT, WRONG = [1, 1, 1, 0, 1, 1], [0, 0, 1, 0, 0, 1]
 
 
 def test_rows_are_matched_by_name_or_by_place(tmp_path):
-    one = write(tmp_path / "a.csv", rows(RIGHT, item=[*"abcdef"]))
+    ours = write(tmp_path / "a.csv", rows(RIGHT, item=[*"abcdef"]))
     mixed = list(reversed(rows(WRONG, item=[*"abcdef"])))
-    other = write(tmp_path / "b.csv", mixed)
-    [found] = compare(one, other)
-    assert (found.better, found.worse) == (3, 0)
-    assert found.p == mcnemar(3, 0) == 0.25
-    [named] = compare(one, other, item="caption")
-    assert replace(named, cluster_error=0) == replace(found, cluster_error=0)  # NaN in both
+    theirs = write(tmp_path / "b.csv", mixed)
+    [comparison] = compare(ours, theirs)
+    assert (comparison.better, comparison.worse) == (3, 0)
+    assert comparison.p == mcnemar(3, 0) == 0.25
+    [named] = compare(ours, theirs, item="caption")
+    assert replace(named, cluster_error=0) == replace(comparison, cluster_error=0)  # NaN in both
     by_place = [{k: v for k, v in row.items() if k != "item"} for row in mixed]
     third = write(tmp_path / "c.csv", by_place)
     with pytest.raises(UserError, match=r"c\.csv, line 2: caption is 'c5', and 'c0' at .*a\.csv"):
-        compare(one, third)
-    [again] = compare(one, third, item=["caption"])
+        compare(ours, third)
+    [again] = compare(ours, third, item=["caption"])
     assert (again.better, again.worse) == (3, 0)
 
 
 def test_other_items_are_named(tmp_path):
-    one = write(tmp_path / "a.csv", rows(RIGHT, item=[*"abcdef"]))
-    other = write(tmp_path / "b.csv", rows(WRONG, item=[*"abcxyz"]))
+    ours = write(tmp_path / "a.csv", rows(RIGHT, item=[*"abcdef"]))
+    theirs = write(tmp_path / "b.csv", rows(WRONG, item=[*"abcxyz"]))
     with pytest.raises(UserError, match=r"b\.csv lacks the items 'd', 'e', 'f':"):
-        compare(one, other)
+        compare(ours, theirs)
     more = write(tmp_path / "c.csv", rows([*WRONG, 1], item=[*"abcdefg"]))
     with pytest.raises(UserError, match=r"a\.csv lacks the items 'g':"):
-        compare(one, more)
+        compare(ours, more)
     short = write(tmp_path / "d.csv", rows(WRONG[:-1]))
     long = write(tmp_path / "e.csv", rows(RIGHT))
     with pytest.raises(UserError, match=r"e\.csv has 6 items and .*d\.csv 5: nothing names them"):
@@ -120,18 +120,18 @@ def test_clusters_are_drawn_together(tmp_path):
     base = rng.random(60) < 0.5
     gain = np.repeat(rng.random(20) < 0.4, 3)  # a photo is answered better, or it is not
     photo = [f"p{n // 3}" for n in range(60)]
-    one = write(tmp_path / "a.csv", rows((base | gain).astype(int), photo=photo))
-    other = write(tmp_path / "b.csv", rows(base.astype(int), photo=photo))
-    [found] = compare(one, other, cluster="photo")
-    [single] = compare(one, other)
-    assert (found.drawn.clusters, single.drawn.clusters) == (20, 60)
-    assert found.error == single.error
-    assert found.cluster_error > 1.1 * found.error
+    ours = write(tmp_path / "a.csv", rows((base | gain).astype(int), photo=photo))
+    theirs = write(tmp_path / "b.csv", rows(base.astype(int), photo=photo))
+    [clustered] = compare(ours, theirs, cluster="photo")
+    [single] = compare(ours, theirs)
+    assert (clustered.drawn.clusters, single.drawn.clusters) == (20, 60)
+    assert clustered.error == single.error
+    assert clustered.cluster_error > 1.1 * clustered.error
     assert math.isnan(single.cluster_error)
-    assert (single.p, found.p) == (single.p_exact, found.drawn.p)
+    assert (single.p, clustered.p) == (single.p_exact, clustered.drawn.p)
     called = [{**row, "cluster": row["photo"]} for row in rows(base.astype(int), photo=photo)]
     usual = write(tmp_path / "c.csv", called)
-    assert compare(usual, one)[0].drawn.clusters == 20
+    assert compare(usual, ours)[0].drawn.clusters == 20
 
 
 def test_parts_metrics_and_files_are_one_family(tmp_path):
@@ -140,15 +140,17 @@ def test_parts_metrics_and_files_are_one_family(tmp_path):
         write(tmp_path / f"{name}.csv", rows(right, kind=kinds, score=np.linspace(0, level, 6)))
         for name, right, level in (("a", RIGHT, 1), ("b", WRONG, 2), ("c", [1] * 6, 3))
     ]
-    found = compare(*files, metrics=["right", "score"], by="kind")
-    assert [(one.first, one.other) for one in found][::6] == [("a", "b"), ("a", "c"), ("b", "c")]
-    assert [one.part for one in found[:3]] == ["all", "x", "y"]
-    assert [one.p_holm for one in found] == pytest.approx(holm([one.p for one in found]).tolist())
-    score = found[3]
+    tests = compare(*files, metrics=["right", "score"], by="kind")
+    assert [(test.first, test.other) for test in tests][::6] == [("a", "b"), ("a", "c"), ("b", "c")]
+    assert [test.part for test in tests[:3]] == ["all", "x", "y"]
+    assert [test.p_holm for test in tests] == pytest.approx(
+        holm([test.p for test in tests]).tolist()
+    )
+    score = tests[3]
     assert (score.metric, score.part, score.better, score.worse) == ("score", "all", 0, 5)
     assert math.isnan(score.p_exact)
     assert score.means == pytest.approx((0.5, 1.0))
-    x = found[1]
+    x = tests[1]
     assert (x.drawn.items, x.better, x.means) == (3, 2, (1.0, 1 / 3))
 
 
@@ -157,52 +159,52 @@ def test_what_is_right_or_wrong_is_found(tmp_path):
         made = rows(right, label=label, answer=answer, index=range(6))
         return write(tmp_path / file, made)
 
-    one = about("a.csv", RIGHT, [1, 0, 1, 0, 1, 0], [0.5, 0.1, 0.2, 0.3, 0.4, 1])
-    other = about("b.csv", WRONG, [1, 0, 1, 0, 1, 0], [0.9, 0.1, 0.2, 0.3, 0.4, 1])
-    read = read_item_files([one, other], ItemColumns())
+    ours = about("a.csv", RIGHT, [1, 0, 1, 0, 1, 0], [0.5, 0.1, 0.2, 0.3, 0.4, 1])
+    theirs = about("b.csv", WRONG, [1, 0, 1, 0, 1, 0], [0.9, 0.1, 0.2, 0.3, 0.4, 1])
+    read = read_item_files([ours, theirs], ItemColumns())
     assert ([*read.metrics], read.left_out) == (["right"], ["label"])
-    [found] = compare_item_files(read)
-    text = to_markdown(comparison_document(read, [found], "x"))
+    [comparison] = compare_item_files(read)
+    text = to_markdown(comparison_document(read, [comparison], "x"))
     assert "Not compared, as the same in all files: label." in text
     assert "McNemar's exact test" in text
     assert re.search(r"6 items: standard error \d+\.\d points; a difference below", text)
     with pytest.raises(UserError, match=r"label is '1'|no column") as caught:
-        compare(one, other, metrics="nothing")
+        compare(ours, theirs, metrics="nothing")
     assert "it has caption, right, label" in str(caught.value)
     with pytest.raises(UserError, match=r"line 2: caption is 'c0': it should be 0 or 1"):
-        compare(one, other, metrics=["caption"])
+        compare(ours, theirs, metrics=["caption"])
     texts = [write(tmp_path / f"{n}.csv", [{"caption": "a", "answer": "yes"}]) for n in "xy"]
     with pytest.raises(UserError, match=r"compare_columns\.metrics=.*among caption, answer"):
         compare(*texts)
 
 
 def test_items_that_do_not_count_do_so_in_all(tmp_path):
-    one = write(tmp_path / "a.csv", rows(["right", 1, "", 0, 1, 1]))
-    other = write(tmp_path / "b.csv", rows(["Wrong", 1, "nan", 0, 0, 1]))
-    [found] = compare(one, other)
-    assert (found.drawn.items, found.better, found.worse) == (5, 2, 0)
+    ours = write(tmp_path / "a.csv", rows(["right", 1, "", 0, 1, 1]))
+    theirs = write(tmp_path / "b.csv", rows(["Wrong", 1, "nan", 0, 0, 1]))
+    [comparison] = compare(ours, theirs)
+    assert (comparison.drawn.items, comparison.better, comparison.worse) == (5, 2, 0)
     third = write(tmp_path / "c.csv", rows([0, 1, 1, "", 0, 1]))
     with pytest.raises(UserError, match=r"2 items have a value in one file .*a\.csv, line 4"):
-        compare(one, third)
+        compare(ours, third)
 
 
 def test_json_lines_and_hostile_files(tmp_path):
     lines = [json.dumps({"id": n, "right": bool(right)}) for n, right in enumerate(RIGHT)]
-    one = tmp_path / "a.jsonl"
-    one.write_text("\n".join(lines) + "\n")
-    other = write(tmp_path / "b.csv", rows(WRONG, id=range(6)))
-    [found] = compare(one, other)
-    assert (found.better, found.worse) == (3, 0)
+    ours = tmp_path / "a.jsonl"
+    ours.write_text("\n".join(lines) + "\n")
+    theirs = write(tmp_path / "b.csv", rows(WRONG, id=range(6)))
+    [comparison] = compare(ours, theirs)
+    assert (comparison.better, comparison.worse) == (3, 0)
     empty = tmp_path / "empty.csv"
     empty.write_text("item,right\n")
     with pytest.raises(UserError, match="has no items"):
-        compare(one, empty)
+        compare(ours, empty)
     ragged = tmp_path / "ragged.jsonl"
     ragged.write_text('{"id": 1, "right": 1}\n{"id": 2}\n')
     with pytest.raises(UserError, match="line 2: not every row has the column 'right'"):
-        compare(one, ragged)
+        compare(ours, ragged)
     with pytest.raises(UserError, match="two files"):
-        compare(one)
+        compare(ours)
     script = "<script>alert(1)</script>"
     hostile = [write(tmp_path / f"h{n}.csv", [{script: v, "x": 1 - v} for v in r])
                for n, r in enumerate((RIGHT, WRONG))]  # fmt: skip

@@ -41,17 +41,19 @@ RIGHT, WRONG = [1, 1, 1, 1, 1, 1, 0, 1], [0, 0, 0, 1, 0, 0, 0, 0]
 def test_binary_items_sampled_one_by_one_are_tested_exactly(tmp_path):
     for folder, values in (("a", RIGHT), ("b", WRONG)):
         write_items(tmp_path / folder, items(values))
-    found = compare_items(
+    paired = compare_items(
         [read_items(tmp_path / "a", "test")], [read_items(tmp_path / "b", "test")], "acc1"
     )
-    assert (found.arm, found.baseline, found.gain) == (7 / 8, 1 / 8, 6 / 8)
-    assert (found.p, found.p_two_sided) == (mcnemar(6, 0, "greater"), mcnemar(6, 0))
-    assert (found.test, found.items, found.clusters) == (MCNEMAR, 8, 8)
-    assert found.low > 0
-    assert (found.better, found.worse, found.p_exact) == (6, 0, found.p_two_sided)
+    assert (paired.arm, paired.baseline, paired.gain) == (7 / 8, 1 / 8, 6 / 8)
+    assert (paired.p, paired.p_two_sided) == (mcnemar(6, 0, "greater"), mcnemar(6, 0))
+    assert (paired.test, paired.items, paired.clusters) == (MCNEMAR, 8, 8)
+    assert paired.low > 0
+    assert (paired.better, paired.worse, paired.p_exact) == (6, 0, paired.p_two_sided)
     # sqrt((6 - 36 / 8) / 56): six of eight items differ, all one way.
-    assert found.error == pytest.approx((1.5 / 56) ** 0.5)
-    assert found.describe(Measure()).startswith("8 items: standard error 16.4 points; a difference")
+    assert paired.error == pytest.approx((1.5 / 56) ** 0.5)
+    assert paired.describe(Measure()).startswith(
+        "8 items: standard error 16.4 points; a difference"
+    )
 
 
 def test_lower_is_better_in_its_own_direction():
@@ -69,25 +71,25 @@ def test_items_of_one_cluster_are_drawn_together():
     base = rng.random(60).round()
     arm = np.clip(base + (rng.random(60) < 0.2), 0, 1)
     clusters = [f"c{n // 5}" for n in range(60)]
-    found = compare_items([items(arm, clusters)], [items(base, clusters)], "acc1")
+    paired = compare_items([items(arm, clusters)], [items(base, clusters)], "acc1")
     expected = cluster_bootstrap(
         arm - base, np.arange(60) // 5, generator(0, "items", "test", "acc1")
     )
-    assert (found.test, found.clusters) == (BOOTSTRAP, 12)
-    assert found.p == pytest.approx(expected.p_greater, abs=0.01)
-    assert found.low == pytest.approx(expected.low, abs=0.01)
+    assert (paired.test, paired.clusters) == (BOOTSTRAP, 12)
+    assert paired.p == pytest.approx(expected.p_greater, abs=0.01)
+    assert paired.low == pytest.approx(expected.low, abs=0.01)
     # Beside it McNemar's, which takes items for independent.
     better, worse = int((arm > base).sum()), int((arm < base).sum())
-    assert (found.better, found.worse, found.p_exact) == (better, worse, mcnemar(better, worse))
-    assert found.error == standard_error(arm - base, clusters)
+    assert (paired.better, paired.worse, paired.p_exact) == (better, worse, mcnemar(better, worse))
+    assert paired.error == standard_error(arm - base, clusters)
 
 
 def test_seeds_are_averaged_item_by_item():
     arm = [items(RIGHT), items(WRONG)]
-    found = compare_items(arm, [items(WRONG)], "acc1")
-    assert found.gain == pytest.approx(3 / 8)
-    assert (found.items, found.test) == (8, BOOTSTRAP)
-    assert found.arm == 0.5
+    paired = compare_items(arm, [items(WRONG)], "acc1")
+    assert paired.gain == pytest.approx(3 / 8)
+    assert (paired.items, paired.test) == (8, BOOTSTRAP)
+    assert paired.arm == 0.5
 
 
 def test_seeds_with_tests_of_their_own_are_compared_within_them():
@@ -95,16 +97,16 @@ def test_seeds_with_tests_of_their_own_are_compared_within_them():
     clusters = list("aabbccdd")
     arm = [items(RIGHT, clusters, "d1"), items(RIGHT, clusters, "d2")]
     base = [items(WRONG, clusters, "d2"), items(WRONG, clusters, "d1")]
-    found = compare_items(arm, base, "acc1")
-    assert (found.items, found.clusters, found.gain) == (16, 8, 6 / 8)
+    paired = compare_items(arm, base, "acc1")
+    assert (paired.items, paired.clusters, paired.gain) == (16, 8, 6 / 8)
 
 
 def test_a_part_of_the_test_is_tested_alone():
     kinds = np.array(["colour", "place"] * 4, dtype=object)
     arm, base = items(RIGHT, edit=kinds), items(WRONG, edit=kinds)
-    found = compare_items([arm], [base], "acc1", by={"edit": "place"})
-    assert found.items == 4
-    assert found.gain == np.mean(RIGHT[1::2]) - np.mean(WRONG[1::2])
+    paired = compare_items([arm], [base], "acc1", by={"edit": "place"})
+    assert paired.items == 4
+    assert paired.gain == np.mean(RIGHT[1::2]) - np.mean(WRONG[1::2])
     with pytest.raises(UserError, match="lack the column 'kind'"):
         compare_items([arm], [base], "acc1", by={"kind": "place"})
     with pytest.raises(UserError, match="no item counts"):
@@ -132,11 +134,11 @@ def test_items_are_paired_by_name_and_some_do_not_count():
     names = [f"i{n}" for n in range(8)]
     mixed = [3, 1, 0, 2, 7, 5, 4, 6]
     other = items([WRONG[n] for n in mixed], names=[names[n] for n in mixed])
-    found = compare_items([items(RIGHT, names=names)], [other], "acc1")
-    assert found.p == compare_items([items(RIGHT)], [items(WRONG)], "acc1").p
+    paired = compare_items([items(RIGHT, names=names)], [other], "acc1")
+    assert paired.p == compare_items([items(RIGHT)], [items(WRONG)], "acc1").p
     nan = [math.nan, *RIGHT[1:]], [math.nan, *WRONG[1:]]
-    found = compare_items([items(nan[0])], [items(nan[1])], "acc1")
-    assert (found.items, found.gain) == (7, pytest.approx(5 / 7))
+    paired = compare_items([items(nan[0])], [items(nan[1])], "acc1")
+    assert (paired.items, paired.gain) == (7, pytest.approx(5 / 7))
 
 
 # One run against one run is tested over items, and every format says so.
@@ -150,12 +152,12 @@ def answers() -> dict[str, dict[str, np.ndarray]]:
     """Right or wrong, and a loss, of every arm and item; an item is easy for all or for none."""
     rng = np.random.default_rng(0)
     easy = rng.random(COUNT)
-    found = {}
+    by_arm = {}
     for arm, level in LEVELS.items():
-        right = (easy < level) if arm != "same" else found["base"]["acc1"] > 0
+        right = (easy < level) if arm != "same" else by_arm["base"]["acc1"] > 0
         noise = rng.normal(0, 0.1, COUNT)
-        found[arm] = {"acc1": right.astype(float), "loss": 2.0 - right + noise}
-    return found
+        by_arm[arm] = {"acc1": right.astype(float), "loss": 2.0 - right + noise}
+    return by_arm
 
 
 def put(folder: Path, seeds=(1,), *, clusters=COUNT, skip=()) -> tuple[list[Result], list[Run]]:
@@ -185,22 +187,22 @@ def write(folder: Path, seeds=(1,), **changes) -> Table:
 
 
 def test_one_run_is_tested_against_another_over_items(table):
-    found = answers()
+    by_arm = answers()
     assert len(table.over_items) == 6
     for arm in ("good", "same", "bad"):
-        ours, theirs = found[arm]["acc1"], found["base"]["acc1"]
-        one = table.get_over_items(arm, ACC)
-        assert one.test.test == MCNEMAR
+        ours, theirs = by_arm[arm]["acc1"], by_arm["base"]["acc1"]
+        tested = table.get_over_items(arm, ACC)
+        assert tested.test.test == MCNEMAR
         p = mcnemar(int((ours > theirs).sum()), int((ours < theirs).sum()), "greater")
-        assert one.test.p == pytest.approx(p)
+        assert tested.test.p == pytest.approx(p)
         assert table.get_over_items(arm, LOSS).test.test == BOOTSTRAP
         row = table.get(arm, ACC)
         assert math.isnan(row.p_welch)
         assert row.reason == "one seed"
-    ps = [one.test.p for one in table.over_items]
-    assert [one.p_holm for one in table.over_items] == pytest.approx(holm(ps).tolist())
-    kept = [(one.row.arm, one.row.metric) for one in table.over_items if one.kept]
-    lost = [(one.row.arm, one.row.metric) for one in table.over_items if one.lost]
+    ps = [tested.test.p for tested in table.over_items]
+    assert [tested.p_holm for tested in table.over_items] == pytest.approx(holm(ps).tolist())
+    kept = [(tested.row.arm, tested.row.metric) for tested in table.over_items if tested.kept]
+    lost = [(tested.row.arm, tested.row.metric) for tested in table.over_items if tested.lost]
     assert kept == [("good", "acc1"), ("good", "loss")]
     assert lost == [("bad", "acc1"), ("bad", "loss")]
     for cell, sign in ((ACC, 1), (LOSS, -1)):
@@ -325,7 +327,7 @@ def test_a_damaged_file_of_items_is_named_and_the_table_stands(tmp_path):
     rows, runs = put(tmp_path)
     items_file(tmp_path / "good/seed=1", "own").write_bytes(b"PAR1 and no more")
     table = significance_table(rows, "base", items=RunItems(runs, rows))
-    assert {one.row.arm for one in table.over_items} == {"same", "bad"}
+    assert {tested.row.arm for tested in table.over_items} == {"same", "bad"}
     assert any("good against base" in note and "cannot be read" in note for note in table.notes)
 
 
@@ -345,5 +347,5 @@ def test_items_of_other_weights_are_not_taken_and_clusters_are_drawn(single, tmp
     rows, runs = single
     rows = [replace(row, weights=f"new {row.arm}") for row in rows]
     assert significance_table(rows, "base", items=RunItems(runs, rows)).over_items == ()
-    one = write(tmp_path, clusters=30).get_over_items("good", ACC)
-    assert (one.test.test, one.test.clusters) == (BOOTSTRAP, 30)
+    tested = write(tmp_path, clusters=30).get_over_items("good", ACC)
+    assert (tested.test.test, tested.test.clusters) == (BOOTSTRAP, 30)

@@ -44,14 +44,14 @@ def test_items_come_back_in_order_with_what_they_are_of(tmp_path):
     file = write_items(tmp_path, ONE)
     assert file == items_file(tmp_path, "own/test")
     assert file.parent == tmp_path / "items"
-    found = read_items(tmp_path, "own/test")
-    assert (found.benchmark, found.weights, found.data, len(found)) == ("own/test", "w", "d", 3)
-    assert list(found.columns) == list(COLUMNS)
-    assert list(found.columns["item"]) == ["b", "a", "c"]
-    assert list(found.columns["anchor"]) == ["one", None, "two"]
-    np.testing.assert_array_equal(found.metric("acc1"), [1.0, np.nan, 0.25])
-    np.testing.assert_array_equal(found.metric("tied"), [0.0, 2.0, 7.0])
-    np.testing.assert_array_equal(found.metric("sure"), COLUMNS["sure"].astype(float))
+    read = read_items(tmp_path, "own/test")
+    assert (read.benchmark, read.weights, read.data, len(read)) == ("own/test", "w", "d", 3)
+    assert list(read.columns) == list(COLUMNS)
+    assert list(read.columns["item"]) == ["b", "a", "c"]
+    assert list(read.columns["anchor"]) == ["one", None, "two"]
+    np.testing.assert_array_equal(read.metric("acc1"), [1.0, np.nan, 0.25])
+    np.testing.assert_array_equal(read.metric("tied"), [0.0, 2.0, 7.0])
+    np.testing.assert_array_equal(read.metric("sure"), COLUMNS["sure"].astype(float))
     assert pq.read_table(file)["acc1"].null_count == 1
     assert benchmarks_with_items(tmp_path) == ["own/test"]
     assert benchmarks_with_items(tmp_path / "elsewhere") == []
@@ -255,20 +255,20 @@ class Own(ModelItems):
 
 def made_items(names=("a", "b"), **columns) -> Items:
     texts = np.array(names, object)
-    own = {"item": texts, "cluster": texts, "said": np.array(["x", None], object)[: len(names)]}
-    return Items("own", "weights", "data", {**own, "score": np.ones(len(names)), **columns})
+    base = {"item": texts, "cluster": texts, "said": np.array(["x", None], object)[: len(names)]}
+    return Items("own", "weights", "data", {**base, "score": np.ones(len(names)), **columns})
 
 
 def test_a_missing_column_is_named_with_the_benchmark_that_writes_it():
-    few = {name: own for name, own in made_items().columns.items() if name != "score"}
+    few = {name: values for name, values in made_items().columns.items() if name != "score"}
     with pytest.raises(UserError, match=r"own lack score: .* benchmark=made_up.*own.parquet"):
         Own("m", Items("own", "weights", "data", few))
 
 
 def test_texts_of_an_item_without_one_are_empty():
-    own = Own("m", made_items())
-    assert own.texts("said") == ["x", ""]
-    assert len(own) == 2
+    answers = Own("m", made_items())
+    assert answers.texts("said") == ["x", ""]
+    assert len(answers) == 2
 
 
 def test_models_that_were_asked_about_other_items_are_refused():
@@ -283,6 +283,6 @@ def test_a_run_without_items_says_what_asks_its_model(tmp_path):
     with pytest.raises(UserError, match=r"no items of own: run evaluate.py benchmark=made_up"):
         read_own(tmp_path, "m", "own", Own)
     write_items(tmp_path, made_items())
-    own = read_own(tmp_path, "m", "own", Own)
-    assert own.model == "m"
-    assert own.texts("item") == ["a", "b"]
+    answers = read_own(tmp_path, "m", "own", Own)
+    assert answers.model == "m"
+    assert answers.texts("item") == ["a", "b"]

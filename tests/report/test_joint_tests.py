@@ -45,8 +45,8 @@ class Experiment:
     def __init__(self, root: Path) -> None:
         self.root, self.runs, self.rows = root, [], []
 
-    def add(self, arm: str, found: dict[int, np.ndarray], *, data="d", kept=True, **columns):
-        for seed, right in found.items():
+    def add(self, arm: str, by_seed: dict[int, np.ndarray], *, data="d", kept=True, **columns):
+        for seed, right in by_seed.items():
             folder = self.root / "e" / arm / f"seed={seed}"
             about = data if isinstance(data, str) else data[seed]
             content = {
@@ -78,17 +78,17 @@ class Experiment:
 
 @pytest.fixture
 def experiment(tmp_path) -> Experiment:
-    found = Experiment(tmp_path)
-    return found.add("base", answers(0.0)).add("good", answers(0.2)).add("same", answers(0.01))
+    written = Experiment(tmp_path)
+    return written.add("base", answers(0.0)).add("good", answers(0.2)).add("same", answers(0.01))
 
 
 def test_it_is_what_the_arrays_give(experiment):
-    found, refused = experiment.compare()
+    tests, refused = experiment.compare()
     assert refused == []
-    named = [(one.row.arm, one.row.metric) for one in found]
+    named = [(test.row.arm, test.row.metric) for test in tests]
     # "recall" is no column of the items: no mean over them.
     assert named == [(arm, metric) for arm in ("good", "same") for metric in ("acc1", "loss")]
-    good = found[0]
+    good = tests[0]
     arm, base = (np.stack(list(answers(gain).values())) for gain in (0.2, 0.0))
     asked = OneTest(arm, base, np.arange(COUNT) // 2)
     parts, drawn = decompose(asked), bootstrap_arms(asked, np.random.default_rng(5))
@@ -98,14 +98,16 @@ def test_it_is_what_the_arrays_give(experiment):
     assert (good.found.low, good.found.high) == pytest.approx((drawn.low, drawn.high), abs=0.01)
     assert (good.found.seeds, good.found.items, good.found.clusters) == (4, 120, 60)
     assert not good.own_tests
-    assert [one.p_holm for one in found] == pytest.approx(holm([one.p for one in found]).tolist())
+    assert [test.p_holm for test in tests] == pytest.approx(
+        holm([test.p for test in tests]).tolist()
+    )
 
 
 def test_lower_is_better_in_its_own_direction(experiment):
     accuracy, loss, *_ = experiment.compare()[0]
     assert loss.found.mean == pytest.approx(-accuracy.found.mean)
     assert (loss.p, loss.p_bootstrap) == pytest.approx((accuracy.p, accuracy.p_bootstrap), rel=0.2)
-    worse = [one for one in experiment.compare("good")[0] if one.row.arm == "base"]
+    worse = [test for test in experiment.compare("good")[0] if test.row.arm == "base"]
     assert worse[0].p == pytest.approx(1 - accuracy.p)
     assert worse[0].p_two_sided == pytest.approx(accuracy.p_two_sided)
     assert accuracy.p_two_sided == pytest.approx(2 * accuracy.p)
@@ -115,8 +117,8 @@ def test_lower_is_better_in_its_own_direction(experiment):
 
 def test_seeds_with_tests_of_their_own_hold_their_items(tmp_path):
     tests = {seed: f"world {seed}" for seed in SEEDS}
-    one = Experiment(tmp_path).add("base", answers(0.0), data=tests)
-    [good, *_], refused = one.add("good", answers(0.2), data=tests).compare()
+    written = Experiment(tmp_path).add("base", answers(0.0), data=tests)
+    [good, *_], refused = written.add("good", answers(0.2), data=tests).compare()
     assert (good.own_tests, refused) == (True, [])
     pairs = zip(answers(0.2).values(), answers(0.0).values(), strict=True)
     differences = [arm - base for arm, base in pairs]
@@ -130,12 +132,12 @@ def test_seeds_with_tests_of_their_own_hold_their_items(tmp_path):
 
 
 def test_arms_of_other_seeds_are_drawn_by_themselves(tmp_path):
-    one = Experiment(tmp_path).add("base", answers(0.0)).add("before", answers(-0.1, (7, 8)))
-    [found, _], refused = one.compare(untrained=("before",))
-    assert (found.found.seeds, found.found.baseline_seeds, refused) == (2, 4, [])
-    assert math.isnan(found.row.p_paired)
-    assert found.interval[0] < found.row.diff < found.interval[1]
-    [part] = seeds_and_items_parts([found])
+    written = Experiment(tmp_path).add("base", answers(0.0)).add("before", answers(-0.1, (7, 8)))
+    [test, _], refused = written.compare(untrained=("before",))
+    assert (test.found.seeds, test.found.baseline_seeds, refused) == (2, 4, [])
+    assert math.isnan(test.row.p_paired)
+    assert test.interval[0] < test.row.diff < test.interval[1]
+    [part] = seeds_and_items_parts([test])
     assert [note for note in part.notes if "only 2 seeds" in note]
 
 
@@ -143,10 +145,10 @@ def test_arms_of_other_seeds_are_drawn_by_themselves(tmp_path):
 def test_few_seeds_carry_a_caution_with_its_error_rate(tmp_path, count, said):
     """Two seeds have two-sided false alarms of up to 14 %, which nothing said."""
     few = SEEDS[:count]
-    one = Experiment(tmp_path).add("base", answers(0.0, few)).add("good", answers(0.2, few))
-    found, _ = one.compare()
-    assert len(found) == 2
-    [part] = seeds_and_items_parts(found)
+    written = Experiment(tmp_path).add("base", answers(0.0, few)).add("good", answers(0.2, few))
+    tests, _ = written.compare()
+    assert len(tests) == 2
+    [part] = seeds_and_items_parts(tests)
     cautions = [note for note in part.notes if note.startswith("Caution")]
     assert len(cautions) == (count in FEW_SEEDS)
     for caution in cautions:
@@ -154,28 +156,30 @@ def test_few_seeds_carry_a_caution_with_its_error_rate(tmp_path, count, said):
         assert f".05 or less in up to {said[0]}" in caution
         assert f"left out 0 in up to {said[1]}" in caution
     assert to_markdown(Document("few", "", (part,))).count("Caution") == len(cautions)
-    assert all(one.p == one.parts.p_greater(one.row.measure.gain(one.found.mean)) for one in found)
+    assert all(
+        test.p == test.parts.p_greater(test.row.measure.gain(test.found.mean)) for test in tests
+    )
 
 
 def test_what_cannot_be_paired_is_said(tmp_path):
     some = {1: "a", 2: "a", 3: "b", 4: "c"}
-    one = Experiment(tmp_path / "some").add("base", answers(0.0), data=some)
-    found, refused = one.add("good", answers(0.2), data=some).compare()
-    assert found == []
+    mixed = Experiment(tmp_path / "some").add("base", answers(0.0), data=some)
+    tests, refused = mixed.add("good", answers(0.2), data=some).compare()
+    assert tests == []
     assert "Good against base: own acc1: seeds share some test data and not others" in refused[0]
     fewer = {seed: right[:-2] for seed, right in answers(0.2).items()}
-    other = Experiment(tmp_path / "other").add("base", answers(0.0)).add("good", fewer)
-    found, refused = other.compare()
-    assert found == []
+    shorter = Experiment(tmp_path / "other").add("base", answers(0.0)).add("good", fewer)
+    tests, refused = shorter.compare()
+    assert tests == []
     assert "different items" in refused[0]
     silent = Experiment(tmp_path / "silent").add("base", answers(0.0))
-    found, refused = silent.add("good", answers(0.2), kept=False).compare()
-    assert (found, refused) == ([], [])
+    tests, refused = silent.add("good", answers(0.2), kept=False).compare()
+    assert (tests, refused) == ([], [])
 
 
 def test_a_single_seed_or_cluster_is_left_to_other_tests(tmp_path):
-    one = Experiment(tmp_path / "one").add("base", answers(0.0, (1,)))
-    assert one.add("good", answers(0.2, (1,))).compare() == ([], [])
+    single = Experiment(tmp_path / "one").add("base", answers(0.0, (1,)))
+    assert single.add("good", answers(0.2, (1,))).compare() == ([], [])
     whole = Experiment(tmp_path / "whole")
     for arm, gain in (("base", 0.0), ("good", 0.2)):
         whole.add(arm, answers(gain), cluster=["c"] * COUNT)
@@ -183,36 +187,38 @@ def test_a_single_seed_or_cluster_is_left_to_other_tests(tmp_path):
 
 
 def test_items_that_do_not_count_are_left_out(tmp_path):
-    one = Experiment(tmp_path)
+    written = Experiment(tmp_path)
     for arm, gain in (("base", 0.0), ("good", 0.2)):
         half = {s: np.where(np.arange(COUNT) < 60, v, np.nan) for s, v in answers(gain).items()}
-        one.add(arm, answers(gain), half=half[1])
-        one.rows += [one.row(arm, seed, "half", half[1][:60], "d") for seed in half]
-    halves = [found for found in one.compare()[0] if found.row.metric == "half"]
-    assert [(found.found.items, found.found.clusters) for found in halves] == [(60, 30)]
+        written.add(arm, answers(gain), half=half[1])
+        written.rows += [written.row(arm, seed, "half", half[1][:60], "d") for seed in half]
+    halves = [test for test in written.compare()[0] if test.row.metric == "half"]
+    assert [(test.found.items, test.found.clusters) for test in halves] == [(60, 30)]
 
 
 def test_the_table_and_the_csv_hold_it(experiment, tmp_path):
-    found, _ = experiment.compare()
-    [part] = seeds_and_items_parts(found, {"good": "Good"}, ["A sentence."])
+    tests, _ = experiment.compare()
+    [part] = seeds_and_items_parts(tests, {"good": "Good"}, ["A sentence."])
     assert part.rows[0][0] == ("Good", "base", "own", "acc1")
     cells = dict(zip(part.columns, (cell.text for cell in part.rows[0][1]), strict=True))
     shares = [int(cells[name].rstrip("*")) for name in ("seeds", "items", "interaction")]
     assert sum(shares) in (99, 100, 101)
-    assert float(cells["difference"]) == pytest.approx(100 * found[0].row.diff, abs=0.01)
+    assert float(cells["difference"]) == pytest.approx(100 * tests[0].row.diff, abs=0.01)
     assert part.notes[-1] == "A sentence."
     says = next(note for note in part.notes if "own acc1" in note)
-    best = min((one for one in found if one.row.metric == "acc1"), key=lambda one: one.item_error)
+    best = min(
+        (test for test in tests if test.row.metric == "acc1"), key=lambda test: test.item_error
+    )
     assert best.describe({"good": "Good"}) in says
     assert " against base on own acc1, 120 items in 60 clusters: standard error" in says
     assert "cannot be seen on this set" in says
-    [file] = write_seeds_and_items(found, {"good": "Good"}, tmp_path)
+    [file] = write_seeds_and_items(tests, {"good": "Good"}, tmp_path)
     rows = list(csv.DictReader(io.StringIO(file.read_text())))
-    assert file.read_text() == seeds_and_items_csv(found, {"good": "Good"})
-    assert len(rows) == len(found)
+    assert file.read_text() == seeds_and_items_csv(tests, {"good": "Good"})
+    assert len(rows) == len(tests)
     assert rows[0]["label"] == "Good"
-    assert float(rows[0]["difference"]) == found[0].found.mean
-    assert float(rows[1]["low"]) == found[1].interval[0]
+    assert float(rows[0]["difference"]) == tests[0].found.mean
+    assert float(rows[1]["low"]) == tests[1].interval[0]
     assert sum(float(rows[0][f"share_{name}"]) for name in ("seeds", "items", "rest")) == (
         pytest.approx(1)
     )
@@ -222,21 +228,21 @@ def test_the_table_and_the_csv_hold_it(experiment, tmp_path):
 
 
 def test_a_table_shows_some_of_many_and_the_csv_all(experiment):
-    found = experiment.compare()[0] * 200
-    [part] = seeds_and_items_parts(found)
+    tests = experiment.compare()[0] * 200
+    [part] = seeds_and_items_parts(tests)
     assert len(part.rows) == SHOWN
-    assert f"{len(found) - SHOWN} more comparisons are in {CSV}." in part.notes
-    assert len(seeds_and_items_csv(found).splitlines()) == len(found) + 1
+    assert f"{len(tests) - SHOWN} more comparisons are in {CSV}." in part.notes
+    assert len(seeds_and_items_csv(tests).splitlines()) == len(tests) + 1
 
 
 def test_tables_of_papers_read_the_same(experiment):
-    own = items_of_arms(Runs(experiment.root), "e", ["base", "good"])
-    assert {s: one.data for s, one in own.by_seed("good", "own").items()} == dict.fromkeys(
+    items = items_of_arms(Runs(experiment.root), "e", ["base", "good"])
+    assert {s: kept.data for s, kept in items.by_seed("good", "own").items()} == dict.fromkeys(
         SEEDS, "d"
     )
     table = significance_table(experiment.rows, "base")
-    found, _ = compare_over_seeds_and_items(
-        [row for row in table.comparisons if row.arm == "good"], experiment.rows, own
+    tests, _ = compare_over_seeds_and_items(
+        [row for row in table.comparisons if row.arm == "good"], experiment.rows, items
     )
-    expected = [one for one in experiment.compare()[0] if one.row.arm == "good"]
-    assert [one.interval for one in found] == [one.interval for one in expected]
+    expected = [test for test in experiment.compare()[0] if test.row.arm == "good"]
+    assert [test.interval for test in tests] == [test.interval for test in expected]

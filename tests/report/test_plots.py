@@ -165,8 +165,8 @@ def test_a_missing_value_is_left_out_and_told(kind):
         assert "nan" not in drawn.svg
         assert "inf" not in drawn.svg.replace(TOLD, "")
         assert 0 < len(notes(ElementTree.fromstring(drawn.svg))) < whole
-        told = any(TOLD in text for text in said_in(drawn))
-        assert told == (kind in {"strip", "curve", "box", "tradeoff"})
+        says_so = any(TOLD in text for text in said_in(drawn))
+        assert says_so == (kind in {"strip", "curve", "box", "tradeoff"})
         assert (kind in {"strip", "box"}) == ("no values" in said_in(drawn))
 
 
@@ -244,7 +244,7 @@ def test_what_a_page_cannot_show_is_refused():
 def digests() -> list[str]:
     """Return a hash of each figure's SVG, and of the PDF of the last one."""
     drawn = [draw("a $name$") for draw in FIGURES.values()]
-    made = [*(one.svg.encode() for one in drawn), drawn[-1].pdf()]
+    made = [*(drawing.svg.encode() for drawing in drawn), drawn[-1].pdf()]
     return [hashlib.sha256(content).hexdigest() for content in made]
 
 

@@ -64,10 +64,10 @@ def test_experiment_and_arm_are_the_folders_place(tmp_path):
     put(tmp_path, "mine/cf_ratio=0.6/seed=1")
     (tmp_path / "mine/cf_ratio=0.6").rename(tmp_path / "mine/sixty")
     (tmp_path / "mine").rename(tmp_path / "v2")
-    found = collect(folders(tmp_path / "v2"))
-    assert [(row.run, row.arm) for row in found.rows] == [("v2/sixty/seed=1", "sixty")]
-    assert [(r["experiment"], r["arm"]) for r in found.records] == [("v2", "sixty")]
-    assert found.left_out == []
+    collected = collect(folders(tmp_path / "v2"))
+    assert [(row.run, row.arm) for row in collected.rows] == [("v2/sixty/seed=1", "sixty")]
+    assert [(r["experiment"], r["arm"]) for r in collected.records] == [("v2", "sixty")]
+    assert collected.left_out == []
     assert changes(tmp_path / "v2/sixty/seed=1", initial_values(tmp_path / "v2")) == []
 
 
@@ -85,11 +85,11 @@ def test_an_arm_is_runs_of_one_identity(tmp_path):
     for seed, steps in ((1, 40), (2, 2), (3, 2), (4, 2)):
         put(tmp_path, f"mix/real/seed={seed}", by_seed={}, changed={"trainer.max_steps": steps})
     put(tmp_path, "mix/other/seed=2", by_seed={}, changed={"trainer.max_steps": 9})
-    found = collect(folders(tmp_path / "mix"))
-    assert [(row.arm, row.seed) for row in found.rows] == [
+    collected = collect(folders(tmp_path / "mix"))
+    assert [(row.arm, row.seed) for row in collected.rows] == [
         ("other", 2), ("real", 2), ("real", 3), ("real", 4),
     ]  # fmt: skip
-    (said,) = found.left_out
+    (said,) = collected.left_out
     assert "real/seed=1" in said
     assert "trainer.max_steps is 40, not 2" in said
     assert "seed is" not in said
@@ -123,26 +123,26 @@ def test_weights_and_worlds_may_follow_the_seed_where_a_run_says_so(tmp_path):
         put(tmp_path, f"mix/real/seed={seed}", by_seed=rules, changed=changed)
     assert len(collect(folders(tmp_path / "mix")).rows) == 3
     put(tmp_path, "mix/real/seed=4", by_seed={"data.real": "shapescapes:real"})
-    found = collect(folders(tmp_path / "mix"))
-    assert len(found.rows) == 3
-    assert "model.name_or_path is (absent)" in found.left_out[0]
+    collected = collect(folders(tmp_path / "mix"))
+    assert len(collected.rows) == 3
+    assert "model.name_or_path is (absent)" in collected.left_out[0]
 
 
 @pytest.mark.parametrize("state", ["failed", "running"])
 def test_results_of_a_run_that_is_not_finished_are_left_out(tmp_path, state):
     put(tmp_path, "mine/real/seed=1")
     put(tmp_path, "mine/real/seed=2", state=state)
-    found = collect(folders(tmp_path / "mine"))
-    assert [row.seed for row in found.rows] == [1]
-    assert f"left out, not finished: {tmp_path}/mine/real/seed=2" in found.left_out[0]
+    collected = collect(folders(tmp_path / "mine"))
+    assert [row.seed for row in collected.rows] == [1]
+    assert f"left out, not finished: {tmp_path}/mine/real/seed=2" in collected.left_out[0]
 
 
 def test_a_copied_seed_is_left_out_and_named(tmp_path):
     folder = put(tmp_path, "mine/real/seed=1")
     shutil.copytree(folder, folder.parent / "seed=2")
-    found = collect(folders(tmp_path / "mine"))
-    assert [row.seed for row in found.rows] == [1]
-    assert "seed=2 holds seed 1, not its own" in found.left_out[0]
+    collected = collect(folders(tmp_path / "mine"))
+    assert [row.seed for row in collected.rows] == [1]
+    assert "seed=2 holds seed 1, not its own" in collected.left_out[0]
     third = put(tmp_path, "mine/real/seed=3")
     shutil.copy(folder / "results.jsonl", third)
     with pytest.raises(UserError, match="rows of seed 1, but the run is of seed 3"):
@@ -154,12 +154,12 @@ def test_a_damaged_run_does_not_stop_the_others(tmp_path):
     put(tmp_path, "mine/real/seed=2", seed="2")
     (put(tmp_path, "mine/real/seed=3") / "run.json").write_text("{")
     (put(tmp_path, "mine/real/seed=4") / "results.jsonl").write_text("[]\n")
-    found = collect(folders(tmp_path / "mine"))
-    assert [row.seed for row in found.rows] == [1]
-    told = "\n".join(found.left_out)
-    assert "seed=2/run.json: 'seed' is \"2\"; it should be a whole number" in told
-    assert "seed=3/run.json cannot be read" in told
-    assert "seed=4/results.jsonl, line 1 should be a JSON object" in told
+    collected = collect(folders(tmp_path / "mine"))
+    assert [row.seed for row in collected.rows] == [1]
+    said = "\n".join(collected.left_out)
+    assert "seed=2/run.json: 'seed' is \"2\"; it should be a whole number" in said
+    assert "seed=3/run.json cannot be read" in said
+    assert "seed=4/results.jsonl, line 1 should be a JSON object" in said
 
 
 def test_a_table_of_the_paper_leaves_them_out_too(tmp_path, capsys):
@@ -203,11 +203,11 @@ def test_whatever_a_record_holds_is_used_or_named(tmp_path_factory, name, value)
     folder.mkdir(parents=True)
     (folder / "run.json").write_text(json.dumps({**record, "seed": 1, "state": "done"}))
     append_results(folder / "results.jsonl", [ROW])
-    found = collect([folder])
-    assert len(found.rows) == 1
+    collected = collect([folder])
+    assert len(collected.rows) == 1
     changes(folder, initial_values(root / "demo"))
-    _effort_part(found.records, {})
-    _provenance(found.records)
+    _effort_part(collected.records, {})
+    _provenance(collected.records)
     shutil.rmtree(root)
 
 
@@ -244,8 +244,8 @@ def test_the_worst_run_of_each_benchmark_is_named(tmp_path):
     for folder, images in zip(folders, (3, 5, None), strict=True):
         folder.mkdir(parents=True)
         if images is not None:
-            found = {"images": images, "total": 1000, "with_coco_id": 1000, "coco_ids": [1]}
-            (folder / LEAKS).write_text(json.dumps({"coco5k_retrieval": found}))
+            leaks = {"images": images, "total": 1000, "with_coco_id": 1000, "coco_ids": [1]}
+            (folder / LEAKS).write_text(json.dumps({"coco5k_retrieval": leaks}))
     [said] = leak_sentences(folders)
     assert said.startswith("coco5k_retrieval: up to 5 of 1,000 test images")
     assert "(arm, seed=1)" in said

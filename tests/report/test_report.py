@@ -146,8 +146,8 @@ def test_the_cost_is_named_as_such():
     )
     only_ood = [r for r in results() if r.benchmark == OOD]
     assert "not known" in cost(only_ood, HEADLINE, BASELINES)
-    own = [replace(r, benchmark="flickr") for r in only_ood]
-    assert cost(own, replace(HEADLINE, benchmark="flickr", in_distribution=None), BASELINES) == ""
+    rows = [replace(r, benchmark="flickr") for r in only_ood]
+    assert cost(rows, replace(HEADLINE, benchmark="flickr", in_distribution=None), BASELINES) == ""
 
 
 def test_before_with_one_seed_is_tested_unpaired():
@@ -198,11 +198,11 @@ def test_generic_results_make_a_page(tmp_path):
         for r in results()
         if r.benchmark == OOD and r.arm in arms
     ]
-    own = Headline("flickr_retrieval", "text_to_image_R@1", arms[:1], arms[1:])
-    page = written(tmp_path, rows, [], headline=own, samples=[], baselines=["real"])
+    about = Headline("flickr_retrieval", "text_to_image_R@1", arms[:1], arms[1:])
+    page = written(tmp_path, rows, [], headline=about, samples=[], baselines=["real"])
     assert "counterfactual beats real" in page.texts[0]
     assert "Sample pairs" not in page.texts
-    missing = replace(own, benchmark="elsewhere")
+    missing = replace(about, benchmark="elsewhere")
     page = written(tmp_path, rows, [], headline=missing, samples=[], baselines=["real"])
     assert "no results" in page.texts[0]
 

@@ -173,14 +173,14 @@ def test_a_row_says_its_direction_unit_and_part_where_they_are_not_the_usual(pat
     }  # fmt: skip
     assert "by" not in lines[3]
     append_results(path, [replace(skew, value=0.75)])
-    found = read_results(path)
-    assert [(row.cell[0], row.value) for row in found[1:]] == [
+    rows = read_results(path)
+    assert [(row.cell[0], row.value) for row in rows[1:]] == [
         (f"{ROW.benchmark} [edit=colour]", 0.75),
         (f"{ROW.benchmark} [edit=size]", 0.5),
         (ROW.benchmark, 0.5),
     ]
-    assert found[0] == ROW
-    assert found[1] == replace(skew, value=0.75)
+    assert rows[0] == ROW
+    assert rows[1] == replace(skew, value=0.75)
 
 
 def test_a_metric_keeps_its_direction(path):

@@ -59,9 +59,9 @@ def test_the_table_holds_the_tests_of_its_rows():
     assert row.p_paired == pytest.approx(paired_t(ours - base))
     assert row.p_min == 1 / 32
     assert row.significant
-    own = table.get("real", (OOD, "acc1"))
-    assert math.isnan(own.p_welch)
-    assert math.isnan(own.diff)
+    baseline = table.get("real", (OOD, "acc1"))
+    assert math.isnan(baseline.p_welch)
+    assert math.isnan(baseline.diff)
     made = [r.p_paired for r in table.rows if r.arm != "real"]
     assert [r.p_holm for r in table.rows if r.arm != "real"] == pytest.approx(holm(made).tolist())
     assert table.arms[:2] == ("before", "real")
@@ -175,8 +175,8 @@ def test_a_loss_is_marked_by_the_two_sided_test():
 def test_what_seeds_cannot_test_is_named_for_what_it_is(real, arm, said, reason):
     rows = [
         replace(results()[0], arm=name, seed=seed, value=value, weights=f"{name} {seed}")
-        for name, found in (("real", real), ("counterfactual", arm))
-        for seed, value in enumerate(found)
+        for name, by_seed in (("real", real), ("counterfactual", arm))
+        for seed, value in enumerate(by_seed)
     ]
     table = significance_table(rows)
     row = table.get("counterfactual", (OOD, "acc1"))
@@ -224,11 +224,13 @@ def test_chance_is_a_row_and_arms_at_chance_get_no_marks_against_each_other():
     table = significance_table(rows)
     assert table.at_chance == {("real", (OOD, "acc1")), ("counterfactual", (OOD, "acc1"))}
     assert table.get("counterfactual", (OOD, "acc1")).significant
-    own = {arm: cells[0] for arm, cells in entries(table, OOD).items()}
-    assert own["counterfactual"] == Entry(own["counterfactual"].text, sub=own["counterfactual"].sub)
-    assert own["more_real"].underlined
-    assert own["more_real"].bold
-    assert own["chance"].text == "5.00"
+    by_arm = {arm: cells[0] for arm, cells in entries(table, OOD).items()}
+    assert by_arm["counterfactual"] == Entry(
+        by_arm["counterfactual"].text, sub=by_arm["counterfactual"].sub
+    )
+    assert by_arm["more_real"].underlined
+    assert by_arm["more_real"].bold
+    assert by_arm["chance"].text == "5.00"
     said = markdown(table)
     assert r"| chance         | 5.00" in said
     assert "Not shown to be better than chance (exact binomial test, p > 0.05)" in unescape(said)
@@ -282,16 +284,18 @@ def test_tests_over_items_have_the_same_family(tmp_path, seeds):
     from cfaug.report.joint_tests import compare_over_seeds_and_items
     from cfaug.report.significance_table import RunItems
 
-    one = Experiment(tmp_path).add("base", answers(0.0, seeds)).add("good", answers(0.2, seeds))
-    items, primary = RunItems(one.runs, one.rows), {"own": ("acc1",)}
-    table = significance_table(one.rows, "base", items=items, primary=primary)
-    found = table.over_items
+    written = Experiment(tmp_path).add("base", answers(0.0, seeds)).add("good", answers(0.2, seeds))
+    items, primary = RunItems(written.runs, written.rows), {"own": ("acc1",)}
+    table = significance_table(written.rows, "base", items=items, primary=primary)
+    tests = table.over_items
     if len(seeds) > 1:
-        family = family_of(one.rows, primary)
-        found, _ = compare_over_seeds_and_items(table.comparisons, one.rows, items, family=family)
-        p = {one.row.metric: (one.p, one.p_holm) for one in found}
+        family = family_of(written.rows, primary)
+        tests, _ = compare_over_seeds_and_items(
+            table.comparisons, written.rows, items, family=family
+        )
+        p = {test.row.metric: (test.p, test.p_holm) for test in tests}
     else:
-        p = {one.row.metric: (one.test.p, one.p_holm) for one in found}
+        p = {test.row.metric: (test.test.p, test.p_holm) for test in tests}
         assert "Holm over 1 comparison)" in table.item_note()
     assert p["acc1"][1] == p["acc1"][0]
     assert not math.isnan(p["loss"][0])

@@ -110,14 +110,14 @@ def test_arms_stand_by_skew_and_cost(document):
 
 def test_every_metric_is_tested_in_its_own_direction(document):
     """A lower skew is better, a lower recall is worse; equal ones are neither."""
-    found = differences(document, "real data alone")
-    assert found["sets"]["max_skew_excess"].signs == found["sets"]["text"].signs == "†"
-    assert found["sets"]["max_skew"].text.startswith("-")
-    assert found["sets, neutral captions"]["max_skew_excess"].signs == "‡"
-    assert found["sets, neutral captions"]["max_skew_excess"].text.startswith("+")
-    assert found["sets, each in one batch"]["max_skew_excess"].signs == ""
-    assert found["sets, each in one batch"]["subject"].signs == "‡"
-    invariant = found["sets, each in one batch, with the term of invariance"]
+    by_arm = differences(document, "real data alone")
+    assert by_arm["sets"]["max_skew_excess"].signs == by_arm["sets"]["text"].signs == "†"
+    assert by_arm["sets"]["max_skew"].text.startswith("-")
+    assert by_arm["sets, neutral captions"]["max_skew_excess"].signs == "‡"
+    assert by_arm["sets, neutral captions"]["max_skew_excess"].text.startswith("+")
+    assert by_arm["sets, each in one batch"]["max_skew_excess"].signs == ""
+    assert by_arm["sets, each in one batch"]["subject"].signs == "‡"
+    invariant = by_arm["sets, each in one batch, with the term of invariance"]
     assert (invariant["rank_gap"].signs, invariant["text"].signs) == ("†", "‡")
 
 
@@ -127,12 +127,12 @@ def test_holm_runs_over_every_test_of_the_table_and_no_other(document):
     labels = yaml.safe_load(CONF.read_text())["arms"]
     baselines = ("real", "before", "shuffled", "shuffled_90")
     for baseline in baselines:
-        found = differences(document, labels[baseline])
+        by_arm = differences(document, labels[baseline])
         for arm in MEANS:
             if arm == baseline:
                 continue
             for cell, (*_, better) in CELLS.items():
-                numbers = found[labels[arm]][cell].numbers
+                numbers = by_arm[labels[arm]][cell].numbers
                 if cell == "max_skew" or (baseline != "real" and arm in baselines):
                     assert "p_holm" not in numbers
                     continue
@@ -179,8 +179,8 @@ def test_declared_comparisons_are_corrected_among_themselves(document):
     p = []
     for (arm, baseline, cell, better), (labels, cells) in zip(DECLARED, part.rows, strict=True):
         gaps = [value(arm, cell, s) - value(baseline, cell, s) for s in SEEDS]
-        found = ttest_1samp(gaps, 0, alternative="greater" if better == "higher" else "less")
-        p.append(found.pvalue)
+        tested = ttest_1samp(gaps, 0, alternative="greater" if better == "higher" else "less")
+        p.append(tested.pvalue)
         assert cells[0].numbers["value"] == pytest.approx(sum(gaps) / len(SEEDS))
         assert cells[1].text == better
         assert labels[0].startswith(
@@ -195,10 +195,10 @@ def test_declared_comparisons_are_corrected_among_themselves(document):
                  for i in range(3)]  # fmt: skip
     assert [cells[3].numbers["p_holm"] for _, cells in part.rows] == pytest.approx(corrected)
     assert "Holm over these 3 alone" in part.notes[0]
-    own = differences(document, "before fine-tuning")[
+    in_table = differences(document, "before fine-tuning")[
         "sets, with the term of invariance, nine of ten examples"
     ]
-    assert own["max_skew_excess"].numbers["p_holm"] > part.rows[0][1][3].numbers["p_holm"]
+    assert in_table["max_skew_excess"].numbers["p_holm"] > part.rows[0][1][3].numbers["p_holm"]
 
 
 def test_an_arm_may_be_declared_to_be_hardly_worse(tmp_path):
@@ -208,8 +208,8 @@ def test_an_arm_may_be_declared_to_be_hardly_worse(tmp_path):
     rows = [cells for _, cells in document.parts[1].rows]
     gaps = [value("sets", "subject", s) - value("real", "subject", s) for s in SEEDS]
     for cells, margin in zip(rows, (0, 0.5, 1e-6), strict=True):
-        found = ttest_1samp([gap + margin for gap in gaps], 0, alternative="greater")
-        assert float(cells[2].text) == pytest.approx(found.pvalue, rel=0.2, abs=1e-3)
+        tested = ttest_1samp([gap + margin for gap in gaps], 0, alternative="greater")
+        assert float(cells[2].text) == pytest.approx(tested.pvalue, rel=0.2, abs=1e-3)
     assert rows[1][1].text == "worse by less than 50.0"
     assert "shown to be no worse: sets against real data alone" in document.answer
     for margin in (0, "much", True):
@@ -230,8 +230,8 @@ def test_declared_comparisons_are_made_over_items_as_well(tmp_path):
             items = Items("shapescapes_id_classification", f"{arm} {seed}", "d", columns)
             write_items(root / "social_debias" / arm / f"seed={seed}", items)
     declared = {"cost": {"arm": "sets_neutral", "baseline": "real", "column": "subject"}}
-    found = table(**AGAINST_REAL, declared=declared, seeds_and_items=True).build(Runs(root))
-    [part] = [part for part in found.parts if part.title == TITLE]
+    with_items = table(**AGAINST_REAL, declared=declared, seeds_and_items=True).build(Runs(root))
+    [part] = [part for part in with_items.parts if part.title == TITLE]
     [(labels, cells)] = part.rows
     assert labels[:3] == (
         "sets, neutral captions", "real data alone", "shapescapes_id_classification"
@@ -257,8 +257,8 @@ def test_what_is_missing_is_named_with_the_commands(tmp_path):
     put(tmp_path, arms=("before", "real", "sets"), seeds=(107, 108))
     with pytest.raises(MissingError, match=r"(?s)a finished run of social_debias/shuffled.*sweeps"):
         table().build(Runs(tmp_path))
-    found = table(partial=True).build(Runs(tmp_path))
-    assert [part.title for part in found.parts[1:]] == [
+    partial = table(partial=True).build(Runs(tmp_path))
+    assert [part.title for part in partial.parts[1:]] == [
         "Less real data alone", "Less before fine-tuning",
     ]  # fmt: skip
     with pytest.raises(MissingError, match="a finished run of social_debias/before"):
@@ -314,13 +314,14 @@ def test_comparisons_sentences_and_columns_are_left_out_where_the_table_says_so(
         differences(document, "real data alone")
     )
     texts = [
-        [[cell.text for cell in cells] for _, cells in one.parts[0].rows]
-        for one in (fewer, document)
+        [[cell.text for cell in cells] for _, cells in either.parts[0].rows]
+        for either in (fewer, document)
     ]
     assert texts[0] == texts[1]
     # A correction over fewer tests costs less.
     new, old = (
-        differences(one, "before fine-tuning")["sets"]["text"].numbers for one in (fewer, document)
+        differences(either, "before fine-tuning")["sets"]["text"].numbers
+        for either in (fewer, document)
     )
     assert new["p_paired"] == old["p_paired"]
     assert new["p_holm"] < old["p_holm"]

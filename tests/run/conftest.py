@@ -238,7 +238,9 @@ class Generate:
 
     def _words(self, words: Sequence[str], folder: str = "out") -> list[str]:
         given = generation(self.root / folder, self.worlds, self.pipeline)
-        unread = tuple(one for word in words for one in UNREAD.get(word.partition("/")[0], ()))
+        unread = tuple(
+            prefix for word in words for prefix in UNREAD.get(word.partition("/")[0], ())
+        )
         return [*(word for word in given if not word.startswith(unread)), *words]
 
     def __call__(self, *words: str, folder: str = "out") -> tuple[dict, str]:

@@ -105,7 +105,7 @@ def _label(path: Path, label: str, keys: list[str]) -> None:
         for key in keys
         for member in (0, 1)
     ]
-    path.write_text("".join(json.dumps(one) + "\n" for one in lines))
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
 def _seen(path: Path) -> None:

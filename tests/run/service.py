@@ -36,7 +36,9 @@ class Sweep:
 
     def __post_init__(self) -> None:
         parameters = yaml.safe_load(self.config)["parameters"]
-        values = [one.get("values", [one.get("value")]) for one in parameters.values()]
+        values = [
+            parameter.get("values", [parameter.get("value")]) for parameter in parameters.values()
+        ]
         self.points = [dict(zip(parameters, p, strict=True)) for p in itertools.product(*values)]
 
 

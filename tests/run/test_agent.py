@@ -70,8 +70,8 @@ def finished(process):
 
 def runs(root):
     """Return every run's folder, below the root, and its record."""
-    found = {file.parent: json.loads(file.read_text()) for file in root.rglob("run.json")}
-    return {str(folder.relative_to(root)): record for folder, record in found.items()}
+    records = {file.parent: json.loads(file.read_text()) for file in root.rglob("run.json")}
+    return {str(folder.relative_to(root)): record for folder, record in records.items()}
 
 
 @pytest.mark.slow

@@ -137,8 +137,8 @@ def test_calls_from_threads_wait_for_each_other(here):
     settings = {**numbers(TINY), "data.cf_ratio": 0.5, "data.size": 40}
     alone = cfaug.mix(settings, seed=3).counts
     with ThreadPoolExecutor(3) as pool:
-        found = list(pool.map(lambda _: cfaug.mix(settings, seed=3).counts, range(3)))
-    assert found == [alone] * 3
+        counts = list(pool.map(lambda _: cfaug.mix(settings, seed=3).counts, range(3)))
+    assert counts == [alone] * 3
 
 
 @pytest.mark.parametrize(
@@ -263,13 +263,13 @@ def test_an_image_of_a_source(here):
 
 
 def test_settings_of_ones_own_folder(here, tmp_path):
-    own = tmp_path / "own/experiment"
-    own.mkdir(parents=True)
-    (own / "mine.yaml").write_text(
+    experiments = tmp_path / "own/experiment"
+    experiments.mkdir(parents=True)
+    (experiments / "mine.yaml").write_text(
         "# @package _global_\nname: mine\narms:\n  small: {data: {cf_ratio: 0, size: 40}}\n"
     )
     asked = {**numbers(TINY), "experiment": "mine/small"}
-    assert cfaug.mix(asked, config_dir=own.parent).counts["train"] == 32
+    assert cfaug.mix(asked, config_dir=experiments.parent).counts["train"] == 32
     with pytest.raises(cfaug.UserError, match="config_dir nowhere: there is no such folder"):
         cfaug.mix(asked, config_dir="nowhere")
 

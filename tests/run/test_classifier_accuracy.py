@@ -24,9 +24,9 @@ def photos(tmp_path_factory):
     folder = tmp_path_factory.mktemp("photos")
     for number, wnid in enumerate(IDS):
         (folder / wnid).mkdir()
-        for one in range(5):
-            seed = 10 * number + one
-            (folder / wnid / f"{one}.png").write_bytes(noise_image(seed))
+        for photo in range(5):
+            seed = 10 * number + photo
+            (folder / wnid / f"{photo}.png").write_bytes(noise_image(seed))
     return folder
 
 
@@ -56,27 +56,29 @@ def test_accuracy_on_imagenets_ids_is_that_of_a_plain_loop(
     words += [f"model.name_or_path={tmp_path / 'timm'}", "benchmark.name=own"]
     assert place.evaluate(*words, f"benchmark.restrict={restrict}") == 0
     [folder] = [file.parent for file in place.root.rglob("results.jsonl")]
-    found = {row.metric: row for row in read_results(folder / "results.jsonl")}
+    by_metric = {row.metric: row for row in read_results(folder / "results.jsonl")}
     items = read_items(folder, "own_classification").columns
     names = imagenet_names()
     ids = list(IDS) if restrict else list(names)
-    called = make_distinct([names[one] for one in ids])
+    called = make_distinct([names[wnid] for wnid in ids])
     expected = {}
     for file, logits in loop(model, photos).items():
         order = np.argsort(-(logits[list(IDS.values())] if restrict else logits))
         at = ids.index(file.parent.name)
-        told = (called[at], called[order[0]], float(at == order[0]), at in order[:5])
-        expected[f"{file.parent.name}-{file.stem}"] = told
-    assert len({told[1] for told in expected.values()}) > 1
+        answer = (called[at], called[order[0]], float(at == order[0]), at in order[:5])
+        expected[f"{file.parent.name}-{file.stem}"] = answer
+    assert len({answer[1] for answer in expected.values()}) > 1
     said = zip(*(items[name] for name in ("item", "label", "predicted", "acc1")), strict=True)
     assert {item.rpartition("-")[0]: tuple(rest) for item, *rest in said} == {
-        name: told[:3] for name, told in expected.items()
+        name: answer[:3] for name, answer in expected.items()
     }
-    assert found["acc1"].value == pytest.approx(np.mean([one[2] for one in expected.values()]))
-    assert found["acc1"].chance == 1 / len(ids)
+    assert by_metric["acc1"].value == pytest.approx(
+        np.mean([answer[2] for answer in expected.values()])
+    )
+    assert by_metric["acc1"].chance == 1 / len(ids)
     if not restrict:
-        five = np.mean([one[3] for one in expected.values()])
-        assert found["acc5"].value == pytest.approx(five)
+        five = np.mean([answer[3] for answer in expected.values()])
+        assert by_metric["acc5"].value == pytest.approx(five)
 
 
 @pytest.mark.slow

@@ -42,8 +42,8 @@ def test_the_texts_of_a_sweep_file_are_read_whole(tmp_path_factory, texts):
     file = tmp_path_factory.mktemp("sweep") / "grid.yaml"
     file.write_text(yaml.safe_dump({"method": "grid", "parameters": {"arm": {"values": texts}}}))
     (override,) = read([f"sweep={file}", "-m"]).overrides
-    found = PARSER.parse_override(override).value().list
-    assert [getattr(one, "text", one) for one in found] == texts
+    values = PARSER.parse_override(override).value().list
+    assert [getattr(value, "text", value) for value in values] == texts
 
 
 @given(st.lists(TEXTS.filter(lambda text: not set(text) & set("[](){}'\"$,")), min_size=1))
@@ -321,11 +321,11 @@ def test_an_experiment_of_several_arms_names_them(place):
 
 
 def test_what_follows_from_other_choices_is_no_choice_but_is_shown():
-    found = usage("generate", "", CONF)
-    (recipes,) = (line for line in found.splitlines() if line.startswith("  recipe: "))
+    printed = usage("generate", "", CONF)
+    (recipes,) = (line for line in printed.splitlines() if line.startswith("  recipe: "))
     assert {"coco_cf*", "lance"} <= set(recipes.removeprefix("  recipe: ").split(", "))
-    assert "recipe/coco_cf" not in found
-    assert "coco_cf/shapescapes (added to recipe):" in found
+    assert "recipe/coco_cf" not in printed
+    assert "coco_cf/shapescapes (added to recipe):" in printed
     assert {"coco_cf", "lance"} <= set(options_in(CONF, "generate")("recipe"))
     assert "coco_cf_3/base" in options_in(CONF, "train")("experiment")
     assert name_both(CONF, "generate", "recipe", "social/paper") == "recipe=social zoo=paper"
@@ -337,8 +337,10 @@ def test_choices_of_ones_own_are_listed_beside_ours(tmp_path, script, capsys):
     (tmp_path / "benchmark/mine.yaml").write_text("defaults: [retrieval]\nname: mine\n")
     for words in (["--help"], ["--config-dir", str(tmp_path), "--help"]):
         assert script("evaluate")(words) == 0
-    listed = [one for one in capsys.readouterr().out.splitlines() if one.startswith("  benchmark:")]
-    ours, both = (set(one.removeprefix("  benchmark: ").split(", ")) for one in listed)
+    listed = [
+        line for line in capsys.readouterr().out.splitlines() if line.startswith("  benchmark:")
+    ]
+    ours, both = (set(line.removeprefix("  benchmark: ").split(", ")) for line in listed)
     assert both - ours == {"mine"}
     assert ours < both
 

@@ -72,15 +72,15 @@ def review(page: Path, file: Path) -> None:
          "label": "good", "texts": task["h"]}
         for who, numbers in data["people"].items() for number, _ in numbers
     ]  # fmt: skip
-    file.write_text("".join(json.dumps(one) + "\n" for one in lines))
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
 def test_the_line_of_questions_on_the_page_is_read(tmp_path):
     line = re.search(r"```json\n(.*?)```", PAGE.read_text(), re.DOTALL)[1]
     (tmp_path / "questions.jsonl").write_text(line)
     (tmp_path / "dogs.jpg").write_bytes(picture("ball", "red"))
-    (found,) = read_questions(tmp_path / "questions.jsonl")
-    assert [question.right for question in found.questions] == ["2", "1"]
+    (image,) = read_questions(tmp_path / "questions.jsonl")
+    assert [question.right for question in image.questions] == ["2", "1"]
 
 
 @pytest.mark.slow
@@ -111,4 +111,4 @@ def test_every_command_of_the_page_runs(tmp_path, monkeypatch, script, capfd):
     totals = documents["cfmm_3"].parts
     pairs = next(part for part in totals if "question by question" in part.title)
     assert len(pairs.rows) == 2  # listed and written against plain
-    assert [len(one.questions) for one in read_questions(tmp_path / "expanded")] == [6] * IMAGES
+    assert [len(image.questions) for image in read_questions(tmp_path / "expanded")] == [6] * IMAGES

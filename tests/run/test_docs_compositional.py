@@ -58,8 +58,8 @@ def test_every_arm_is_trained_asked_and_tabled(tmp_path, monkeypatch, script, ca
     assert "sweep=sweeps/compositional.yaml" in train
     some = [*evaluate, "benchmark.only=[biased_pairs]"]
     assert script("evaluate")(some) == 0, capfd.readouterr().err
-    words = [one for one in wise if one != "--multirun" and not one.startswith("arm=")]
-    words = ["wise_ft=[0,1]" if one.startswith("wise_ft=") else one for one in words]
+    words = [word for word in wise if word != "--multirun" and not word.startswith("arm=")]
+    words = ["wise_ft=[0,1]" if word.startswith("wise_ft=") else word for word in words]
     assert script("evaluate")([*words, "arm=both"]) == 0, capfd.readouterr().err
     tables = ["table.partial=true"]
     for table in ("compositional_oracle", "compositional_wise_ft"):

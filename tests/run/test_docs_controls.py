@@ -45,7 +45,7 @@ def test_every_command_of_the_page_runs(tmp_path, monkeypatch, script, capfd):
         words = ["dry_run=json" if word == "dry_run=true" else word for word in words]
         if asked == "train":
             tiny = TRAINED if "data=folder" in words else [*WORLD, *TRAINED]
-            words += [one for one in tiny if "data=folder" not in words or ".world." not in one]
+            words += [word for word in tiny if "data=folder" not in words or ".world." not in word]
         if asked == "evaluate" and "table=wise_ft" not in words:
             some = "shapescapes_id_classification,shapescapes_ood_classification"
             words += [f"benchmark.only=[{some}]", "benchmark=shapescapes"]

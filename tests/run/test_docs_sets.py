@@ -70,9 +70,9 @@ def test_every_command_of_the_page_runs(tmp_path, monkeypatch, script, capfd) ->
     commands = commands_of(PAGE)
     assert len(commands) == 15
     for name, words in commands:
-        own = [word.replace("model=clip_vit_b32", "weights=zoo:clip-0") for word in words]
-        own += ["max_indistinct=1"] if own != words else []
-        assert script(name)(own) == 0, words
+        typed = [word.replace("model=clip_vit_b32", "weights=zoo:clip-0") for word in words]
+        typed += ["max_indistinct=1"] if typed != words else []
+        assert script(name)(typed) == 0, words
         said = capfd.readouterr()
         if "benchmark=compositional" in words:
             assert "are not run" not in said.err
@@ -83,8 +83,8 @@ def test_every_command_of_the_page_runs(tmp_path, monkeypatch, script, capfd) ->
                 in said.err
             )
     (results,) = (tmp_path / "runs").glob("weights/*/seed=0/results.jsonl")
-    found = read_results(results)
-    assert {row.benchmark for row in found} >= {
+    rows = read_results(results)
+    assert {row.benchmark for row in rows} >= {
         *BENCHMARKS, "imagenet_r_classification", "cifar10_classification",
     }  # fmt: skip
     (part,) = read_document(tmp_path / "runs" / "tables" / "compositional.json").parts

@@ -64,8 +64,8 @@ def lay_files(folder: Path) -> None:
 
 def shrink(words: list[str]) -> list[str]:
     """Return the words of a command as it is run here."""
-    found = [small for word in words for small in TINY.get(word, [word])]
-    return [*found, *DRAWN] if "zoo=shapescapes" in found else found
+    shrunk = [small for word in words for small in TINY.get(word, [word])]
+    return [*shrunk, *DRAWN] if "zoo=shapescapes" in shrunk else shrunk
 
 
 @pytest.mark.slow
@@ -85,6 +85,6 @@ def test_every_command_of_the_page_runs(tmp_path, monkeypatch, script, capfd):
     captions = (tmp_path / "shards/captions/captions/00000.jsonl").read_text()
     assert "A photo of an old woman nurse" in captions
     files = (tmp_path / "runs").rglob("results.jsonl")
-    found = {one.benchmark for file in files for one in read_results(file)}
-    assert {"social_skew", "SocialCounterfactuals_skew", "oracle_skew"} <= found
+    benchmarks = {row.benchmark for file in files for row in read_results(file)}
+    assert {"social_skew", "SocialCounterfactuals_skew", "oracle_skew"} <= benchmarks
     assert (tmp_path / "runs/tables/report.html").is_file()

@@ -53,18 +53,19 @@ def lay_files(folder: Path) -> None:
     flickr.mkdir(parents=True)
     authors = folder / "AUTHORS" / "images"
     authors.mkdir(parents=True)
-    captions, found, objects, hypotheses = [], [], [], []
+    captions, lines, objects, hypotheses = [], [], [], []
     for number in range(PHOTOS):
         shape, colour = words_of(number)
         image = picture(shape, colour)
-        own = [{"label": shape, "score": 0.9, "box": [1, 1, 20, 20], "attributes": [colour]}]
+        detections = [{"label": shape, "score": 0.9, "box": [1, 1, 20, 20], "attributes": [colour]}]
         for place, name in (
             (folder / "PHOTOS", f"{number}.png"), (authors, f"{number}.png"),
             (flickr, f"{number}00.jpg"),
         ):  # fmt: skip
             (place / name).write_bytes(image)
-        found += [
-            {"image": name, "detections": own} for name in (f"{number}.png", f"{number}00.jpg")
+        lines += [
+            {"image": name, "detections": detections}
+            for name in (f"{number}.png", f"{number}00.jpg")
         ]
         texts = [f"a {shape} on the beach, {number}", f"there is a {shape} in the snow, {number}"]
         captions += [(f"{number}.png", text) for text in texts]
@@ -78,7 +79,7 @@ def lay_files(folder: Path) -> None:
     table(
         folder / "AUTHORS" / "objects.csv", ("file", "original", "objects", "attributes"), objects
     )
-    jsonl(folder / "detections.jsonl", found)
+    jsonl(folder / "detections.jsonl", lines)
     for split in ("train", "test"):
         jsonl(folder / "SNLI_VE" / f"snli_ve_{split}.jsonl", hypotheses)
     (folder / "sweeps").symlink_to(ROOT / "sweeps")
@@ -87,17 +88,17 @@ def lay_files(folder: Path) -> None:
 
 def shrink(words: list[str]) -> list[str]:
     """Return the words of a command as it is run here."""
-    found = [small for word in words for small in TINY.get(word, [word])]
-    found = [word.replace("-paper/", "-shapescapes/") for word in found]
-    source = [word for word in found if word.startswith("data.source=")]
-    named = any(word.startswith("detections@") for word in found)
-    is_xmai = "recipe=xmai" in found or "--multirun" in found
+    shrunk = [small for word in words for small in TINY.get(word, [word])]
+    shrunk = [word.replace("-paper/", "-shapescapes/") for word in shrunk]
+    source = [word for word in shrunk if word.startswith("data.source=")]
+    named = any(word.startswith("detections@") for word in shrunk)
+    is_xmai = "recipe=xmai" in shrunk or "--multirun" in shrunk
     if is_xmai and source and not named:
         file = "recipe.annotators.detections.file=detections.jsonl"
-        found += ["detections@recipe=file", file]
-    if "--multirun" in found:
-        found.append("limit=4")
-    return found
+        shrunk += ["detections@recipe=file", file]
+    if "--multirun" in shrunk:
+        shrunk.append("limit=4")
+    return shrunk
 
 
 def answer(page: Path, file: Path, field: str) -> None:
@@ -128,7 +129,9 @@ def test_every_command_of_the_page_runs(tmp_path, monkeypatch, script, capfd):
     monkeypatch.chdir(tmp_path)
     lay_files(tmp_path)
     # The training is run by test_text_recipes.
-    commands = [one for one in commands_of(PAGE) if "xmai_training" not in " ".join(one[1])]
+    commands = [
+        command for command in commands_of(PAGE) if "xmai_training" not in " ".join(command[1])
+    ]
     assert len(commands) >= 25
     for name, asked in commands:
         words = shrink(asked)
@@ -143,7 +146,7 @@ def test_every_command_of_the_page_runs(tmp_path, monkeypatch, script, capfd):
                 page = Path("runs/annotation/annotate.html")
                 answer(page, Path("preference.jsonl"), "label")
         assert script(name)(words) == 0, (words, capfd.readouterr().err)
-    insertions = [one.members[1].edit for one in read_sets(tmp_path / "shards" / "xmai")]
+    insertions = [pair.members[1].edit for pair in read_sets(tmp_path / "shards" / "xmai")]
     assert {edit.kind for edit in insertions if edit is not None} == {"insertion"}
     tables = tmp_path / "runs" / "tables"
     documents = {file.stem: read_document(file) for file in tables.glob("*.json")}

@@ -42,8 +42,8 @@ def lines(capsys, *words):
 def lay_model(hub, name, *, weights=True, begun=()):
     home, commit = hub / f"models--{name.replace('/', '--')}", "0" * 40
     folder = home / "snapshots" / commit
-    for one in (folder, home / "refs", home / "blobs"):
-        one.mkdir(parents=True)
+    for directory in (folder, home / "refs", home / "blobs"):
+        directory.mkdir(parents=True)
     (home / "refs/main").write_text(commit)
     (folder / "config.json").write_text("{}")
     if weights:
@@ -93,10 +93,10 @@ def test_everything_stands_on_one_screen(machine, monkeypatch, columns, rows):
     monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.setenv("LINES", str(rows))
     (machine / "data").mkdir()
-    for one in doctor.find_data(machine):
-        if one.name < "f":
-            (machine / "data" / one.name).mkdir()
-    names = [one.name for one in doctor.find_weights()]
+    for part in doctor.find_data(machine):
+        if part.name < "f":
+            (machine / "data" / part.name).mkdir()
+    names = [part.name for part in doctor.find_weights()]
     for name in names[::2]:
         lay_model(machine / "hub", name)
     shown = stdout_of(doctor.main, []).splitlines()

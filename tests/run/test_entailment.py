@@ -39,14 +39,14 @@ def test_runs_are_recorded_described_and_asked_before_and_after(shelf, tmp_path,
     for arm, more in (("a", []), ("b", [*edited, "arm=b"])):
         assert train([*words(shelf, tmp_path, *more), "seed=1"]) == 0
         run = tmp_path / "runs" / "entailment" / arm / "seed=1"
-        found = json.loads((run / "run.json").read_text())
-        assert found["state"] == "done"
-        counts = found["classes"]
-        assert sum(counts["train"].values()) == found["counts"]["train"]
-        assert found["cf_ratio"] == (0.5 if more else 0)
+        record = json.loads((run / "run.json").read_text())
+        assert record["state"] == "done"
+        counts = record["classes"]
+        assert sum(counts["train"].values()) == record["counts"]["train"]
+        assert record["cf_ratio"] == (0.5 if more else 0)
         card = (run / "checkpoint" / "README.md").read_text()
         assert "visual-entailment" in card
-        assert f"{100 * found['evaluation']['accuracy']:.2f} %" in card
+        assert f"{100 * record['evaluation']['accuracy']:.2f} %" in card
         assert "from cfaug.models.task_specs import ViltEntailment" in card
         assert ViltEntailment(str(run / "checkpoint")).load() is not None
     err = capsys.readouterr().err
@@ -94,9 +94,9 @@ def test_labels_outside_the_three_are_refused_before_anything_is_trained(tmp_pat
     from dataclasses import replace
 
     wrong = [
-        replace(one, members=tuple(replace(m, label=None) for m in one.members))
-        if number == 3 else one
-        for number, one in enumerate(hypotheses("real", 24))
+        replace(hypothesis, members=tuple(replace(m, label=None) for m in hypothesis.members))
+        if number == 3 else hypothesis
+        for number, hypothesis in enumerate(hypotheses("real", 24))
     ]  # fmt: skip
     write_shards(wrong, tmp_path / "wrong")
     given = [*words(shelf, tmp_path), f"data.real={tmp_path / 'wrong'}", "dry_run=true"]

@@ -129,14 +129,14 @@ def test_other_shifts_and_how_often_their_classes_were_altered(trained):
     words = ["benchmark=ood", "feature_cache=0"]
     some = "benchmark.only=[shapescapes_ood_classification,shapescapes_ood_solids_classification]"
     assert trained.evaluate(*words, some) == 0
-    found = json.loads((trained.folder() / "label_frequency.json").read_text())
-    assert found["pairs"] == 40
-    assert found["frequency"]["shapescapes_ood_classification"] == 40
-    assert 0 < found["frequency"]["shapescapes_ood_solids_classification"] < 40
+    record = json.loads((trained.folder() / "label_frequency.json").read_text())
+    assert record["pairs"] == 40
+    assert record["frequency"]["shapescapes_ood_classification"] == 40
+    assert 0 < record["frequency"]["shapescapes_ood_solids_classification"] < 40
     style = "benchmark.only=[shapescapes_ood_drawing_classification]"
     assert trained.evaluate(*words, style) == 0
-    found = json.loads((trained.folder() / "label_frequency.json").read_text())
-    assert len(found["frequency"]) == 3
+    record = json.loads((trained.folder() / "label_frequency.json").read_text())
+    assert len(record["frequency"]) == 3
     assert "already evaluated" in stdout_of(trained.evaluate, *words, some)
     said = refusal(trained.evaluate, "label_frequency=letters")
     assert ": choose from words, lemmas, null" in said
@@ -154,13 +154,13 @@ def test_folders_that_are_missing_are_all_named_once(trained, tmp_path, capsys):
 
 @pytest.mark.slow
 def test_a_model_told_otherwise_is_another_model(place):
-    told = "+model.max_length=4"
+    setting = "+model.max_length=4"
     ask = ["weights=zoo:clip-0", *SCENES, "benchmark.world.only=[shapescapes_ood_retrieval]",
            "max_indistinct=1"]  # fmt: skip
     assert place.evaluate(*ask) == 0
     assert "already evaluated" in stdout_of(place.evaluate, *ask)
-    assert "already evaluated" not in stdout_of(place.evaluate, *ask, told)
-    assert "already evaluated" in stdout_of(place.evaluate, *ask, told)
+    assert "already evaluated" not in stdout_of(place.evaluate, *ask, setting)
+    assert "already evaluated" in stdout_of(place.evaluate, *ask, setting)
     (file,) = (place.root / "weights").glob("*/seed=0/results.jsonl")
     values = {}
     for row in map(json.loads, file.read_text().splitlines()):
@@ -251,8 +251,8 @@ def test_arms_of_one_world_are_held_against_what_each_validated_on(place):
     assert place.evaluate("benchmark=heldout", "evaluate_initial=true") == 0
     known = initial_values(place.root / "main")
     for arm in ("a0", "a0.5"):
-        found = changes(place.folder(arm), known)
-        assert {change.benchmark for change in found} == {"validation_retrieval"}
+        metric_changes = changes(place.folder(arm), known)
+        assert {change.benchmark for change in metric_changes} == {"validation_retrieval"}
 
 
 @pytest.mark.parametrize(
@@ -273,17 +273,17 @@ def test_a_world_is_named_by_what_is_unusual(world, data_seed, words):
 
 
 @pytest.mark.parametrize(
-    ("given", "found"),
+    ("given", "expected"),
     [([0, 0.5, 1], (0.0, 0.5, 1.0)), (0.25, (0.25,)), ([1], (1.0,)), ((0.1, 0), (0.1, 0.0))],
 )
-def test_factors(given, found):
-    assert check_factors(given) == found
+def test_factors(given, expected):
+    assert check_factors(given) == expected
 
 
 def rows(folder):
     lines = (folder / "results.jsonl").read_text().splitlines()
-    found = [json.loads(line) for line in lines]
-    return {(one["benchmark"], one["metric"]): one["value"] for one in found}
+    results = [json.loads(line) for line in lines]
+    return {(row["benchmark"], row["metric"]): row["value"] for row in results}
 
 
 @pytest.mark.slow
@@ -299,11 +299,11 @@ def test_the_ends_are_the_start_and_the_run_and_the_table_shows_both(place):
     assert "left out, not fine-tuned" in said
     assert place.evaluate("name=main", "evaluate_initial=true", *asked) == 0
     main = place.root / "main"
-    found = {f: rows(main / f"run,wise_ft={f}" / "seed=107") for f in ("0", "0.5", "1")}
-    assert found["1"] == rows(main / "run" / "seed=107")
+    by_factor = {f: rows(main / f"run,wise_ft={f}" / "seed=107") for f in ("0", "0.5", "1")}
+    assert by_factor["1"] == rows(main / "run" / "seed=107")
     [initial] = place.root.glob("weights/*/seed=107")
-    assert found["0"] == rows(initial)
-    assert found["0.5"] not in (found["0"], found["1"])
+    assert by_factor["0"] == rows(initial)
+    assert by_factor["0.5"] not in (by_factor["0"], by_factor["1"])
     assert not (main / "start,wise_ft=0").exists()
 
     said = stdout_of(place.evaluate, "name=main", "wise_ft=[0,0.5,1]", *asked)
@@ -360,10 +360,10 @@ def asked(tmp_path, capsys):
     model: Any = SimpleNamespace(
         identity=lambda: "w", provides=(DualEncoder,), load=lambda protocol: weights
     )
-    one = Checkpoint(tmp_path, "real", 1, model, None, "x")  # type: ignore[arg-type]
+    target = Checkpoint(tmp_path, "real", 1, model, None, "x")  # type: ignore[arg-type]
 
     def run(*benchmarks: Known) -> str:
-        ask(one, benchmarks, "cpu", Memory(tmp_path, 0))
+        ask(target, benchmarks, "cpu", Memory(tmp_path, 0))
         return capsys.readouterr().err
 
     return run
@@ -375,8 +375,8 @@ def test_what_was_trained_on_is_said_on_stderr_each_time_and_kept(asked, tmp_pat
         assert said.count("\n") == 1
         assert "x/real/seed=1  own_retrieval: all 4 test images were trained on" in said
         assert "benchmark.without_leaks=true" in said
-    found = json.loads((tmp_path / "leaks.json").read_text())
-    assert found == {
+    kept = json.loads((tmp_path / "leaks.json").read_text())
+    assert kept == {
         "own_retrieval": {
             "images": 4, "equal": 4, "total": 4, "with_coco_id": 0, "coco_ids": [],
         }

@@ -45,18 +45,18 @@ def photos(tmp_path) -> Path:
 
 def test_each_text_or_each_image_is_an_example(photos, tmp_path):
     by_text = find(photos, tmp_path)
-    assert [one.texts for one in by_text] == [("a dog",), ("it runs",), ("a bus",), ("two cats",)]
-    assert len({one.key for one in by_text}) == 4
-    assert len({one.group for one in by_text}) == 3
-    assert {one.image for one in by_text} == {None}
+    assert [row.texts for row in by_text] == [("a dog",), ("it runs",), ("a bus",), ("two cats",)]
+    assert len({row.key for row in by_text}) == 4
+    assert len({row.group for row in by_text}) == 3
+    assert {row.image for row in by_text} == {None}
     by_image = find(photos, tmp_path, per="image", images=True)
-    assert [one.texts for one in by_image] == [("a dog", "it runs"), ("a bus",), ("two cats",)]
-    assert [one.image.read() for one in by_image] == [
+    assert [row.texts for row in by_image] == [("a dog", "it runs"), ("a bus",), ("two cats",)]
+    assert [row.image.read() for row in by_image] == [
         (photos / f"{name}.png").read_bytes() for name in "abc"
     ]
-    assert [one.group for one in by_image] == list(dict.fromkeys(one.group for one in by_text))
+    assert [row.group for row in by_image] == list(dict.fromkeys(row.group for row in by_text))
     limited = find(photos, tmp_path, per="image", images=True, limit=2)
-    assert [one.key for one in limited] == [one.key for one in by_image[:2]]
+    assert [row.key for row in limited] == [row.key for row in by_image[:2]]
 
 
 def test_what_generation_wrote_is_a_source_with_all_that_is_known(tmp_path):
@@ -83,9 +83,9 @@ def test_of_the_world_s_pairs_the_unedited_are_taken(tmp_path):
     plain = find("shapescapes:counterfactual", tmp_path, world=WORLD, limit=5)
     shown = find("shapescapes:counterfactual", tmp_path, world=WORLD, limit=5, images=True)
     assert len(plain) == 5
-    assert [one.texts for one in shown] == [one.texts for one in plain]
-    assert [one.group for one in shown] == [one.group for one in plain]
-    assert all(one.image.read()[:4] == b"\x89PNG" for one in shown)
+    assert [row.texts for row in shown] == [row.texts for row in plain]
+    assert [row.group for row in shown] == [row.group for row in plain]
+    assert all(row.image.read()[:4] == b"\x89PNG" for row in shown)
     with pytest.raises(UserError, match=r"needs data\.world"):
         find("shapescapes:counterfactual", tmp_path)
 
@@ -93,9 +93,9 @@ def test_of_the_world_s_pairs_the_unedited_are_taken(tmp_path):
 def test_a_list_of_captions_is_a_file_and_anything_else_a_folder(photos, tmp_path):
     file = tmp_path / "list.csv"
     file.write_text("image_id,caption,url\n7,a dog,x\n7,it runs,y\n8,a bus,z\n")
-    assert [one.key for one in find(file, tmp_path, extra=["url"], limit=2)] == ["7-0", "7-1"]
-    found = find(file, tmp_path, extra=["url"], per="image", limit=1)
-    assert [(one.key, one.texts, dict(one.extra)) for one in found] == [
+    assert [row.key for row in find(file, tmp_path, extra=["url"], limit=2)] == ["7-0", "7-1"]
+    rows = find(file, tmp_path, extra=["url"], per="image", limit=1)
+    assert [(row.key, row.texts, dict(row.extra)) for row in rows] == [
         ("7", ("a dog", "it runs"), {"url": "x"})
     ]
     with pytest.raises(UserError, match=r"list\.pdf"):
@@ -109,18 +109,18 @@ def test_photos_of_the_world_have_labels_and_what_the_oracle_needs(tmp_path):
         "_target_": "cfaug.shapescapes.WorldSettings", "id_scenes": 12, "image_size": 64, "seed": 3,
         "style": "clear", "shortcut": "all", "domains": ["photo", "sketch", "mosaic"],
     }  # fmt: skip
-    found = find("shapescapes:id", tmp_path, world=node, per="image", images=True, limit=10)
-    assert len(found) == len({one.group for one in found}) == 10
+    examples = find("shapescapes:id", tmp_path, world=node, per="image", images=True, limit=10)
+    assert len(examples) == len({example.group for example in examples}) == 10
     world = WorldSettings(**{key: value for key, value in node.items() if key != "_target_"})
-    assert {scene_of(one.extra).factors.domain for one in found} == set(world.domains)
-    for one in found:
-        scene = scene_of(one.extra)
-        assert one.label == scene.factors.subject
-        assert parse(one.text).agrees(scene.factors)
+    assert {scene_of(example.extra).factors.domain for example in examples} == set(world.domains)
+    for example in examples:
+        scene = scene_of(example.extra)
+        assert example.label == scene.factors.subject
+        assert parse(example.text).agrees(scene.factors)
         drawn = render(scene, 64, world.look()).pixels
-        assert (np.asarray(decode_image(one.image.read(), "x")) == drawn).all()
+        assert (np.asarray(decode_image(example.image.read(), "x")) == drawn).all()
     same = find("shapescapes:id", tmp_path, world=node, per="image", images=True)
-    assert same[:10] == found
+    assert same[:10] == examples
 
 
 def test_a_list_about_photos_is_a_source_itself(tmp_path):
@@ -132,22 +132,22 @@ def test_a_list_about_photos_is_a_source_itself(tmp_path):
         for n, text in enumerate(["a dog", "a cat"])
     ]  # fmt: skip
     jsonl(folder / "snli_ve_dev.jsonl", pairs)
-    found = find(folder / "snli_ve_dev.jsonl", tmp_path, images=True)
-    assert [(o.key, o.group, o.text, o.label) for o in found] == [
+    examples = find(folder / "snli_ve_dev.jsonl", tmp_path, images=True)
+    assert [(o.key, o.group, o.text, o.label) for o in examples] == [
         ("a_0", "a.jpg", "a dog", "neutral"), ("a_1", "a.jpg", "a cat", "neutral"),
     ]  # fmt: skip
-    assert found[0].extra["premise"] == "a premise"
-    assert found[0].image.read() == (folder / "a.jpg").read_bytes()
+    assert examples[0].extra["premise"] == "a premise"
+    assert examples[0].image.read() == (folder / "a.jpg").read_bytes()
     assert [o.key for o in find(f"{folder}:dev", tmp_path, limit=1)] == ["a_0"]
 
 
 def test_detections_in_a_list_of_captions_are_the_example_s(tmp_path):
     folder = tmp_path / "own"
     images(folder)
-    found = [{"label": "dog", "box": [0, 0, 4, 4], "attributes": ["wet"]}]
-    jsonl(folder / "captions.jsonl", [{"image": "a.png", "caption": "a dog", "detections": found}])
-    [one] = find(folder, tmp_path, images=True)
-    assert detections_of(one) == (
+    listed = [{"label": "dog", "box": [0, 0, 4, 4], "attributes": ["wet"]}]
+    jsonl(folder / "captions.jsonl", [{"image": "a.png", "caption": "a dog", "detections": listed}])
+    [example] = find(folder, tmp_path, images=True)
+    assert detections_of(example) == (
         Detection("dog", None, (0.0, 0.0, 4.0, 4.0), (Attribute("wet"),)),
     )
 
@@ -158,8 +158,8 @@ def test_of_modified_captions_the_originals_are_the_examples(tmp_path):
     columns = ["file", "original", "modified"]
     table(folder / "eda.csv", columns, [["a.jpg", "a dog ", "a wet dog"], ["b.jpg", "b", "b c"]])
     for with_images in (True, False):
-        found = find(folder / "eda.csv", tmp_path, images=with_images, limit=1)
-        assert [(o.text, o.group, o.image is not None) for o in found] == [
+        rows = find(folder / "eda.csv", tmp_path, images=with_images, limit=1)
+        assert [(o.text, o.group, o.image is not None) for o in rows] == [
             ("a dog", "a.jpg", with_images)
         ]
     table(folder / "two.csv", columns, [["a.jpg", "a dog", "x"], ["a.jpg", "it runs", "y"]])
@@ -168,6 +168,6 @@ def test_of_modified_captions_the_originals_are_the_examples(tmp_path):
     columns = ["label", "original", "hypothesis", "modified"]
     table(folder / "ve.csv", columns, [["neutral", "a premise", "a dog", "a wet dog"]] * 2)
     for with_images in (True, False):  # this one names no photos, as a list of captions does not
-        [one] = find(folder / "ve.csv", tmp_path, images=with_images)
-        assert (one.text, one.label, one.extra["premise"]) == ("a dog", "neutral", "a premise")
-        assert one.image is None
+        [row] = find(folder / "ve.csv", tmp_path, images=with_images)
+        assert (row.text, row.label, row.extra["premise"]) == ("a dog", "neutral", "a premise")
+        assert row.image is None

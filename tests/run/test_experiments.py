@@ -66,11 +66,11 @@ def test_every_experiment_gets_its_table_though_another_fails(trained):
         usual = record["identity"]["optim.lr"]
         record["identity"]["optim.lr"] = 0.5
         file.write_text(json.dumps(record))
-    said, told = output_of(trained.evaluate, code=2)
-    assert "experiment a_seed_less" in told
-    assert "real lacks seed 2" in told
-    assert str(trained.root / "b_record/real/seed=1/run.json") in told
-    assert str(trained.root / "c_config/counterfactual/seed=1/config.yaml") in told
+    said, errors = output_of(trained.evaluate, code=2)
+    assert "experiment a_seed_less" in errors
+    assert "real lacks seed 2" in errors
+    assert str(trained.root / "b_record/real/seed=1/run.json") in errors
+    assert str(trained.root / "c_config/counterfactual/seed=1/config.yaml") in errors
     assert (
         f"Arms differ in more than their data: optim.lr {usual} (real + counterfactual pairs), "
         "0.5 (real only)."
@@ -78,7 +78,7 @@ def test_every_experiment_gets_its_table_though_another_fails(trained):
     assert "more than their data" not in (trained.root / "good/table.md").read_text()
     assert (trained.root / "z_last/report.html").exists()
     assert not (trained.root / "a_seed_less/table.md").exists()
-    assert "Traceback" not in told
+    assert "Traceback" not in errors
     # More than three experiments: a line each, with the way to its table.
     [line] = [line for line in said.splitlines() if line.startswith("z_last: ")]
     assert line.startswith("z_last: 2 arms, ")
@@ -95,11 +95,11 @@ def test_the_table_and_its_family_are_what_was_asked(trained):
         "Arms differ in their number of training examples: 24 (real only); 60 (real + "
         "counterfactual pairs)."
     ) in (folder / "table.md").read_text()
-    own = {row["benchmark"] for row in first}
-    assert len(own) > 3
+    benchmarks = {row["benchmark"] for row in first}
+    assert len(benchmarks) > 3
     # Over seeds and items at once, beside it and in its documents.
     joint = lines(folder, "seeds_and_items.csv")
-    assert {row["benchmark"] for row in joint} == own
+    assert {row["benchmark"] for row in joint} == benchmarks
     assert {row["seeds"] for row in joint} == {"2"}
     for file in ("table.md", "report.html"):
         assert "Comparisons over seeds and items" in (folder / file).read_text()
@@ -111,7 +111,7 @@ def test_the_table_and_its_family_are_what_was_asked(trained):
     assert f"{len(lines(folder)) // 2} comparisons: 1 arm against real only on" in said
     assert trained.evaluate("name=good", *only, "tabulate=all") == 0
     everything = {row["benchmark"] for row in lines(folder)}
-    assert everything == own | {"shapescapes_ood_colour_classification"}
+    assert everything == benchmarks | {"shapescapes_ood_colour_classification"}
     # The suite of the run itself again: neither more questions since nor a table less has changed
     # a corrected p.
     assert trained.evaluate("name=good", "comparison.seeds_and_items=false") == 0
@@ -149,58 +149,58 @@ def rows():
 
 
 @pytest.fixture(scope="module")
-def found(rows):
+def comparison(rows):
     table = significance_table(rows, ["real"], frozenset({"before"}))
     return Comparison(Path("demo"), table, tuple(rows))
 
 
-def test_a_difference_is_a_paired_t_test_with_its_own_interval(found, rows):
-    [one] = [d for d in found if (d.arm, d.benchmark) == ("counterfactual", OOD)]
+def test_a_difference_is_a_paired_t_test_with_its_own_interval(comparison, rows):
+    [difference] = [d for d in comparison if (d.arm, d.benchmark) == ("counterfactual", OOD)]
     values = {arm: [r.value for r in rows if (r.arm, r.benchmark) == (arm, OOD)]
               for arm in ("counterfactual", "real")}  # fmt: skip
     test = stats.ttest_rel(values["counterfactual"], values["real"])
     gains = np.subtract(values["counterfactual"], values["real"])
-    assert one.value == pytest.approx(gains.mean())
-    assert one.interval == pytest.approx(test.confidence_interval(0.95))
-    assert (one.p, one.over) == (pytest.approx(test.pvalue), "seeds")
-    assert one.test == "Student's t, paired by seed"
+    assert difference.value == pytest.approx(gains.mean())
+    assert difference.interval == pytest.approx(test.confidence_interval(0.95))
+    assert (difference.p, difference.over) == (pytest.approx(test.pvalue), "seeds")
+    assert difference.test == "Student's t, paired by seed"
 
 
-def test_the_family_is_corrected_together(found):
+def test_the_family_is_corrected_together(comparison):
     """Against statsmodels' definition: the k-th smallest p times the number that are left."""
-    assert len(found.family) == len(found) == 8
-    p = sorted(one.p for one in found.family)
+    assert len(comparison.family) == len(comparison) == 8
+    p = sorted(row.p for row in comparison.family)
     holm = np.minimum(1, np.maximum.accumulate([v * (8 - i) for i, v in enumerate(p)]))
-    assert sorted(one.p_holm for one in found.family) == pytest.approx(list(holm))
+    assert sorted(row.p_holm for row in comparison.family) == pytest.approx(list(holm))
 
 
-def test_pandas_has_the_rows_of_the_csv(found):
-    frame = found.to_pandas()
-    text = comparisons_csv(found._table)
+def test_pandas_has_the_rows_of_the_csv(comparison):
+    frame = comparison.to_pandas()
+    text = comparisons_csv(comparison._table)
     pd.testing.assert_frame_equal(frame, pd.read_csv(io.StringIO(text)))
-    assert list(frame[frame.arm != frame.baseline]["diff"]) == [one.value for one in found]
+    assert list(frame[frame.arm != frame.baseline]["diff"]) == [row.value for row in comparison]
 
 
-def test_it_prints_the_table(found):
-    assert OOD in str(found)
-    assert found.notes[0].partition(":")[0] == "Seeds per arm"
-    assert "Seeds per arm" in str(found)
+def test_it_prints_the_table(comparison):
+    assert OOD in str(comparison)
+    assert comparison.notes[0].partition(":")[0] == "Seeds per arm"
+    assert "Seeds per arm" in str(comparison)
 
 
 def test_without_a_test_there_is_no_p(rows):
     one_seed = [row for row in rows if row.seed == 11]
     table = significance_table(one_seed, ["real"], frozenset({"before"}))
-    found = Comparison(Path("demo"), table, tuple(one_seed))
-    assert not found.family
-    for one in found:
-        assert math.isnan(one.p)
-        assert (one.over, one.test) == (None, "one seed")
+    untested = Comparison(Path("demo"), table, tuple(one_seed))
+    assert not untested.family
+    for difference in untested:
+        assert math.isnan(difference.p)
+        assert (difference.over, difference.test) == (None, "one seed")
 
 
-def test_without_pandas_the_remedy_is_named(found, monkeypatch):
+def test_without_pandas_the_remedy_is_named(comparison, monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(UserError, match=r"pip install 'cfaug\[notebook\]'"):
-        replace(found).to_pandas()
+        replace(comparison).to_pandas()
 
 
 # name=[a,b]: the arms of several experiments in one table.
@@ -218,13 +218,13 @@ def test_arms_are_linked_and_kept_up(tmp_path):
     lay_run(tmp_path, "b", "real")
     assert join_experiments(tmp_path, ["a", "b"]) == "a+b"
     joined = tmp_path / "a+b"
-    assert sorted(one.name for one in joined.iterdir()) == ["a-real", "b-real"]
+    assert sorted(arm.name for arm in joined.iterdir()) == ["a-real", "b-real"]
     assert (joined / "b-real").resolve() == tmp_path / "b/real"
     (joined / "table.csv").write_text("kept")
     lay_run(tmp_path, "b", "more")
     (tmp_path / "a/real").rename(tmp_path / "a/same")
     join_experiments(tmp_path, ["a", "b"])
-    assert sorted(one.name for one in joined.iterdir() if one.is_symlink()) == [
+    assert sorted(arm.name for arm in joined.iterdir() if arm.is_symlink()) == [
         "a-same", "b-more", "b-real",
     ]  # fmt: skip
     assert (joined / "table.csv").read_text() == "kept"
@@ -264,8 +264,8 @@ def test_the_command_tables_both(trained):
     assert trained.evaluate("name=[a,b]", "baseline=a-real", *words) == 0
     assert {row["arm"] for row in lines(trained.root / "a+b")} == {"a-real", "b-counterfactual"}
     settings = {"paths.runs": str(trained.root), "benchmark.only": [words[1].partition("=")[2]]}
-    found = cfaug.compare(["a", "b"], settings, baseline="a-real", benchmark="ood")
-    assert {(one.arm, one.baseline) for one in found} == {("b-counterfactual", "a-real")}
-    assert len(found.results) == len(found.to_pandas()) * 2  # of two seeds
-    assert found.folder == (trained.root / "a+b").absolute()
+    joined = cfaug.compare(["a", "b"], settings, baseline="a-real", benchmark="ood")
+    assert {(row.arm, row.baseline) for row in joined} == {("b-counterfactual", "a-real")}
+    assert len(joined.results) == len(joined.to_pandas()) * 2  # of two seeds
+    assert joined.folder == (trained.root / "a+b").absolute()
     assert (trained.root / "a/real/seed=1/results.jsonl").is_file()

@@ -28,7 +28,10 @@ INSTALLED_AS = {
 
 @pytest.mark.parametrize(("module", "extra"), EXTRAS.items())
 def test_the_extra_installs_it(module, extra):
-    listed = [re.match(r"[\w-]+", one)[0] for one in PROJECT["optional-dependencies"][extra]]
+    listed = [
+        re.match(r"[\w-]+", requirement)[0]
+        for requirement in PROJECT["optional-dependencies"][extra]
+    ]
     assert INSTALLED_AS.get(module, module) in listed
     assert f"cfaug[{extra}]" in explain_missing(ModuleNotFoundError(name=f"{module}.part"))
 

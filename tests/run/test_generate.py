@@ -36,13 +36,13 @@ def test_a_run_makes_sets_pages_and_a_json_line_and_parts_make_the_same(generate
     assert (summary["shards"], summary["sets"], summary["members"]) == (3, 5, 10)
     made = list(read_sets(tmp_path / "out"))
     assert len(made) == 5
-    for one in made:
-        before, after = one.members
+    for pair in made:
+        before, after = pair.members
         assert after.edit.kind == "subject"
         assert before.text.replace(before.label or after.edit.before, "") != after.text
-        assert one.images["0"] != one.images["1"]
-        assert set(one.scores) == {"sim_0", "sim_1", "sim_image", "sim_direction"}
-        assert (one.provenance["recipe"], one.provenance["zoo"]) == ("coco_cf", "shapescapes")
+        assert pair.images["0"] != pair.images["1"]
+        assert set(pair.scores) == {"sim_0", "sim_1", "sim_image", "sim_direction"}
+        assert (pair.provenance["recipe"], pair.provenance["zoo"]) == ("coco_cf", "shapescapes")
     first = files(tmp_path / "out")
     assert {"card.json", "candidates.svg", "gallery.html", "captions/report.md"} < set(first)
 
@@ -109,8 +109,8 @@ def test_no_edit_repeats_another_caption_of_its_image(generate, tmp_path):
         file.write_text("".join(json.dumps(line) + "\n" for line in lines))
         source = ["stage=captions", f"data.source={file}", "force=true", "limit=null"]
         generate(*source, *words, folder=name)
-        found = b"".join(files(tmp_path / name)[f"captions/{n:05d}.jsonl"] for n in range(2))
-        return [json.loads(line) for line in found.splitlines()]
+        content = b"".join(files(tmp_path / name)[f"captions/{n:05d}.jsonl"] for n in range(2))
+        return [json.loads(line) for line in content.splitlines()]
 
     texts = ["a red ball on the beach", "a blue tree in the snow", "a green car in the city"]
     lines = [{"image_id": i, "caption": text} for i, text in enumerate(texts)]
@@ -118,11 +118,11 @@ def test_no_edit_repeats_another_caption_of_its_image(generate, tmp_path):
     # The sibling lies in another shard, and another image may well say the same.
     lines += [{"image_id": 0, "caption": chosen.capitalize()}]
     filtered = ["+recipe.editor.filters.sibling._target_=cfaug.editing.filters.NotASibling"]
-    found = edits("filtered", *lines, words=filtered)
-    assert found[0]["set"]["texts"][1] != chosen
-    before, after = list(found[0]["survivors"].values())[-2:]
+    records = edits("filtered", *lines, words=filtered)
+    assert records[0]["set"]["texts"][1] != chosen
+    before, after = list(records[0]["survivors"].values())[-2:]
     assert after == before - 1
-    assert found[1]["survivors"]["sibling"] == found[1]["survivors"]["words"]
+    assert records[1]["survivors"]["sibling"] == records[1]["survivors"]["words"]
     assert b"siblings" not in b"".join(files(tmp_path / "filtered").values())
     assert edits("unfiltered", *lines)[0]["set"]["texts"][1] == chosen
 
@@ -188,9 +188,9 @@ def test_the_papers_zoo_on_tiny_checkpoints_in_hub_form(
     card = json.loads((tmp_path / "out" / "card.json").read_text())
     assert card["zoo"] == "paper"
     assert card["candidates"] == 3 * card["edits"]["sets"]
-    one = next(read_sets(tmp_path / "out"))
-    assert one.members[1].edit.kind == "noun"
-    assert one.group in {"7", "9"}
+    pair = next(read_sets(tmp_path / "out"))
+    assert pair.members[1].edit.kind == "noun"
+    assert pair.group in {"7", "9"}
 
 
 @pytest.mark.parametrize(
@@ -213,12 +213,12 @@ def annotators(*words):
 
 
 def test_the_paper_s_zoo_finds_objects_by_name_and_attributes_on_their_crops():
-    found = annotators("zoo=paper")["detections"]
-    assert type(found) is DetectObjects
-    assert isinstance(found.model, ZeroShotDetection)
-    assert (found.model.overlap, found.model.most) == (0.3, 50)
-    assert isinstance(found.attributes, CropAttributes)
-    assert found.attributes.most == 1
+    detector = annotators("zoo=paper")["detections"]
+    assert type(detector) is DetectObjects
+    assert isinstance(detector.model, ZeroShotDetection)
+    assert (detector.model.overlap, detector.model.most) == (0.3, 50)
+    assert isinstance(detector.attributes, CropAttributes)
+    assert detector.attributes.most == 1
 
 
 def test_the_caption_a_file_or_the_source_stand_in_for_the_zoo():
@@ -226,9 +226,9 @@ def test_the_caption_a_file_or_the_source_stand_in_for_the_zoo():
     assert type(mentioned) is DetectMentioned
     assert isinstance(mentioned.attributes, CropAttributes)
     file = "recipe.annotators.detections.file=instances.json"
-    found = annotators("zoo=paper", "detections@recipe=file", file)["detections"]
-    assert type(found) is DetectionsFromFile
-    assert found.file == "instances.json"
+    from_file = annotators("zoo=paper", "detections@recipe=file", file)["detections"]
+    assert type(from_file) is DetectionsFromFile
+    assert from_file.file == "instances.json"
     assert annotators("zoo=paper", "detections@recipe=source") == {"detections": None}
 
 
@@ -249,25 +249,25 @@ def make(tmp_path):
 def test_captions_leave_out_the_colour_and_the_oracle_judges_what_became_of_them(make):
     sets = make(*SMALL, "data.source=shapescapes:id")
     assert len(sets) == 12
-    for one in sets:
-        before, after = one.members
+    for pair in sets:
+        before, after = pair.members
         said = parse(before.text)
         assert (said.colour, said.background is None) == (None, False)
-        factors, _ = read_scene(after.extra, one.key)
-        assert one.scores["truth_0"] == 1
-        for place, member in enumerate(one.members):
+        factors, _ = read_scene(after.extra, pair.key)
+        assert pair.scores["truth_0"] == 1
+        for place, member in enumerate(pair.members):
             label = text_label(member.text, factors)
             expected = None if label is None else float(label == "entailment")
-            assert one.scores.get(f"truth_{place}") == expected
+            assert pair.scores.get(f"truth_{place}") == expected
 
 
 def test_every_hypothesis_is_a_source_and_keeps_its_label(make):
     sets = make(*SMALL, "data.source=shapescapes:ve_test", "data.leave_out=null")
     assert len(sets) == 12
-    assert len({one.group for one in sets}) == 4
-    for one in sets:
-        assert {member.label for member in one.members} == {
-            ENTAILMENT[int(one.scores["entailment_0"])]
+    assert len({pair.group for pair in sets}) == 4
+    for pair in sets:
+        assert {member.label for member in pair.members} == {
+            ENTAILMENT[int(pair.scores["entailment_0"])]
         }
 
 

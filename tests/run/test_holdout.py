@@ -21,7 +21,7 @@ THINGS = [f"a {colour} {subject}" for colour in COLOURS for subject in SUBJECTS]
 
 
 @pytest.fixture(scope="module")
-def own(tmp_path_factory):
+def own_data(tmp_path_factory):
     """Photos with captions, and pairs of two thirds of them with their edits."""
     root = tmp_path_factory.mktemp("own")
     real, pairs = root / "photos", root / "pairs"
@@ -37,10 +37,10 @@ def own(tmp_path_factory):
 
 
 @pytest.fixture
-def words(own, place):
+def words(own_data, place):
     return [
-        *place.paths, "data=folder", f"data.real={own / 'photos'}",
-        f"data.counterfactual={own / 'pairs'}", "data.batch_size=8", "trainer.max_steps=1",
+        *place.paths, "data=folder", f"data.real={own_data / 'photos'}",
+        f"data.counterfactual={own_data / 'pairs'}", "data.batch_size=8", "trainer.max_steps=1",
     ]  # fmt: skip
 
 
@@ -123,11 +123,11 @@ def test_without_a_held_out_set_auto_says_what_to_give(place, words, capsys):
 
 
 @pytest.mark.slow
-def test_a_checkpoint_is_asked_the_same_set(place, own, words):
+def test_a_checkpoint_is_asked_the_same_set(place, own_data, words):
     run = ["name=x", "arm=a", "data.cf_ratio=0", "seed=1"]
     assert place.script("train")([*words, *run]) == 0
     assert place.evaluate("name=x", "evaluate_initial=true") == 0
-    node = ["data=folder", f"data.real={own / 'photos'}"]
+    node = ["data=folder", f"data.real={own_data / 'photos'}"]
     assert place.evaluate("weights=zoo:clip-1", *node) == 0
     files = place.root.rglob("results.jsonl")
     assert len({row.data for file in files for row in read_results(file)}) == 1

@@ -30,8 +30,8 @@ def wheel(tmp_path_factory) -> Path:
         [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)],
         cwd=ROOT, check=True, capture_output=True,
     )  # fmt: skip
-    [found] = folder.glob("*.whl")
-    return found
+    [built] = folder.glob("*.whl")
+    return built
 
 
 @pytest.fixture(scope="module")

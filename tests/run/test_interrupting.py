@@ -141,7 +141,7 @@ def test_in_a_validation(tmp_path, photos):
     assert "goes on" not in whole.said()
     finished = json.loads(record.read_text())
     assert finished["state"] == "done"
-    assert [one["start_step"] for one in finished["attempts"]] == [0, 2]
+    assert [attempt["start_step"] for attempt in finished["attempts"]] == [0, 2]
 
 
 def test_while_torch_is_loaded(tmp_path, monkeypatch):

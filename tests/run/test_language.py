@@ -58,15 +58,15 @@ def test_a_run_is_identified_recorded_and_described(train, shelf, capsys):
         "train": 8, "validation": 4, "total": 12, "captions": 4, "edits": 20,
     }  # fmt: skip
     assert train(*SHORT) == 0
-    found = record(train)
-    assert found["state"] == "done"
-    assert found["config_hash"] == dry["config_hash"]
-    assert found["counts"]["seen"] == 4 * 2 * 4
-    assert set(found["evaluation"]) == {"adjective", "background-location", "all"}
-    assert {"content.edits", "content.format"} <= found["identity"].keys()
+    recorded = record(train)
+    assert recorded["state"] == "done"
+    assert recorded["config_hash"] == dry["config_hash"]
+    assert recorded["counts"]["seen"] == 4 * 2 * 4
+    assert set(recorded["evaluation"]) == {"adjective", "background-location", "all"}
+    assert {"content.edits", "content.format"} <= recorded["identity"].keys()
     card = (train.folder / "checkpoint" / "README.md").read_text()
     assert "20 edits of 4 captions in 8 answers" in card
-    assert f"{found['evaluation']['all']['perplexity']:.3f}" in card
+    assert f"{recorded['evaluation']['all']['perplexity']:.3f}" in card
     assert EditFormat.read(train.folder / "checkpoint") == EditFormat.short()
     assert CausalLM(str(train.folder / "checkpoint")).generate(["a red"], 4)
     capsys.readouterr()

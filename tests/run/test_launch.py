@@ -243,14 +243,17 @@ def run(place, arm):
 def test_two_processes_of_a_command_train_what_one_trains(place, capfd):
     assert place.train(*WORDS, "arm=one") == 0
     assert place.train(*WORDS, "arm=two", "trainer.devices=2") == 0, capfd.readouterr().err
-    one, losses, record = run(place, "one")
-    two, losses_of_two, record_of_two = run(place, "two")
+    weights, losses, record = run(place, "one")
+    weights_of_two, losses_of_two, record_of_two = run(place, "two")
     assert record_of_two["state"] == "done"
     assert record_of_two["config_hash"] == record["config_hash"]
     assert record_of_two["attempts"] == [{"start_step": 0, "end_step": 3}]
     assert record_of_two["counts"]["seen"] == record["counts"]["seen"] == 3 * 16
-    assert one.keys() == two.keys()
-    assert max((one[k].double() - two[k].double()).abs().max().item() for k in one) < 1e-6
+    assert weights.keys() == weights_of_two.keys()
+    assert (
+        max((weights[k].double() - weights_of_two[k].double()).abs().max().item() for k in weights)
+        < 1e-6
+    )
     assert len(losses_of_two) == 3  # rank 0 alone writes
     assert max(abs(a - b) for a, b in zip(losses, losses_of_two, strict=True)) < 1e-5
     capfd.readouterr()

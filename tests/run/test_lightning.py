@@ -194,8 +194,8 @@ def test_data_and_modules_work_apart(here, dropping):
     assert [len(batch) for batch in batches] == [16, 16, 16]
     assert len(data.mixture.train) == 48
     model = cfaug.ContrastiveModule(data.task.load())
-    (found,) = trainer(max_epochs=1).validate(model, data, verbose=False)
-    assert found["val/loss"] > 0
+    (metrics,) = trainer(max_epochs=1).validate(model, data, verbose=False)
+    assert metrics["val/loss"] > 0
 
 
 @pytest.mark.slow

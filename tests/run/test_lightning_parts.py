@@ -57,7 +57,7 @@ def test_what_only_watches_is_not_part_of_a_runs_identity(word):
 @pytest.mark.parametrize(("word", "key"), CHANGED)
 def test_what_may_change_weights_is_part_of_it(word, key):
     arm, there = described(word)
-    assert any(key in one for one in there.keys() - described()[1].keys())
+    assert any(key in setting for setting in there.keys() - described()[1].keys())
     assert arm != "default"
 
 

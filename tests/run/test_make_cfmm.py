@@ -25,17 +25,19 @@ def make_lines() -> list[list[str]]:
         capture_output=True, text=True,
     ).stdout.splitlines()  # fmt: skip
     words = [shlex.split(line) for line in said if "python " in line]
-    return [own[1:] for own in words if own[1] != "-m" or own[2].startswith("cfaug")]
+    return [
+        command[1:] for command in words if command[1] != "-m" or command[2].startswith("cfaug")
+    ]
 
 
 def words_of(*wanted: str) -> list[str]:
     """Return the words of the one command that has all of some."""
-    [found] = [own for own in make_lines() if set(wanted) <= set(own)]
-    return found[1:]
+    [command] = [command for command in make_lines() if set(wanted) <= set(command)]
+    return command[1:]
 
 
 def test_every_command_is_one_of_ours_and_the_questions_are_made_before():
-    scripts = [own[0] for own in make_lines()]
+    scripts = [command[0] for command in make_lines()]
     assert scripts[0] == "-m"
     assert {*scripts[1:]} <= {"evaluate.py", "train.py"}
     asked = words_of("weights=zoo:vlm-basic-0,zoo:vlm-both-0")
@@ -67,9 +69,9 @@ def test_the_models_of_the_zoo_see_and_one_of_them_reasons(place, tmp_path, monk
     [part] = document.parts
     rows = {
         labels: {
-            name: one.numbers.get("value") for name, one in zip(part.columns, own, strict=True)
+            name: cell.numbers.get("value") for name, cell in zip(part.columns, cells, strict=True)
         }
-        for labels, own in part.rows
+        for labels, cells in part.rows
     }
     basic, both = (
         rows[name, "0-shot"] for name in ("basic questions alone", "basic and counterfactual")

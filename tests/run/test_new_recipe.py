@@ -17,7 +17,7 @@ def test_every_file_has_the_new_name(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["new", "recipe", "my_method"]) == 0
     written = sorted(file for file in (tmp_path / "my_method").rglob("*") if file.is_file())
-    originals = [one for one in EXAMPLE.rglob("*") if one.suffix in (".py", ".yaml")]
+    originals = [original for original in EXAMPLE.rglob("*") if original.suffix in (".py", ".yaml")]
     assert len(written) == len(originals) == 5
     for file in written:
         text = file.read_text()

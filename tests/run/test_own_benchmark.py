@@ -39,7 +39,7 @@ class Own:
 
 
 @pytest.mark.parametrize(
-    ("found", "said"),
+    ("returned", "said"),
     [
         (None, "own: run should return a cfaug.core.types.Evaluation, not NoneType"),
         ([Outcome("own", "m", 1.0, 1)], "Evaluation, not list"),
@@ -49,10 +49,10 @@ class Own:
         ),
     ],
 )
-def test_what_is_no_evaluation_of_the_benchmark_is_refused(tmp_path, found, said):
-    one = target(tmp_path)
+def test_what_is_no_evaluation_of_the_benchmark_is_refused(tmp_path, returned, said):
+    checkpoint = target(tmp_path)
     with pytest.raises(UserError) as caught:
-        ask(one, [Own(found)], "cpu", memory(tmp_path / "cache", 0))
+        ask(checkpoint, [Own(returned)], "cpu", memory(tmp_path / "cache", 0))
     assert said in str(caught.value)
     assert not (tmp_path / "run").exists()
 
@@ -65,20 +65,20 @@ class Ranks(Own):
 
 
 def test_rankings_are_kept_beside_the_items_and_written_again_where_they_are_missing(tmp_path):
-    one = target(tmp_path)
+    checkpoint = target(tmp_path)
     ranked = {"item": ["i", "j"], "cluster": ["s", "s"], "place": [0, 1]}
-    found = Evaluation([Outcome("own", "m", 1.0, 1)], ITEMS, ranked)
+    evaluation = Evaluation([Outcome("own", "m", 1.0, 1)], ITEMS, ranked)
     how = ("cpu", memory(tmp_path / "cache", 0))
-    assert ask(one, [Own(found)], *how)
+    assert ask(checkpoint, [Own(evaluation)], *how)
     file = tmp_path / "run" / "rankings" / "own.parquet"
     kept, results = file.read_bytes(), (tmp_path / "run" / "results.jsonl").read_bytes()
     items = read_items(tmp_path / "run", "own", RANKINGS)
-    assert (items.weights, items.data) == (one.model.identity(), "d")
+    assert (items.weights, items.data) == (checkpoint.model.identity(), "d")
     assert {name: list(values) for name, values in items.columns.items()} == ranked
-    assert not ask(one, [Ranks(found)], *how)
+    assert not ask(checkpoint, [Ranks(evaluation)], *how)
     file.unlink()  # as in a run from before rankings were kept
-    assert not ask(one, [Own(found)], *how)
-    assert ask(one, [Ranks(found)], *how)
+    assert not ask(checkpoint, [Own(evaluation)], *how)
+    assert ask(checkpoint, [Ranks(evaluation)], *how)
     assert file.read_bytes() == kept
     assert (tmp_path / "run" / "results.jsonl").read_bytes() == results
 
@@ -101,9 +101,9 @@ def test_a_class_is_imported_from_the_folder_of_settings(place, tmp_path, monkey
     (conf / "benchmark").mkdir(parents=True)
     (conf / "benchmark" / "own.yaml").write_text("_target_: my_own_benchmark.Mine\n")
     words = ["weights=zoo:clip-0", "benchmark=own", f"--config-dir={conf}"]
-    told = refusal(place.evaluate, *SCENES, *words)
-    assert "No module named 'my_own_benchmark'" in told
-    assert "imported from the folder of --config-dir and PYTHONPATH" in told
+    said = refusal(place.evaluate, *SCENES, *words)
+    assert "No module named 'my_own_benchmark'" in said
+    assert "imported from the folder of --config-dir and PYTHONPATH" in said
     (conf / "my_own_benchmark.py").write_text("class Mine:\n    pass\n")
     assert "my_own_benchmark.Mine has no open(context)" in refusal(place.evaluate, *SCENES, *words)
     near = ["weights=zoo:clip-0", "benchmark=ownn", f"--config-dir={conf}"]

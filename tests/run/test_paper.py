@@ -32,12 +32,12 @@ ASKED = {"coco_cf_2": 2, "coco_cf_13": 1, "coco_cf_figure_3": 3}
 
 def experiments() -> list[str]:
     """Every experiment of the paper's sweeps, once."""
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for sweep in TRAINED:
         words = sweep_overrides(ROOT / "sweeps" / f"{sweep}.yaml")
         named = next(w for w in words if w.startswith("experiment="))
-        found |= dict.fromkeys(named.removeprefix("experiment=").split(","))
-    return list(found)
+        names |= dict.fromkeys(named.removeprefix("experiment=").split(","))
+    return list(names)
 
 
 def test_the_sweeps_are_the_experiments():

@@ -48,13 +48,13 @@ def decoded(monkeypatch):
 
 def bytes_of(place):
     """Return what each seed's run left: weights, and the log without its clock."""
-    found = {}
+    by_seed = {}
     for seed in (1, 2):
         with (place.folder(seed=seed) / "metrics.csv").open() as handle:
             rows = [{**row, "seconds": None} for row in csv.DictReader(handle)]
         assert len(rows) == 4
-        found[seed] = (place.weights(seed=seed), rows)
-    return found
+        by_seed[seed] = (place.weights(seed=seed), rows)
+    return by_seed
 
 
 @pytest.fixture(scope="module")
@@ -151,7 +151,7 @@ def test_a_dry_run_lists_what_became_of_every_run(place, capfd):
         assert place.train("-m", "seed=1,2,3,4,5", "dry_run=json") == 0
         said = capfd.readouterr()
         described = [json.loads(line) for line in said.out.splitlines()]
-        return {one["state"]: one["config_hash"] for one in described}, said.err
+        return {run["state"]: run["config_hash"] for run in described}, said.err
 
     states, _ = dry_run()
     assert list(states) == ["absent"]
@@ -160,9 +160,9 @@ def test_a_dry_run_lists_what_became_of_every_run(place, capfd):
         known = json.loads(capfd.readouterr().out)["config_hash"]
         lie(seed, state=state, config_hash=known)
     lie(4, state="done", config_hash="another")
-    states, told = dry_run()
+    states, message = dry_run()
     assert list(states) == ["done", "failed", "cut off", "other", "absent"]
-    assert "5 runs: 1 absent, 1 cut off, 1 done, 1 failed, 1 other" in told
+    assert "5 runs: 1 absent, 1 cut off, 1 done, 1 failed, 1 other" in message
     with (place.root / "main/run/seed=3/.lock").open("w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
         states, _ = dry_run()

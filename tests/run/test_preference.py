@@ -55,8 +55,8 @@ def test_simulated_annotators_prefer_what_is_true_and_the_table_prints_it(root, 
     read(asked, [str(file) for file in files], root / "runs/preference").run(source)
     said = capsys.readouterr().out
     assert "is left out" not in said
-    found = json.loads((root / "runs/preference/annotation.json").read_text())["preference"]
-    assert found["counts"] == {"xmai": 7, "clare": 0, "neither": 5}
+    preference = json.loads((root / "runs/preference/annotation.json").read_text())["preference"]
+    assert preference["counts"] == {"xmai": 7, "clare": 0, "neither": 5}
     assert "most annotators prefer the caption of xmai for 7" in said
     node = yaml.safe_load((ROOT / "conf/table/xmai_preference.yaml").read_text())
     document = build(node).build(Runs(root / "runs"))
@@ -76,7 +76,7 @@ def test_whoever_does_not_attend_is_named_and_left_out(root, source, tmp_path, c
     ]  # fmt: skip
     read(asked, [write_answers(tmp_path / "a.jsonl", lines)], tmp_path / "out").run(source)
     assert "annotator bad is left out" in capsys.readouterr().out
-    lines = [one for one in lines if one["annotator"] == "bad"]
+    lines = [line for line in lines if line["annotator"] == "bad"]
     with pytest.raises(UserError, match="every annotator failed a check of attention"):
         read(asked, [write_answers(tmp_path / "b.jsonl", lines)], tmp_path / "out").run(source)
 
@@ -123,9 +123,9 @@ def test_simulated_annotators_rate_false_captions_low_whoever_answers_how_much(
     Simulate(str(tmp_path), ALL, WHY, few, 0.0, 10, None).run(source)
     answers = [str(file) for file in tmp_path.glob("answers-*.jsonl")]
     read(ALL, answers, tmp_path / "quality").run(source)
-    found = json.loads((tmp_path / "quality/ratings.json").read_text())
-    assert found["annotators"] == 4, "everyone answered the checks"
-    means = {kind: one["mean"] for kind, one in found["fields"]["quality"]["by"].items()}
+    ratings = json.loads((tmp_path / "quality/ratings.json").read_text())
+    assert ratings["annotators"] == 4, "everyone answered the checks"
+    means = {kind: summary["mean"] for kind, summary in ratings["fields"]["quality"]["by"].items()}
     assert means["original"] == 5
     assert means["xmai"] == pytest.approx((10 * 5 + 2 * 1) / 12)
     asked = replace(ASKED, against=str(root / "clare"))

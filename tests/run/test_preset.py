@@ -154,9 +154,9 @@ def test_settings_are_printed_with_their_numbers(script):
 )
 def test_a_rate_far_from_the_presets_is_said(lr, tuning, said):
     preset = {"optim": {"lr": 5e-7}, "lora": {"lr": 2e-4}}
-    found = notes(preset, {"lr": lr}, tuning)
-    assert len(found) == (said is not None)
-    assert said is None or said in found[0]
+    noted = notes(preset, {"lr": lr}, tuning)
+    assert len(noted) == (said is not None)
+    assert said is None or said in noted[0]
 
 
 @pytest.mark.slow

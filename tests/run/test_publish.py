@@ -59,8 +59,8 @@ def test_a_run_hands_over_a_card_and_a_checkpoint_of_plain_transformers(place, m
         assert part in said, part
     assert 0 < record["parameters"]["trained"] < record["parameters"]["total"] / 5
 
-    told = stderr_of(place.evaluate, "evaluate_initial=true", "forgetting_threshold=0")
-    alarm = [line for line in told.splitlines() if line.startswith("forgetting")]
+    message = stderr_of(place.evaluate, "evaluate_initial=true", "forgetting_threshold=0")
+    alarm = [line for line in message.splitlines() if line.startswith("forgetting")]
     assert alarm, "this learning rate spoils the model"
     said = card_of(folder)
     assert "Not evaluated yet" not in said
@@ -159,14 +159,14 @@ def test_weights_and_biases_gets_pairs_and_results(tmp_path, script):
     assert [row[:3] for row in shown["data"]] == [row[:3] for row in pairs["data"]]
     sets = [row[0] for row in pairs["data"]]
     assert len(set(sets)) == 16
-    assert sum(sets.count(one) == 2 for one in set(sets)) >= 15  # whole sets, but for the cut one
+    assert sum(sets.count(name) == 2 for name in set(sets)) >= 15  # whole sets, but for the cut one
     known = {}
     [drawn_by_us] = (tmp_path / "shards").glob("shapescapes-*/counterfactual")
-    for found in read_sets(drawn_by_us):
-        for number, member in enumerate(found.members):
-            known[f"{found.key}_{number}"] = member.text, found.images[member.image_name]
-    for one, example, caption, image in pairs["data"]:
-        assert example.startswith(f"{one}_")
+    for pair in read_sets(drawn_by_us):
+        for number, member in enumerate(pair.members):
+            known[f"{pair.key}_{number}"] = member.text, pair.images[member.image_name]
+    for name, example, caption, image in pairs["data"]:
+        assert example.startswith(f"{name}_")
         text, data = known[example]
         assert caption == text
         drawn = Image.open(io.BytesIO(files[image["sha256"]])).convert("RGB")

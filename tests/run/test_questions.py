@@ -59,9 +59,9 @@ def evaluate_and_die(place, given, answers) -> None:
     cached_model.KEPT_SECONDS = -1.0
     add, written = KeptRecords.add, []
 
-    def add_and_die(records, found) -> None:
-        add(records, found)
-        written.append(len(found))
+    def add_and_die(records, added) -> None:
+        add(records, added)
+        written.append(len(added))
         if len(written) == answers:
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -85,14 +85,14 @@ def test_an_evaluation_killed_at_any_moments_goes_on_to_the_same_bytes(place, tm
         kept = list((tmp_path / "cache").rglob("features/*/*.jsonl"))
         assert len(kept) > before
         assert not list(place.root.rglob("questions_vqa.parquet"))
-    written = {one: one.stat().st_mtime_ns for one in kept}
+    written = {piece: piece.stat().st_mtime_ns for piece in kept}
     assert place.evaluate(*cut) == 0
-    assert {one: one.stat().st_mtime_ns for one in kept} == written  # nothing is asked twice
+    assert {piece: piece.stat().st_mtime_ns for piece in kept} == written  # nothing is asked twice
     for kind in ("parquet", "html"):
         (ours,) = place.root.rglob(f"questions_vqa.{kind}")
         (expected,) = (tmp_path / "o").rglob(f"questions_vqa.{kind}")
         assert ours.read_bytes() == expected.read_bytes()
-    (ours,), (expected,) = (one.rglob("results.jsonl") for one in (place.root, tmp_path / "o"))
+    (ours,), (expected,) = (root.rglob("results.jsonl") for root in (place.root, tmp_path / "o"))
     assert ours.read_bytes() == expected.read_bytes()
 
 
@@ -132,11 +132,11 @@ SEEDED = WorldSettings(seed=7, image_size=16, style="drawing", vqa_test_pairs=6)
 
 
 def test_a_part_takes_the_seed_of_the_data_and_the_style_of_its_name():
-    found = open_questions("shapescapes_vqa:test", WORLD, 7)
-    assert found == list(make_questions(SEEDED, "test"))
+    images = open_questions("shapescapes_vqa:test", WORLD, 7)
+    assert images == list(make_questions(SEEDED, "test"))
     foggy = open_questions("shapescapes_vqa:test@fog", WORLD, 7)
-    assert [one.questions for one in foggy] == [one.questions for one in found]
-    assert foggy[0].image.read() != found[0].image.read()
+    assert [image.questions for image in foggy] == [image.questions for image in images]
+    assert foggy[0].image.read() != images[0].image.read()
 
 
 def test_runs_of_one_world_share_its_questions_and_a_file_needs_no_world(tmp_path):
@@ -190,15 +190,15 @@ def asked(tmp_path):
 
 
 def test_a_dry_run_shows_the_first_question_as_it_is_learnt(asked, model, tmp_path, plan):
-    [found], err = plan(*words(asked, model, tmp_path), "data.size=20", "data.cf_ratio=0.8")
+    [described], err = plan(*words(asked, model, tmp_path), "data.size=20", "data.cf_ratio=0.8")
     assert "train: 3 basic, 12 counterfactual questions" in err
-    assert found["questions"]["train"] == {"basic": 3, "counterfactual": 12}
-    first = found["first"]
+    assert described["questions"]["train"] == {"basic": 3, "counterfactual": 12}
+    first = described["first"]
     assert first["prompt"].count("<image>") == 1
     assert first["prompt"].endswith("<|im_start|>assistant\n")
     assert "".join(first["learnt"]) == first["answer"]
     assert first["question"].endswith("/basic")
-    assert "left_out" not in found
+    assert "left_out" not in described
 
 
 @pytest.mark.slow
@@ -237,9 +237,9 @@ def test_runs_are_recorded_described_and_asked(asked, model, tmp_path, script):
     run, again = (root / "runs/vqa/both/seed=0" for root in roots)
     weights = "checkpoint/model.safetensors"
     assert (run / weights).read_bytes() == (again / weights).read_bytes()
-    found = json.loads((run / "run.json").read_text())
-    assert found["questions"]["train"] == {"basic": 3, "counterfactual": 3}
-    assert found["evaluation"]["all"]["questions"] == found["counts"]["validation"] == 2
+    record = json.loads((run / "run.json").read_text())
+    assert record["questions"]["train"] == {"basic": 3, "counterfactual": 3}
+    assert record["evaluation"]["all"]["questions"] == record["counts"]["validation"] == 2
     card = (run / "checkpoint/README.md").read_text()
     assert "visual-question-answering" in card
     assert "fine-tuned on 6 questions about images, of which 50.0 % are counterfactual" in card

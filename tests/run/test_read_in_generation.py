@@ -47,7 +47,7 @@ def _in_a_folder_of_its_own(tmp_path, monkeypatch):
 def sources(tmp_path):
     """Words that name a world, a list, a folder of photos and a grid."""
     (tmp_path / "c.jsonl").write_text(
-        "".join(json.dumps({"caption": one, "topic": "x"}) + "\n" for one in CAPTIONS)
+        "".join(json.dumps({"caption": caption, "topic": "x"}) + "\n" for caption in CAPTIONS)
     )
     (tmp_path / "photos").mkdir()
     for number in range(3):
@@ -64,24 +64,24 @@ def sources(tmp_path):
 
 
 def examine(
-    tree: Any, keys: dict[str, Any], outcome: Any, told: str = "told"
+    tree: Any, keys: dict[str, Any], outcome: Any, refused: str = "told"
 ) -> tuple[list[str], list[str]]:
     """Return the settings that are accepted without effect, and those refused with an effect."""
 
-    def found(config: dict[str, Any]) -> Any:
+    def attempt(config: dict[str, Any]) -> Any:
         try:
             return outcome(config)
         except (UserError, OSError) as error:
-            return [told, str(error)]
+            return [refused, str(error)]
 
-    before, dead, alive = found(settle(tree)), [], []
-    assert before[0] != told, before
-    for one in changes(tree, keys, []):
-        now = found(one.config)
-        if one.is_refused() and now[0] not in (told, before[0]):
-            alive.append(one.key)
-        if not one.is_refused() and now == before:
-            dead.append(one.key)
+    before, dead, alive = attempt(settle(tree)), [], []
+    assert before[0] != refused, before
+    for change in changes(tree, keys, []):
+        now = attempt(change.config)
+        if change.is_refused() and now[0] not in (refused, before[0]):
+            alive.append(change.key)
+        if not change.is_refused() and now == before:
+            dead.append(change.key)
     return dead, alive
 
 
@@ -116,8 +116,8 @@ def test_every_setting_of_a_source_changes_the_examples_or_is_refused(kind, sour
 
 def edit(config: dict[str, Any]) -> list[Any]:
     job = _job(GenerateSettings(**config), Path(config["paths"]["shards"]))
-    found = job.annotation.annotate(job.examples)
-    return [job.editor.edit([found.done[place] for place in sorted(found.done)])]
+    annotated = job.annotation.annotate(job.examples)
+    return [job.editor.edit([annotated.done[place] for place in sorted(annotated.done)])]
 
 
 UNSEEN = {

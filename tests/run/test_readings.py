@@ -50,13 +50,13 @@ def classes(folder: Path, names: Sequence[str] = ("cat", "dog", "ox")) -> Path:
 def test_a_dry_run_says_what_every_source_was_read_as(plan: Plan, tmp_path: Path) -> None:
     real, cf = photos(tmp_path / "real", 50), pairs(tmp_path / "cf")
     words = [f"data.real={real}", f"data.counterfactual={cf}", "data.cf_ratio=0.5"]
-    (found,), said = plan(*words, *FEW)
-    assert found["sources"]["real"]["form"] == "a list of images and captions"
-    assert found["sources"]["real"]["source"] == str(real)
-    assert found["sources"]["counterfactual"]["counterfactual_sets"] == 3
-    assert found["sources"]["counterfactual"]["unused"] == []
-    assert found["sources"]["counterfactual"]["kept"] == ["note"]
-    assert found["sources"]["counterfactual"]["example"] == [TEXTS["a"], edited(TEXTS["a"])]
+    (described,), said = plan(*words, *FEW)
+    assert described["sources"]["real"]["form"] == "a list of images and captions"
+    assert described["sources"]["real"]["source"] == str(real)
+    assert described["sources"]["counterfactual"]["counterfactual_sets"] == 3
+    assert described["sources"]["counterfactual"]["unused"] == []
+    assert described["sources"]["counterfactual"]["kept"] == ["note"]
+    assert described["sources"]["counterfactual"]["example"] == [TEXTS["a"], edited(TEXTS["a"])]
     assert f"real: 3 images of {real} read as a list of images and captions; first: 'a'" in said
     assert f"counterfactual: 6 images of {cf} read as" in said
     assert "(3 counterfactual sets); first: 'a dog, running' / 'a dog, running at night'" in said
@@ -67,9 +67,9 @@ def test_a_dry_run_says_what_every_source_was_read_as(plan: Plan, tmp_path: Path
 def test_parts_of_the_world_are_in_the_record_and_not_on_stderr(place, capsys) -> None:
     assert place.train("dry_run=json", "data.cf_ratio=0.5") == 0
     said = capsys.readouterr()
-    found = json.loads(said.out.splitlines()[-1])["sources"]
-    assert found["real"]["source"] == "shapescapes:real"
-    assert found["counterfactual"]["counterfactual_sets"] == 40
+    sources = json.loads(said.out.splitlines()[-1])["sources"]
+    assert sources["real"]["source"] == "shapescapes:real"
+    assert sources["counterfactual"]["counterfactual_sets"] == 40
     assert "read as" not in said.err
 
 
@@ -84,8 +84,8 @@ def test_a_counterfactual_source_without_pairs_is_refused(plan: Plan, tmp_path, 
     assert f"data.counterfactual={other} holds no counterfactual pairs: it was read as" in said
     assert "cf_image, cf_caption" in said
     assert "data.counterfactual_members=singles" in said
-    (found,), _ = plan(*words, *FEW, "data.counterfactual_members=singles")
-    assert found["counts"]["counterfactual"] == 3
+    (described,), _ = plan(*words, *FEW, "data.counterfactual_members=singles")
+    assert described["counts"]["counterfactual"] == 3
     words += ["data.counterfactual_members=singles", "data.pairs_in_batch=true"]
     assert "has no set of two" in plan.refused(*words, *FEW)
 
@@ -149,8 +149,8 @@ def test_a_runs_record_its_card_and_its_test_say_what_was_read(place, capsys, tm
     assert place.script("train")(["data=folder", *place.paths, *words, "seed=1"]) == 0
     said = capsys.readouterr().err
     assert f"real: 3 images of {real} read as a list" in said
-    found = place.record("own", seed=1)["sources"]
-    assert found["counterfactual"]["classes"] == 3
+    sources = place.record("own", seed=1)["sources"]
+    assert sources["counterfactual"]["classes"] == 3
     card = place.root / "main/own/seed=1/checkpoint/README.md"
     assert "50.0 % are single images of the counterfactual source" in card.read_text()
     test = pairs(tmp_path / "test")
@@ -225,14 +225,14 @@ def test_a_list_may_be_named_and_any_other_file_is_refused(plan: Plan, tmp_path:
     file = photos(tmp_path / "real", 50) / "captions.csv"
     _, said = plan(f"data.real={file}", *REAL)
     assert f"of {file} read as a list of images and captions" in said
-    image = next(one for one in file.parent.rglob("*.png"))
+    image = next(path for path in file.parent.rglob("*.png"))
     said = plan.refused(f"data.real={image}", "data.cf_ratio=0")
     assert f"{image} is a file: name the folder in which it lies, {image.parent}" in said
 
 
-@pytest.mark.parametrize(("share", "told"), [(0.1, True), (0.9, False)])
+@pytest.mark.parametrize(("share", "warned"), [(0.1, True), (0.9, False)])
 def test_a_held_out_set_too_small_for_its_metrics_is_told(
-    plan: Plan, tmp_path: Path, share: float, told: bool
+    plan: Plan, tmp_path: Path, share: float, warned: bool
 ) -> None:
     for number in range(8):
         images(tmp_path / "real" / str(number), start=3 * number)
@@ -240,7 +240,7 @@ def test_a_held_out_set_too_small_for_its_metrics_is_told(
     table(tmp_path / "real" / "captions.csv", ["image", "caption"], rows)
     words = [f"data.real={tmp_path / 'real'}", "data.cf_ratio=0", "data.validation=0"]
     _, said = plan(*words, f"data.holdout={share}", "trainer.checkpoint=last")
-    assert ("recall at 10 among so few" in said) is told
+    assert ("recall at 10 among so few" in said) is warned
 
 
 @pytest.mark.slow
@@ -281,10 +281,10 @@ def test_what_is_no_list_of_folders_is_refused(named: object, said: str) -> None
     [(trohn_text, "none", 3, 0, 0), (trohn_text, "text", 3, 3, 0), (trohn_img, "both", 8, 8, 8)],
 )
 def test_counts(lay, arm, positives, texts, images, plan, tmp_path):
-    (found,), _ = plan(
+    (described,), _ = plan(
         "data.real=null", f"data.counterfactual={lay(tmp_path / 'set')}:train", "data.cf_ratio=1",
         f"data.negatives={arm}", "loss=hard_negatives", *FEW,
     )  # fmt: skip
-    assert found["counts"]["train"] == positives
-    assert found["counts"]["text_negatives"] == texts
-    assert found["counts"]["image_negatives"] == images
+    assert described["counts"]["train"] == positives
+    assert described["counts"]["text_negatives"] == texts
+    assert described["counts"]["image_negatives"] == images

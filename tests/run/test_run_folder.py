@@ -34,8 +34,8 @@ def test_settings_that_came_later_are_in_an_identity_only_with_another_value():
     later = {"max_tokens": None, "train_logit_scale": True}
     assert identity({"model": {"name_or_path": "a", **later}}, {}) == plain
     for change in ({"max_tokens": 248}, {"train_logit_scale": False}):
-        found = identity({"model": {"name_or_path": "a", **later, **change}}, {})
-        assert found == {**plain, **{f"model.{key}": value for key, value in change.items()}}
+        changed = identity({"model": {"name_or_path": "a", **later, **change}}, {})
+        assert changed == {**plain, **{f"model.{key}": value for key, value in change.items()}}
 
 
 def test_verdicts(tmp_path):
@@ -199,25 +199,25 @@ SAME_FOLDER = ("a b", "a-b", "a/b", "a (b)")
 
 
 @given(st.sampled_from(SAME_FOLDER) | NAMES, st.sampled_from(SAME_FOLDER) | NAMES)
-def test_two_arms_named_by_hand_never_share_a_folder(one, other):
-    assume(unicodedata.normalize("NFC", one) != unicodedata.normalize("NFC", other))
-    for name in (one, other):
+def test_two_arms_named_by_hand_never_share_a_folder(first, second):
+    assume(unicodedata.normalize("NFC", first) != unicodedata.normalize("NFC", second))
+    for name in (first, second):
         try:
             check_arm(name)
         except UserError:
             assume(False)
     with TemporaryDirectory() as root:
-        run = Path(root) / clean_name(one) / "seed=1"
+        run = Path(root) / clean_name(first) / "seed=1"
         run.mkdir(parents=True)
-        (run / "config.yaml").write_text(yaml.safe_dump({"arm": one}))
-        check_owner(run.parent, one)
+        (run / "config.yaml").write_text(yaml.safe_dump({"arm": first}))
+        check_owner(run.parent, first)
         check_owner(run.parent, None)
-        there = Path(root) / clean_name(other)
+        there = Path(root) / clean_name(second)
         if there == run.parent:
             with pytest.raises(UserError, match="would share"):
-                check_owner(there, other)
+                check_owner(there, second)
         else:
-            check_owner(there, other)
+            check_owner(there, second)
 
 
 def test_a_renamed_arm_belongs_to_its_new_name(tmp_path):

@@ -57,9 +57,9 @@ def rows(sets: int, members: int) -> Iterator[Row]:
             )  # fmt: skip
 
 
-def made(folder: Path, found: Iterator[Row]) -> None:
+def made(folder: Path, index_rows: Iterator[Row]) -> None:
     folder.mkdir()
-    write_index(found, folder, kind="shards", source=str(folder))
+    write_index(index_rows, folder, kind="shards", source=str(folder))
 
 
 @pytest.fixture(scope="module")
@@ -89,20 +89,22 @@ def test_the_papers_counts_without_an_image(paper, plan, named):
     words = ["data=coco_cf", f"data.plan.name={named}", "data.real_captions=edited"]
     if named == "human_validated":
         words += [f"data.human_labels={paper / 'labels.jsonl'}", "data.split=random"]
-    (found,), _ = plan(*given(paper), *words)
-    assert found["counts"]["train"] == PAPER[named]
-    assert found["real_captions"] == {"edited": 17_410, "missed": 0}
-    assert found["sizes"]["real"] == CAPTIONS
-    assert found["sizes"]["counterfactual"] == (None if named == "real" else 2 * PAIRS)
+    (described,), _ = plan(*given(paper), *words)
+    assert described["counts"]["train"] == PAPER[named]
+    assert described["real_captions"] == {"edited": 17_410, "missed": 0}
+    assert described["sizes"]["real"] == CAPTIONS
+    assert described["sizes"]["counterfactual"] == (None if named == "real" else 2 * PAIRS)
 
 
 @pytest.mark.slow
 def test_misses_are_listed(paper, plan, tmp_path):
     made(tmp_path / "few", rows(17_400, 1))
     words = given(paper, tmp_path / "few")
-    (found,), _ = plan("data=coco_cf", "data.plan.name=real", *words, "data.real_captions=edited")
-    assert found["counts"]["train"] == int(0.8 * 17_400)
-    assert found["real_captions"] == {"edited": 17_400, "missed": 10}
+    (described,), _ = plan(
+        "data=coco_cf", "data.plan.name=real", *words, "data.real_captions=edited"
+    )
+    assert described["counts"]["train"] == int(0.8 * 17_400)
+    assert described["real_captions"] == {"edited": 17_400, "missed": 10}
     (file,) = (tmp_path / "shards" / "index").glob("missed-*.jsonl")
     missed = [json.loads(line) for line in file.read_text().splitlines()]
     assert missed[0] == {"key": "3480_0_0", "caption": "Caption 17400 of the photo."}
@@ -182,8 +184,8 @@ def test_a_planned_run_is_recorded_and_tested_on_what_it_validated_on(place):
     assert "already done" in stdout_of(place.train, *words)
     assert place.evaluate("benchmark=heldout") == 0
     (file,) = place.root.glob("main/run/seed=107/results.jsonl")
-    found = [json.loads(line) for line in file.read_text().splitlines()]
-    assert {(row["benchmark"], row["n"]) for row in found} == {("validation_retrieval", 16)}
+    results = [json.loads(line) for line in file.read_text().splitlines()]
+    assert {(row["benchmark"], row["n"]) for row in results} == {("validation_retrieval", 16)}
 
 
 # What cannot work, or would not do what its name says, is refused before a sweep begins.
@@ -352,7 +354,7 @@ def test_the_largest_size_that_all_arms_can_have_is_named():
     assert "from 80 (cf_ratio=0) to 177 (cf_ratio=0.9)" in said
     assert "data.size=100 is the largest" in said
     sized = [job(ratio, 100) for ratio in (0, 0.5, 0.9)]
-    assert {one.task.mixture.counts["train"] for one in sized} == {80}
+    assert {planned.task.mixture.counts["train"] for planned in sized} == {80}
     assert unequal_sizes(sized) == []
 
 
@@ -466,12 +468,12 @@ def test_an_arm_says_what_wrong_captions_are_for(index: Index, arm: str, said: s
 def test_pairs_need_a_place_for_captions_where_those_are_wrong_answers(tmp_path: Path) -> None:
     captions_csv(tmp_path / "x")
     opened = Opened(None, open_index(tmp_path / "x", tmp_path / "cache"), None, None)
-    found = {
+    by_arm = {
         arm: use_negatives(DataSettings("r", "c", negatives=arm), opened, None)
         for arm in (None, "none", "text", "image", "both")
     }
-    assert found.pop("text") == LossSettings(negative_captions="used")
-    assert set(found.values()) == {None}
+    assert by_arm.pop("text") == LossSettings(negative_captions="used")
+    assert set(by_arm.values()) == {None}
     real_only = DataSettings("r", "c", cf_ratio=0, negatives="text")
     assert use_negatives(real_only, opened, None) is None
 

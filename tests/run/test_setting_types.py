@@ -86,11 +86,11 @@ RIGHT = {
 
 
 def test_every_kind_of_annotation_is_followed():
-    found = bind(RIGHT, _command, {"parts.x.kind": "5"})
-    assert found["flag"] is True
-    assert found["parts"]["x"]["kind"] == "5"
-    assert found["several"] == ["a", "5"]
-    assert found["pair"] == [0, 0.5]
+    bound = bind(RIGHT, _command, {"parts.x.kind": "5"})
+    assert bound["flag"] is True
+    assert bound["parts"]["x"]["kind"] == "5"
+    assert bound["several"] == ["a", "5"]
+    assert bound["pair"] == [0, 0.5]
 
 
 @pytest.mark.parametrize(
@@ -178,9 +178,9 @@ def settings_called_seed() -> list[tuple[str, str]]:
 
 def test_no_class_of_the_settings_takes_a_seed_beyond_the_range():
     """Section 4: seed=-1 was a run of its own, and data.seed, world and stage seeds likewise."""
-    found = settings_called_seed()
-    assert len(found) > 20
-    for target, name in found:
+    seeds = settings_called_seed()
+    assert len(seeds) > 20
+    for target, name in seeds:
         annotation = annotation_of(locate(target), name)
         assert accepts(0, annotation), target
         assert accepts(2**32 - 1, annotation), target

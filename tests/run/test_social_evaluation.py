@@ -60,8 +60,8 @@ def test_people_judge_images_and_prompts_are_judged_by_them(place, tmp_path, cap
         assert "The paper" in text
     asked = ("benchmark=attribute_detector", f"benchmark.data={sets}")
     labels = page.parent / "labels.jsonl"
-    told = "benchmark.prompts={male: a red ball, female: a blue cube}"  # words the model knows
-    assert place.evaluate(*CLIP, *asked, told, f"benchmark.labels={labels}") == 0
+    prompts = "benchmark.prompts={male: a red ball, female: a blue cube}"  # words the model knows
+    assert place.evaluate(*CLIP, *asked, prompts, f"benchmark.labels={labels}") == 0
     unclear = sum(line["label"] == "unclear" for line in lines)
     assert f"{48 - 12 + unclear} images are left out" in capsys.readouterr().err
     assert place.evaluate("table=social_4") == 0
@@ -159,8 +159,8 @@ def run(tmp_path, script):
 
     def call(name: str, *words: str) -> int:
         if name == "generate":
-            own = [f"paths.shards={tmp_path / 'shards/social_debias'}"]
-            return script(name)([*own, f"paths.worlds={tmp_path / 'shards'}", *words])
+            where = [f"paths.shards={tmp_path / 'shards/social_debias'}"]
+            return script(name)([*where, f"paths.worlds={tmp_path / 'shards'}", *words])
         return script(name)([*paths, *words])
 
     return call
@@ -204,8 +204,8 @@ def test_every_arm_is_trained_asked_and_tabled(run, tmp_path, capfd):
     for arm in ARMS:
         items = read_items(folder / arm / "seed=107", "shapescapes_unseen_skew")
         assert set(items.columns["subject"]) == HELD_OUT
-        found = read_results(folder / arm / "seed=107" / "results.jsonl")
-        assert {row.better for row in found if row.metric == "max_skew"} == {"lower"}
+        results = read_results(folder / arm / "seed=107" / "results.jsonl")
+        assert {row.better for row in results if row.metric == "max_skew"} == {"lower"}
     assert run("evaluate", "table=social_debias") == 0, capfd.readouterr()
     document = read_document(tmp_path / "runs" / "tables" / "social_debias.json")
     assert [part.title for part in document.parts[1:]] == [

@@ -113,20 +113,20 @@ def test_images_of_the_embedded_world(social, tmp_path):
     code, summary, _ = social(*few, easy, "recipe.image_editor.steps=2")
     assert (code, summary["sets"], summary["members"]) == (0, 4, 48)
     made = list(read_sets(tmp_path / "out"))
-    assert [one.key for one in made] == [
+    assert [grid_set.key for grid_set in made] == [
         "colour_background_ball-0", "colour_background_ball-1",
         "a_photo_of_colour_background_ball-0", "a_photo_of_colour_background_ball-1",
     ]  # fmt: skip
-    for one in made:
-        assert one.group == "ball"
-        assert {member.label for member in one.members} == {"ball"}
-        assert len(set(one.images.values())) == 12
-        assert one.members[0].edit is None
-        assert one.members[4].edit.kind == "colour_background"
-    found = read_grid_sets(open_index(tmp_path / "out", tmp_path / "index"))
-    assert found.set_names == tuple(one.key for one in made)
-    grid = found.grids["colour_background"]
-    assert found.prompts(grid, 0) == ["a ball", "a photo of a ball"]
+    for grid_set in made:
+        assert grid_set.group == "ball"
+        assert {member.label for member in grid_set.members} == {"ball"}
+        assert len(set(grid_set.images.values())) == 12
+        assert grid_set.members[0].edit is None
+        assert grid_set.members[4].edit.kind == "colour_background"
+    grid_sets = read_grid_sets(open_index(tmp_path / "out", tmp_path / "index"))
+    assert grid_sets.set_names == tuple(grid_set.key for grid_set in made)
+    grid = grid_sets.grids["colour_background"]
+    assert grid_sets.prompts(grid, 0) == ["a ball", "a photo of a ball"]
     assert grid.label(["colour", "background"])[0].tolist() == [*range(12)] * 4
     assert shows_world(str(tmp_path / "out"))
     assert (tmp_path / "out" / "gallery.html").is_file()
@@ -208,30 +208,30 @@ SMALL = ("recipe.image_editor.image_size=8", "recipe.draws.candidates=2")
 @pytest.mark.slow
 def test_sets_are_the_worlds_scenes_and_read_as_a_grid(oracle, tmp_path):
     made = oracle(*SMALL, "limit=4")
-    assert [one.group for one in made] == ["ball"] * 6 + ["cube"] * 2
-    for one in made:
-        assert len(one.members) == 12
-        for member in one.members:
+    assert [grid_set.group for grid_set in made] == ["ball"] * 6 + ["cube"] * 2
+    for grid_set in made:
+        assert len(grid_set.members) == 12
+        for member in grid_set.members:
             scene = Scene(
-                Factors(one.group, **member.extra["attributes"]), int(member.extra["seed"])
+                Factors(grid_set.group, **member.extra["attributes"]), int(member.extra["seed"])
             )
             drawn = render(scene, 8, STYLES["clear"]).pixels
-            shown = decode_image(one.images[member.image_name], one.key)
+            shown = decode_image(grid_set.images[member.image_name], grid_set.key)
             assert np.array_equal(np.asarray(shown), drawn)
-    found = read_grid_sets(open_index(tmp_path / "out", tmp_path / "index"))
-    assert list(found.grids) == ["colour_background"]
-    assert found.set_names == tuple(one.key for one in made)
-    assert not found.left_out
+    grid_sets = read_grid_sets(open_index(tmp_path / "out", tmp_path / "index"))
+    assert list(grid_sets.grids) == ["colour_background"]
+    assert grid_sets.set_names == tuple(grid_set.key for grid_set in made)
+    assert not grid_sets.left_out
 
 
 @pytest.mark.slow
 def test_shuffled_sets_have_the_same_captions_and_other_pictures(oracle):
     plain = oracle(*SMALL, "limit=1")
     shuffled = oracle(*SMALL, "limit=1", "recipe.image_editor.shuffled=true", folder="shuffled")
-    for one, other in zip(plain, shuffled, strict=True):
-        assert [m.text for m in one.members] == [m.text for m in other.members]
-        assert list(one.images.values()) != list(other.images.values())
-        assert sorted(one.images.values()) == sorted(other.images.values())
+    for plain_set, shuffled_set in zip(plain, shuffled, strict=True):
+        assert [m.text for m in plain_set.members] == [m.text for m in shuffled_set.members]
+        assert list(plain_set.images.values()) != list(shuffled_set.images.values())
+        assert sorted(plain_set.images.values()) == sorted(shuffled_set.images.values())
 
 
 def test_the_grid_has_the_labels_of_the_worlds_that_plant_them():

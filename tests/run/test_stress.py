@@ -79,8 +79,8 @@ def test_several_models_are_asked_in_one_command(data, place, tmp_path, capsys):
     names = sorted(file.parent.parent.name for file in place.root.rglob("results.jsonl"))
     assert [name.split("-")[0] for name in names] == ["timm", "zoo", "zoo"]
     (timm_names,) = (name for name in names if name.startswith("timm"))
-    own = read_items(place.root / "weights" / timm_names / "seed=0", "lance_stress")
-    numbers = dict(zip(own.columns["class"], own.columns["class_number"], strict=True))
+    timm = read_items(place.root / "weights" / timm_names / "seed=0", "lance_stress")
+    numbers = dict(zip(timm.columns["class"], timm.columns["class_number"], strict=True))
     assert numbers == {"ball": 3, "cube": 2, "star": 1}
     clip = read_items(place.root / "weights" / "zoo-clip-0" / "seed=0", "lance_stress")
     assert set(clip.columns["class_name"]) == {"ball", "cube", "star"}

@@ -25,15 +25,15 @@ def test_a_set_is_two_captions_on_one_photo(recipe, script, shards, tmp_path):
     assert make(script, tmp_path / recipe, shards, recipe) == 0
     made = list(read_sets(tmp_path / recipe))
     assert len(made) == 24
-    changed = [one for one in made if one.members[1].edit is not None]
+    changed = [pair for pair in made if pair.members[1].edit is not None]
     if recipe == "checklist":
         # Captions of the world have no numbers, places or names.
-        assert {one.members[1].edit.after for one in changed} == {"there's"}
+        assert {pair.members[1].edit.after for pair in changed} == {"there's"}
     else:
         assert len(changed) > 18
-    for one in made:
-        before, after = one.members
-        assert list(one.images) == ["0"]
+    for pair in made:
+        before, after = pair.members
+        assert list(pair.images) == ["0"]
         assert (before.image_name, after.image_name) == ("0", "0")
         assert before.edit is None
         if after.edit is None:
@@ -48,7 +48,7 @@ def test_a_set_is_two_captions_on_one_photo(recipe, script, shards, tmp_path):
 
 def test_captions_without_photos_are_edited_too(script, tmp_path):
     lines = [{"image_id": 7, "caption": "Three dogs that are red"}, {"caption": "?!"}]
-    (tmp_path / "captions.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in lines))
+    (tmp_path / "captions.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     words = ["recipe=checklist", "zoo=captions", "stage=captions", f"paths.shards={tmp_path}/out",
              f"data.source={tmp_path}/captions.jsonl"]  # fmt: skip
     assert script("generate")(words) == 0
@@ -101,9 +101,9 @@ def test_wrong_and_right_captions_are_sets_to_train_with(recipe, script, shards,
     assert make(script, tmp_path / recipe, shards, recipe, *words) == 0
     made = list(read_sets(tmp_path / recipe))
     assert 4 <= len(made) <= 24
-    for one in made:
-        before, after = one.members
-        assert list(one.images) == ["0"]
+    for pair in made:
+        before, after = pair.members
+        assert list(pair.images) == ["0"]
         assert (before.edit, before.text == after.text) == (None, False)
         assert after.extra["changes"][0]["operation"]
     negatives = "text" if recipe == "negclip_swaps" else "null"

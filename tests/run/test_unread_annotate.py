@@ -152,7 +152,7 @@ def test_every_setting_of_a_step_changes_what_is_written_or_is_refused(
     lay_answers(source)
     before, dead = written(config["annotate"], source, tmp_path / "before"), []
     for number, (key, value) in enumerate(flatten({"annotate": config["annotate"]}).items()):
-        if "_target_" in key or any(key.startswith(one) for one in ELSEWHERE):
+        if "_target_" in key or any(key.startswith(prefix) for prefix in ELSEWHERE):
             continue
         short = key.removeprefix("annotate.")
         other = step.others[short] if short in step.others else other_value(value)

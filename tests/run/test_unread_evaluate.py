@@ -53,11 +53,11 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Sources:
 def fill(value: Any, sources: Sources) -> Any:
     """Put the paths of sources in the place of their names."""
     if isinstance(value, Mapping):
-        return {name: fill(one, sources) for name, one in value.items()}
+        return {name: fill(part, sources) for name, part in value.items()}
     if isinstance(value, list):
-        return [fill(one, sources) for one in value]
+        return [fill(part, sources) for part in value]
     if isinstance(value, str) and "@" in value:
-        for name in sorted({one.strip("[]") for one in value.split("@")[1:]}):
+        for name in sorted({source.strip("[]") for source in value.split("@")[1:]}):
             name = name.partition(",")[0]
             value = value.replace(f"@{name}", sources[name])
     return value
@@ -69,7 +69,7 @@ def changed(target: Any, name: str, value: Any) -> Any:
         return not value
     for kind in alternatives_of(annotation_of(target, name)):
         if base_of(kind) is Literal:
-            return next(one for one in choices_of(kind) if one != value)
+            return next(choice for choice in choices_of(kind) if choice != value)
     if isinstance(value, int | float):
         return value + 1
     if isinstance(value, str) or (value is None and name == "name"):
@@ -79,7 +79,7 @@ def changed(target: Any, name: str, value: Any) -> Any:
 
 def identity(node: Mapping[str, Any], context: EvaluationContext) -> list[Any]:
     """Return by what the results of a benchmark are recognised."""
-    return [(one.name, one.data_hash) for one in build(node).open(context)]
+    return [(opened.name, opened.data_hash) for opened in build(node).open(context)]
 
 
 def find_dead(node: Mapping[str, Any], case: Case, config: Any, sources: Sources) -> list[str]:
@@ -90,26 +90,26 @@ def find_dead(node: Mapping[str, Any], case: Case, config: Any, sources: Sources
     """
     target = locate(node["_target_"])
     before, dead = identity(node, sources.context), []
-    for one in fields(target):
-        if not one.init:
+    for field in fields(target):
+        if not field.init:
             continue
-        value = node.get(one.name, getattr(target, one.name, None))
-        if one.name in case.changes:
-            other = case.changes[one.name]
-        elif one.name in SPEED_OR_PLACE and value is None:
+        value = node.get(field.name, getattr(target, field.name, None))
+        if field.name in case.changes:
+            other = case.changes[field.name]
+        elif field.name in SPEED_OR_PLACE and value is None:
             continue
         else:
-            other = changed(target, one.name, value)
-        own = {**node, one.name: fill(other, sources)}
-        word = f"benchmark.{one.name}={'null' if other is None else 'x'}"
-        job = {**config, "benchmark": own}
+            other = changed(target, field.name, value)
+        altered = {**node, field.name: fill(other, sources)}
+        word = f"benchmark.{field.name}={'null' if other is None else 'x'}"
+        job = {**config, "benchmark": altered}
         if is_unread(word, job, [*case.model, *case.words]):
             continue
-        if one.name in case.checks:
-            with pytest.raises(UserError, match=case.checks[one.name]):
-                identity(own, sources.context)
-        elif one.name not in SPEED_OR_PLACE and identity(own, sources.context) == before:
-            dead.append(one.name)
+        if field.name in case.checks:
+            with pytest.raises(UserError, match=case.checks[field.name]):
+                identity(altered, sources.context)
+        elif field.name not in SPEED_OR_PLACE and identity(altered, sources.context) == before:
+            dead.append(field.name)
     return dead
 
 
@@ -171,7 +171,7 @@ WHERE = {"world": (), "folders": ("data=folder", "data.real=/photos")}
 
 @pytest.mark.slow
 @pytest.mark.parametrize("place", WHERE)
-@pytest.mark.parametrize("name", [one for one in SUITES if one not in ("auto", "heldout")])
+@pytest.mark.parametrize("name", [suite for suite in SUITES if suite not in ("auto", "heldout")])
 def test_every_setting_of_a_member_is_read_if_the_member_is_run(name, place):
     words = ["weights=zoo:clip-0", f"benchmark={name}"]
     if target_of(name).endswith("Suite") and "auto" in str(compose(*words)["benchmark"]["where"]):
@@ -180,16 +180,16 @@ def test_every_setting_of_a_member_is_read_if_the_member_is_run(name, place):
     node = config["benchmark"]
     last = [*build(node)._chosen(context_on(place))][-1]
     for only in (None, [last]):
-        own = {**node, "only": only}
-        chosen = build(own)._chosen(context_on(place))
+        altered = {**node, "only": only}
+        chosen = build(altered)._chosen(context_on(place))
         side = "world" if chosen.keys() <= node.get("world", {}).keys() else "folders"
-        read = {f"benchmark.{side}.{one}" for one in chosen}
+        read = {f"benchmark.{side}.{member}" for member in chosen}
         typed = {
             f"{key}=x": ".".join(key.split(".")[:3])
-            for key in flatten({"benchmark": own})
+            for key in flatten({"benchmark": altered})
             if key.startswith(("benchmark.world.", "benchmark.folders."))
         }
-        unread = find_unread([*words, *typed], {**config, "benchmark": own})
+        unread = find_unread([*words, *typed], {**config, "benchmark": altered})
         for word, member in typed.items():
             passed = word.removesuffix("=x").endswith(OTHERWISE_UNREAD)
             assert (word not in unread) == (member in read) or passed, word

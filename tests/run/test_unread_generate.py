@@ -129,35 +129,35 @@ def _leaves(value: Any, written: Any, path: str) -> Iterator[tuple[str, Any]]:
     elif isinstance(written, dict):  # otherwise ${...} of a node, whose settings stand there
         dot = f"{path}." if path else ""
         if "_target_" in value:
-            for name, one in inspect.signature(locate(value["_target_"])).parameters.items():
-                if one.default is not one.empty and name[0] != "_" and name not in value:
-                    yield dot + name, one.default if isinstance(one.default, SIMPLE) else None
+            for name, param in inspect.signature(locate(value["_target_"])).parameters.items():
+                if param.default is not param.empty and name[0] != "_" and name not in value:
+                    yield dot + name, param.default if isinstance(param.default, SIMPLE) else None
         for name in value.keys() - {"_target_", "by_seed"}:
             yield from _leaves(value[name], written[name], dot + name)
 
 
 def others(value: Any, owner: str | None, name: str) -> list[Any]:
     """Return other values of a setting, first those of its type."""
-    found: list[Any] = []
+    values: list[Any] = []
     if isinstance(value, bool):
         return [not value]
     if isinstance(value, int | float):
         return [0.9] * (isinstance(value, float) and value != 0.9) + [value + 1, value / 2 + 0.01]
     if isinstance(value, list):
-        found += [value[:1]] if len(value) > 1 else []
-        found += [[*value[:-1], value[-1] + 1]] if value and isinstance(value[-1], int) else []
-        found += [[0.3, 0.3], ["other"]]
-    found += ["other", 2, 0.25, True, ["other"], {"other": 1}, {"other": [0, 1]}]
+        values += [value[:1]] if len(value) > 1 else []
+        values += [[*value[:-1], value[-1] + 1]] if value and isinstance(value[-1], int) else []
+        values += [[0.3, 0.3], ["other"]]
+    values += ["other", 2, 0.25, True, ["other"], {"other": 1}, {"other": [0, 1]}]
     if owner is None or name not in inspect.signature(locate(owner)).parameters:
-        return found
+        return values
     annotation = annotation_of(locate(owner), name)
-    listed = [one for one in choices(annotation) if one != value]
-    return sorted([*listed, *found], key=lambda one: not accepts(one, annotation))
+    listed = [choice for choice in choices(annotation) if choice != value]
+    return sorted([*listed, *values], key=lambda other: not accepts(other, annotation))
 
 
 def choices(annotation: Any) -> list[Any]:
     """Return the texts that an annotation lists."""
-    return [one for kind in alternatives_of(annotation) for one in choices_of(kind)]
+    return [choice for kind in alternatives_of(annotation) for choice in choices_of(kind)]
 
 
 @dataclass(frozen=True)
@@ -245,11 +245,11 @@ def find_dead(tree: Any, tried: set[str]) -> list[str]:
     tried |= {in_part(key, config) for key in accepted}
     untried: list[str] = []
     dead = [
-        one.key
-        for one in changes(tree, accepted, untried)
-        if recorded(one.config) == before
-        and not one.word.endswith("=false")
-        and not one.is_refused()
+        change.key
+        for change in changes(tree, accepted, untried)
+        if recorded(change.config) == before
+        and not change.word.endswith("=false")
+        and not change.is_refused()
     ]
     assert untried == []
     return dead

@@ -28,30 +28,30 @@ def target_of(name: str) -> type:
     node = read_yaml(CONF / "table" / f"{name}.yaml")
     if "_target_" in node:
         return locate(node["_target_"])
-    return target_of(next(one for one in node["defaults"] if one in TABLES))
+    return target_of(next(base for base in node["defaults"] if base in TABLES))
 
 
 def names_used(function: Any) -> set[str]:
     """Return the attributes that a function reads of any object, or passes by name."""
     every = list(ast.walk(ast.parse(textwrap.dedent(inspect.getsource(function)))))
-    named = [value for one in every if isinstance(one, ast.Call) for value in one.args]
-    return {one.attr for one in every if isinstance(one, ast.Attribute)} | {
-        str(one.value) for one in named if isinstance(one, ast.Constant)
+    named = [value for call in every if isinstance(call, ast.Call) for value in call.args]
+    return {node.attr for node in every if isinstance(node, ast.Attribute)} | {
+        str(argument.value) for argument in named if isinstance(argument, ast.Constant)
     }
 
 
 def code_of(target: type, name: str) -> list[Any]:
     """Return the methods behind an attribute: the class's own, and what it extends by super()."""
-    found = []
+    methods = []
     for base in target.__mro__:
-        one = vars(base).get(name)
-        one = getattr(one, "fget", None) or getattr(one, "func", None) or one
-        one = getattr(one, "__func__", one)
-        if isinstance(one, FunctionType) and one.__module__.split(".")[0] in ("cfaug", "tests"):
-            found.append(one)
-            if "super()" not in inspect.getsource(one):
+        code = vars(base).get(name)
+        code = getattr(code, "fget", None) or getattr(code, "func", None) or code
+        code = getattr(code, "__func__", code)
+        if isinstance(code, FunctionType) and code.__module__.split(".")[0] in ("cfaug", "tests"):
+            methods.append(code)
+            if "super()" not in inspect.getsource(code):
                 break
-    return found
+    return methods
 
 
 def fields_read(target: type, start: str = "build") -> set[str]:
@@ -61,8 +61,11 @@ def fields_read(target: type, start: str = "build") -> set[str]:
     """
     waiting, seen = [start], set[str]()
     module = sys.modules[target.__module__]
-    helpers = [one for one in vars(module).values()
-               if isinstance(one, FunctionType) and one.__module__ == module.__name__]  # fmt: skip
+    helpers = [
+        helper
+        for helper in vars(module).values()
+        if isinstance(helper, FunctionType) and helper.__module__ == module.__name__
+    ]
     used = set().union(*map(names_used, helpers)) if helpers else set[str]()
     waiting += used
     while waiting:
@@ -72,14 +75,14 @@ def fields_read(target: type, start: str = "build") -> set[str]:
         seen.add(name)
         for function in code_of(target, name):
             waiting += names_used(function)
-    return seen & {one.name for one in fields(target)}
+    return seen & {field.name for field in fields(target)}
 
 
 @pytest.mark.parametrize("name", TABLES)
 def test_a_table_reads_every_setting_or_says_that_it_does_not(name):
     target = target_of(name)
     never = {name for name, conditions in declared_by(target).items() if not conditions}
-    taken = {one.name for one in fields(target) if one.init}
+    taken = {field.name for field in fields(target) if field.init}
     assert fields_read(target) & taken == taken - never
 
 
@@ -102,17 +105,17 @@ class WithDead(PaperTable):
 
 
 def test_a_setting_that_no_method_reads_is_found():
-    dead = {one.name for one in fields(WithDead)} - fields_read(WithDead)
+    dead = {field.name for field in fields(WithDead)} - fields_read(WithDead)
     assert dead == {"dead", "partial", "commands"}
 
 
 def test_a_comparison_reads_every_setting():
     from cfaug.run import compare
 
-    own = fields_read(ComparisonSettings, "choose_baselines") | fields_read(
+    read = fields_read(ComparisonSettings, "choose_baselines") | fields_read(
         ComparisonSettings, "headline"
     )
-    assert own | names_used(compare) >= {one.name for one in fields(ComparisonSettings)}
+    assert read | names_used(compare) >= {field.name for field in fields(ComparisonSettings)}
 
 
 WHERE = ("name_or_path", "revision", "weights", "pretrained")
@@ -148,13 +151,13 @@ def answers_of(spec: Any) -> Any:
     return spec.answering()
 
 
-@pytest.mark.parametrize("kind", [one for one in specs.every() if hasattr(one, "provides")])
+@pytest.mark.parametrize("kind", [spec for spec in specs.every() if hasattr(spec, "provides")])
 def test_every_setting_of_a_model_changes_its_identity(kind, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "names.txt").write_text("a\nb\n")
     usual = NEEDED.get(kind.__name__, lambda kind: kind("somewhere"))(kind)
-    for one in fields(kind):
-        if one.name in (*WHERE, *SPEED_OR_TRAINING):
+    for field in fields(kind):
+        if field.name in (*WHERE, *SPEED_OR_TRAINING):
             continue
-        other = replace(usual, **{one.name: OTHERS[one.name]})
-        assert answers_of(other) != answers_of(usual), one.name
+        other = replace(usual, **{field.name: OTHERS[field.name]})
+        assert answers_of(other) != answers_of(usual), field.name

@@ -32,12 +32,12 @@ def make(tmp_path):
 
 @pytest.mark.slow
 def test_captions_of_the_world_get_words_of_their_photos(make):
-    found = make(*SMALL)
-    assert len(found) == 12
+    pairs = make(*SMALL)
+    assert len(pairs) == 12
     inserted = 0
-    for one in found:
-        before, after = one.members
-        assert len(one.images) == 1
+    for pair in pairs:
+        before, after = pair.members
+        assert len(pair.images) == 1
         assert before.image_name == after.image_name
         assert before.edit is None
         for change in after.extra["changes"]:
@@ -45,7 +45,7 @@ def test_captions_of_the_world_get_words_of_their_photos(make):
             assert after.text[change["start"] :].startswith(change["word"])
             assert change["dissimilarity"] is not None
             inserted += 1
-        assert {"truth_0", "truth_1"} <= set(one.scores)
+        assert {"truth_0", "truth_1"} <= set(pair.scores)
     assert inserted >= 12
 
 
@@ -72,7 +72,7 @@ def test_texts_alone_need_no_clip_and_say_what_was_blocked(make, tmp_path):
     folder = tmp_path / "out"
     lines = (folder / "captions" / "00000.jsonl").read_text().splitlines()
     first, second = (json.loads(line)["set"]["details"][1] for line in lines)
-    assert [one["object"] for one in first["changes"]] == ["man", "dog", "table"]
+    assert [change["object"] for change in first["changes"]] == ["man", "dog", "table"]
     assert second == {"changes": [], "reason": "no_detections"}
     report = (folder / "captions" / "report.md").read_text()
     assert ("blocked" in report) == ("blocked" in first)
@@ -124,12 +124,12 @@ def test_a_model_is_asked_about_both_methods_and_again_with_the_same_bytes(place
     assert "3 of 12 judged texts are no longer as true as before; over the 9 that are" in said
     (results,) = place.root.rglob("results.jsonl")
     page, file = results.parent / "insertion.html", results.parent / "items" / "insertion.parquet"
-    before = {one: one.read_bytes() for one in (file, results, page)}
+    before = {path: path.read_bytes() for path in (file, results, page)}
     file.unlink()
     assert place.evaluate(*words) == 0  # from embeddings that were kept
     page.unlink()
     assert place.evaluate(*words) == 0  # from the items
-    assert {one: one.read_bytes() for one in before} == before
+    assert {path: path.read_bytes() for path in before} == before
     assert "already evaluated" in stdout_of(place.evaluate, *words)
     assert place.evaluate(*words, "benchmark.pairs_per_batch=5") == 0
     assert "mrr_batches" in results.read_text()
@@ -147,15 +147,15 @@ def folders(name):
     """Return what a sweep writes, its placeholders filled by hand."""
     given = yaml.safe_load((ROOT / f"sweeps/{name}.yaml").read_text())["parameters"]
     choices = {k: v.get("values", [v.get("value")]) for k, v in given.items()}
-    found = []
+    paths = []
     for values in product(*choices.values()):
-        one = dict(zip(choices, values, strict=True))
-        filled = {"recipe.name": one["recipe"], "zoo.name": "shapescapes"} | one
+        point = dict(zip(choices, values, strict=True))
+        filled = {"recipe.name": point["recipe"], "zoo.name": "shapescapes"} | point
         filled |= {f"recipe.editor.weights[{i}]": w
-                   for i, w in enumerate(one.get("recipe.editor.weights", ()))}  # fmt: skip
-        path = one["paths.shards"]
-        found.append(re.sub(r"\$\{([^}]*)\}", lambda m, now=filled: str(now[m[1]]), path))
-    return found
+                   for i, w in enumerate(point.get("recipe.editor.weights", ()))}  # fmt: skip
+        path = point["paths.shards"]
+        paths.append(re.sub(r"\$\{([^}]*)\}", lambda m, now=filled: str(now[m[1]]), path))
+    return paths
 
 
 def test_make_xmai_asks_about_every_folder_that_its_sweeps_make():
@@ -167,9 +167,9 @@ def test_make_xmai_asks_about_every_folder_that_its_sweeps_make():
         ["make", "-n", "-o", ".venv/.installed", "xmai"], cwd=ROOT, check=True, capture_output=True,
         text=True,
     ).stdout.splitlines()  # fmt: skip
-    asked = [one for line in lines for one in re.findall(r"shards/xmai/[\w.-]+", line)]
+    asked = [folder for line in lines for folder in re.findall(r"shards/xmai/[\w.-]+", line)]
     assert set(asked) == set(made)
-    swept = [one for line in lines for one in re.findall(r"sweeps/(\w+)\.yaml", line)]
+    swept = [sweep for line in lines for sweep in re.findall(r"sweeps/(\w+)\.yaml", line)]
     assert swept == list(SWEEPS)
 
 
@@ -180,7 +180,7 @@ def test_with_the_attributes_weighed_most_every_insertion_is_true_and_errors_cha
         folder = str(len(list(tmp_path.iterdir())))
         sets = make_sets(tmp_path, "recipe=xmai", "limit=40", weights, *words, folder=folder)
         assert len(sets) == 40
-        return [one.scores.get("inserted_true") for one in sets]
+        return [pair.scores.get("inserted_true") for pair in sets]
 
     assert set(run()) == {1.0}
     wrong = run("zoo.detector.error_rate=1", "zoo.detector.errors=[attribute]")
