@@ -46,7 +46,7 @@ class JointComparison:
     """One arm against one baseline over seeds and items at once.
 
     Attributes:
-        found: bootstrap over seeds and items; ``p_greater`` and ``p_less`` are of arm minus
+        difference: bootstrap over seeds and items; ``p_greater`` and ``p_less`` are of arm minus
             baseline.
         parts: contributions of seeds and items to the squared standard error.
         item_error: standard error, over clusters of items, of the difference averaged over seeds,
@@ -56,7 +56,7 @@ class JointComparison:
     """
 
     row: SignificanceRow
-    found: ArmDifference
+    difference: ArmDifference
     parts: Decomposition
     item_error: float
     own_tests: bool
@@ -65,12 +65,12 @@ class JointComparison:
     @property
     def interval(self) -> tuple[float, float]:
         """Student's 95 % interval of arm minus baseline over seeds and items."""
-        return self.parts.interval(self.found.mean)
+        return self.parts.interval(self.difference.mean)
 
     @property
     def p(self) -> float:
         """Student's one-sided p over seeds and items: the arm is better."""
-        return self.parts.p_greater(self.row.measure.gain(self.found.mean))
+        return self.parts.p_greater(self.row.measure.gain(self.difference.mean))
 
     @property
     def p_two_sided(self) -> float:
@@ -81,14 +81,14 @@ class JointComparison:
     def p_bootstrap(self) -> float:
         """The bootstrap's one-sided p: the arm is better."""
         higher = self.row.measure.gain(1.0) > 0
-        return self.found.p_greater if higher else self.found.p_less
+        return self.difference.p_greater if higher else self.difference.p_less
 
     def describe(self, labels: Mapping[str, str]) -> str:
         """Return a sentence on what a difference of this size means on this set and seeds."""
-        measure, items = self.row.measure, self.found.items
+        measure, items = self.row.measure, self.difference.items
         unit = "points" if measure.is_fraction else measure.unit
         about = describe_resolution(
-            self.item_error, items, self.found.clusters, factor=measure.factor, unit=unit
+            self.item_error, items, self.difference.clusters, factor=measure.factor, unit=unit
         )
         arm, baseline = (labels.get(name, name) for name in (self.row.arm, self.row.baseline))
         return f"{arm} against {baseline} on {' '.join(self.row.cell)}, {about}"
@@ -320,7 +320,7 @@ def _share(comparison: JointComparison, name: str) -> str:
 SHARES = "share of the squared standard error, %"
 COLUMNS: tuple[Column[JointComparison], ...] = (
     text_column(
-        "difference", lambda comparison: comparison.row.measure.text(comparison.found.mean)
+        "difference", lambda comparison: comparison.row.measure.text(comparison.difference.mean)
     ),
     text_column(
         "95 % interval",
@@ -331,7 +331,7 @@ COLUMNS: tuple[Column[JointComparison], ...] = (
     text_column(
         "bootstrap 95 %",
         lambda comparison: span_text(
-            comparison.row.measure.text, comparison.found.low, comparison.found.high
+            comparison.row.measure.text, comparison.difference.low, comparison.difference.high
         ),
     ),
     text_column("p bootstrap", lambda comparison: p_text(comparison.p_bootstrap)),
@@ -367,7 +367,8 @@ def _explain(comparisons: Sequence[JointComparison]) -> list[str]:
             "the bootstrap counts items twice."
         )
     counts = {
-        min(comparison.found.seeds, comparison.found.baseline_seeds) for comparison in comparisons
+        min(comparison.difference.seeds, comparison.difference.baseline_seeds)
+        for comparison in comparisons
     }
     sentences += [
         f"Caution: where an arm has only {count} seeds, p is too small and the interval too short. "
@@ -407,7 +408,7 @@ def seeds_and_items_csv(
     """Return a row per comparison, numbers in full precision, missing ones empty."""
     names, rows = labels or {}, []
     for comparison in comparisons:
-        row, diff, parts = comparison.row, comparison.found, comparison.parts
+        row, diff, parts = comparison.row, comparison.difference, comparison.parts
         rows.append([
             row.arm, row.baseline, names.get(row.arm, row.arm), *row.cell, row.unit, row.better,
             diff.seeds, diff.baseline_seeds, diff.items, diff.clusters, diff.mean,

@@ -92,11 +92,13 @@ def test_it_is_what_the_arrays_give(experiment):
     arm, base = (np.stack(list(answers(gain).values())) for gain in (0.2, 0.0))
     asked = OneTest(arm, base, np.arange(COUNT) // 2)
     parts, drawn = decompose(asked), bootstrap_arms(asked, np.random.default_rng(5))
-    assert good.found.mean == pytest.approx(good.row.diff)
+    assert good.difference.mean == pytest.approx(good.row.diff)
     assert (good.parts.seeds, good.parts.items) == pytest.approx((parts.seeds, parts.items))
     assert good.interval == pytest.approx(parts.interval(good.row.diff))
-    assert (good.found.low, good.found.high) == pytest.approx((drawn.low, drawn.high), abs=0.01)
-    assert (good.found.seeds, good.found.items, good.found.clusters) == (4, 120, 60)
+    assert (good.difference.low, good.difference.high) == pytest.approx(
+        (drawn.low, drawn.high), abs=0.01
+    )
+    assert (good.difference.seeds, good.difference.items, good.difference.clusters) == (4, 120, 60)
     assert not good.own_tests
     assert [test.p_holm for test in tests] == pytest.approx(
         holm([test.p for test in tests]).tolist()
@@ -105,7 +107,7 @@ def test_it_is_what_the_arrays_give(experiment):
 
 def test_lower_is_better_in_its_own_direction(experiment):
     accuracy, loss, *_ = experiment.compare()[0]
-    assert loss.found.mean == pytest.approx(-accuracy.found.mean)
+    assert loss.difference.mean == pytest.approx(-accuracy.difference.mean)
     assert (loss.p, loss.p_bootstrap) == pytest.approx((accuracy.p, accuracy.p_bootstrap), rel=0.2)
     worse = [test for test in experiment.compare("good")[0] if test.row.arm == "base"]
     assert worse[0].p == pytest.approx(1 - accuracy.p)
@@ -125,7 +127,7 @@ def test_seeds_with_tests_of_their_own_hold_their_items(tmp_path):
     parts = decompose(OwnTests(differences, [np.arange(COUNT) // 2] * 4))
     assert good.interval == pytest.approx(parts.interval(good.row.diff))
     assert math.isnan(good.parts.rest)
-    assert good.found.items == 4 * COUNT
+    assert good.difference.items == 4 * COUNT
     [part] = seeds_and_items_parts([good])
     assert part.rows[0][1][-1].text == "–"
     assert any("items of its own" in note for note in part.notes)
@@ -134,7 +136,7 @@ def test_seeds_with_tests_of_their_own_hold_their_items(tmp_path):
 def test_arms_of_other_seeds_are_drawn_by_themselves(tmp_path):
     written = Experiment(tmp_path).add("base", answers(0.0)).add("before", answers(-0.1, (7, 8)))
     [test, _], refused = written.compare(untrained=("before",))
-    assert (test.found.seeds, test.found.baseline_seeds, refused) == (2, 4, [])
+    assert (test.difference.seeds, test.difference.baseline_seeds, refused) == (2, 4, [])
     assert math.isnan(test.row.p_paired)
     assert test.interval[0] < test.row.diff < test.interval[1]
     [part] = seeds_and_items_parts([test])
@@ -157,7 +159,8 @@ def test_few_seeds_carry_a_caution_with_its_error_rate(tmp_path, count, said):
         assert f"left out 0 in up to {said[1]}" in caution
     assert to_markdown(Document("few", "", (part,))).count("Caution") == len(cautions)
     assert all(
-        test.p == test.parts.p_greater(test.row.measure.gain(test.found.mean)) for test in tests
+        test.p == test.parts.p_greater(test.row.measure.gain(test.difference.mean))
+        for test in tests
     )
 
 
@@ -193,7 +196,7 @@ def test_items_that_do_not_count_are_left_out(tmp_path):
         written.add(arm, answers(gain), half=half[1])
         written.rows += [written.row(arm, seed, "half", half[1][:60], "d") for seed in half]
     halves = [test for test in written.compare()[0] if test.row.metric == "half"]
-    assert [(test.found.items, test.found.clusters) for test in halves] == [(60, 30)]
+    assert [(test.difference.items, test.difference.clusters) for test in halves] == [(60, 30)]
 
 
 def test_the_table_and_the_csv_hold_it(experiment, tmp_path):
@@ -217,7 +220,7 @@ def test_the_table_and_the_csv_hold_it(experiment, tmp_path):
     assert file.read_text() == seeds_and_items_csv(tests, {"good": "Good"})
     assert len(rows) == len(tests)
     assert rows[0]["label"] == "Good"
-    assert float(rows[0]["difference"]) == tests[0].found.mean
+    assert float(rows[0]["difference"]) == tests[0].difference.mean
     assert float(rows[1]["low"]) == tests[1].interval[0]
     assert sum(float(rows[0][f"share_{name}"]) for name in ("seeds", "items", "rest")) == (
         pytest.approx(1)
