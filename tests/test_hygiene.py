@@ -97,6 +97,29 @@ def test_no_public_signature_is_longer_than_eight(trees):
     assert not too_long, "\n".join(too_long)
 
 
+EMPTY_NAMES = {"one", "found", "own", "told"}
+"""Names of local variables that do not say what a variable holds."""
+
+
+@pytest.mark.slow
+def test_local_variables_are_named_after_what_they_hold(trees):
+    tests = {
+        file.relative_to(ROOT): ast.parse(file.read_text(encoding="utf-8"))
+        for file in sorted((ROOT / "tests").rglob("*.py"))
+    }
+    empty = [
+        f"{file}:{node.lineno}: {name}"
+        for file, tree in (trees | tests).items()
+        for function in ast.walk(tree)
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        for node in ast.walk(function)
+        if (isinstance(node, ast.arg) and (name := node.arg) in EMPTY_NAMES)
+        or (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+            and (name := node.id) in EMPTY_NAMES)
+    ]  # fmt: skip
+    assert not empty, "\n".join(dict.fromkeys(empty))
+
+
 APART = {"errors.py", "__main__.py", "evaluator_scores.py"}
 """Files that may print themselves; the last is a script of its own."""
 
