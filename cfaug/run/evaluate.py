@@ -254,7 +254,7 @@ def _ask_all(
     if settings.failures is not None and not mistakes:
         file = Path(settings.failures).expanduser()
         write_failures(file, failures)
-        say(f"wrote {file}: {len(failures)} failures", sys.stdout)
+        say(f"wrote {file}: {len(failures)} failure{'s' * (len(failures) != 1)}", sys.stdout)
     for folder in known[:NAMED]:
         say(f"already evaluated: {folder}", sys.stdout)
     if len(known) > NAMED:
