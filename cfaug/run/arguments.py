@@ -107,7 +107,8 @@ def search_also(folder: str, flag: str) -> str:
             f"{flag} {folder}: there is no such folder; name the one that holds your recipe/, "
             "benchmark/ or model/"
         )
-    return f"{SEARCH_PATH}=[file://{path.resolve()}]"
+    address = f"file://{path.resolve()}"
+    return f"{SEARCH_PATH}=[{address if _hydra_reads(address) else _quote(address)}]"
 
 
 def own_settings(argv: Sequence[str]) -> Path | None:
@@ -117,7 +118,7 @@ def own_settings(argv: Sequence[str]) -> Path | None:
     PosixPath('.')
     >>> own_settings(["--config-dir"])
     """
-    words = [part for word in argv for part in word.split("=", 1)[:2]]
+    words = [part for word in argv for part in word.split("=", word.startswith("-"))]
     named = [Path(after) for flag, after in pairwise(words) if flag in FOLDER_FLAGS]
     return next((path.expanduser() for path in named if path.expanduser().is_dir()), None)
 
