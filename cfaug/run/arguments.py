@@ -187,9 +187,12 @@ def how_to_quote(override: str, multirun: bool) -> str:
     a text with such signs is typed in double quotes, all within single ones: 'arm="a,b(c)"'
     >>> print(how_to_quote("arm=a,b(c)", multirun=True))
     a text with such signs is typed in double quotes, all within single ones: 'arm=a,"b(c)"'
+    >>> print(how_to_quote("arm=${next:${seed},[a:b]}", multirun=True)[-29:])
+    'arm="${next:${seed},[a:b]}"'
     """
     key, _, value = override.partition("=")
-    values = re.split(r",(?![^(\[{]*[)\]}])", value) if multirun else [value]  # not in brackets
+    several = multirun and "${" not in value
+    values = re.split(r",(?![^(\[{]*[)\]}])", value) if several else [value]  # not in brackets
     written = ",".join(text if _hydra_reads(text) else _quote(text) for text in values)
     typed = f"{key}={written}".replace("'", "'\\''")
     return f"a text with such signs is typed in double quotes, all within single ones: '{typed}'"

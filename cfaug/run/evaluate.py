@@ -306,9 +306,8 @@ def _find_finished(
     if runs:
         folders = [Path(run) for run in runs]
     else:
-        folders = sorted(
-            file.parent for file in root.glob(normalize("NFC", f"{wanted}/seed=*/run.json"))
-        )
+        pattern = normalize("NFC", f"{wanted}/seed=*/run.json").replace("[", "[[]")
+        folders = sorted(file.parent for file in root.glob(pattern))
     finished, left_out, damaged = [], [], False
     for folder in folders:
         try:

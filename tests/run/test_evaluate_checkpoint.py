@@ -390,3 +390,11 @@ def test_what_was_left_out_is_no_leak_any_more(asked, tmp_path):
     assert list(json.loads((tmp_path / "leaks.json").read_text())) == ["other"]
     assert asked(Known(None, "other")) == ""  # a checkpoint's training is not known
     assert list(json.loads((tmp_path / "leaks.json").read_text())) == ["other"]
+
+
+def test_an_experiment_with_brackets_in_its_name_is_found(tmp_path, script, capsys):
+    folder = tmp_path / "a[b]/arm/seed=0"
+    folder.mkdir(parents=True)
+    (folder / "run.json").write_text("{")
+    assert script("evaluate")(['name="a[b]"', f"paths.runs={tmp_path}"]) == 2
+    assert f"left out: {folder}/run.json cannot be read" in capsys.readouterr().err
