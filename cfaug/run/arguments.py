@@ -7,6 +7,7 @@ Agents and people write arguments in more forms than Hydra accepts: ``--key=valu
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -159,10 +160,12 @@ def _as_hydra_writes(override: str, multirun: bool) -> str:
 
 
 def _unquote_key(quoted: re.Match[str]) -> str:
+    return quoted[0] if quoted[3] is None else f"{_escape_key(quoted[2])}:"
+
+
+def _escape_key(key: str) -> str:
     """Return a key of a dictionary escaped, as Hydra's grammar has no quotes there."""
-    if quoted[3] is None:
-        return quoted[0]
-    return re.sub(r"([\\()\[\]{}:=, \t])", r"\\\1", quoted[2]) + ":"
+    return re.sub(r"([\\()\[\]{}:=, \t])", r"\\\1", key)
 
 
 def _hydra_reads(text: str) -> bool:
@@ -291,14 +294,21 @@ def write_override(key: str, value: Any) -> str:
 
 def _write(value: Any) -> str:
     if isinstance(value, Mapping):
-        # Hydra reads no quotes around keys.
-        return "{" + ",".join(f"{key}:{_write(item)}" for key, item in value.items()) + "}"
+        parts = (f"{_escape_key(str(key))}:{_write(item)}" for key, item in value.items())
+        return "{" + ",".join(parts) + "}"
     if isinstance(value, list | tuple):
         return "[" + ",".join(map(_write, value)) + "]"
     if value is None:
         return "null"
     if isinstance(value, Real):  # numpy's numbers are Real too
         return str(value)
+    if hasattr(value, "tolist"):  # an array or a truth value of numpy
+        return _write(value.tolist())
+    if not isinstance(value, str | os.PathLike):
+        raise UserError(
+            f"{value!r:.100} is a {type(value).__name__}: a setting is a text, a number, a path, "
+            "None, or a list or dictionary of these"
+        )
     text = str(value)
     plain = bool(re.fullmatch(r"[A-Za-z][\w./:-]*", text)) and text.lower() not in LITERALS
     return text if plain or "${" in text else _quote(text)
