@@ -310,7 +310,7 @@ def compare(
     folder = given.root / str(given.experiment)
     if folder not in tables:
         raise UserError(f"{folder}: nothing was compared; a table needs two arms on the same seeds")
-    runs = sorted(folder.glob(f"*/seed=*/{RECORD}"))  # not the arms of wise_ft, which are no runs
+    runs = sorted(folder.glob(f"*/seed=*/{RECORD}"))  # wise_ft leaves arms without runs
     results = [row for run in runs for row in read_run_folder(run.parent).results()]
     return Comparison(folder.absolute(), tables[folder], tuple(results))
 
