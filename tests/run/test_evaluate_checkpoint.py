@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
+from cfaug.core.errors import UserError
 from cfaug.core.protocols import DualEncoder
 from cfaug.core.types import Evaluation, Outcome
 from cfaug.core.weights import resolve
@@ -398,3 +399,8 @@ def test_an_experiment_with_brackets_in_its_name_is_found(tmp_path, script, caps
     (folder / "run.json").write_text("{")
     assert script("evaluate")(['name="a[b]"', f"paths.runs={tmp_path}"]) == 2
     assert f"left out: {folder}/run.json cannot be read" in capsys.readouterr().err
+
+
+def test_factors_that_would_share_an_arm_are_refused():
+    with pytest.raises(UserError, match="each once"):
+        check_factors([0.1234567, 0.12345678])
