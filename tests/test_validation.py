@@ -156,7 +156,7 @@ class _Settings(_Base):
     ("wrong", "said"),
     [
         ({"steps": True}, "node.steps=true should be a whole number of at least 1"),
-        ({"steps": "3"}, "node.steps=3 should be a whole number of at least 1"),
+        ({"steps": "3"}, 'node.steps="3" should be a whole number of at least 1'),
         ({"share": 1.5}, "node.share=1.5 should be a number from 0 to 1"),
         ({"share": math.nan}, "node.share=nan should be a number from 0 to 1"),
         ({"kind": "cosin"}, "node.kind=cosin: choose from linear, cosine (did you mean cosine?)"),

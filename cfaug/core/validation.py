@@ -15,6 +15,7 @@ from __future__ import annotations
 import builtins
 import difflib
 import inspect
+import re
 import sys
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -61,6 +62,8 @@ INTEGERS = range(-(2**63), 2**63)
 """The whole numbers that a setting may have: those that numpy, torch and the file formats store."""
 LONGEST = 200
 """The largest number of characters of a value that a message quotes."""
+NUMBER = re.compile(r"[+-]?[\d.]{1,50}(e[+-]?\d{1,9})?", re.ASCII | re.IGNORECASE)
+"""A text that reads like a number."""
 
 
 @dataclass(frozen=True)
@@ -261,7 +264,9 @@ def explain_refusal(value: Any, annotation: Any, key: str) -> str:
     bounded = any(isinstance(mark, Le | Lt) for choice in whole for mark in _marks(choice))
     huge = whole and not bounded and isinstance(value, int) and value not in INTEGERS
     limit = f"; the largest whole number is {INTEGERS[-1]}" if huge else ""
-    return f"{key}={write_value(value)} should be {wanted}{limit}"
+    number_in_quotes = isinstance(value, str) and NUMBER.fullmatch(value)
+    written = f'"{value}"' if number_in_quotes else write_value(value)
+    return f"{key}={written} should be {wanted}{limit}"
 
 
 def _parts(value: Any, annotation: Any) -> list[tuple[str, Any, Any]]:

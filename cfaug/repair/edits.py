@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -190,7 +191,9 @@ class FailureEdits:
 
         def order(edit: _Applied) -> float:
             rng = generator(self.seed, "repair", example.key, edit.number, edit.direction)
-            return -(rng.random() ** (1 / importance(self._targets[edit.number], self.weights)))
+            weight = importance(self._targets[edit.number], self.weights)
+            # The logarithm of their u ** (1 / weight), which rounds to 0 for a rare failure.
+            return -math.log(rng.random() or 1e-300) / weight
 
         return sorted(edits, key=order)[: self.per_photo]
 

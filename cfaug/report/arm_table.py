@@ -240,7 +240,8 @@ class ArmTablePart:
         units = "percent, or in the unit above the column"
         if all(measure == PERCENT for measure in self.measures):
             units = "percent"
-        yield f"{count} ({join_seeds(seeds)}). Columns: {asked}. Values are {units}."
+        if counts:  # none of a partial table without any run
+            yield f"{count} ({join_seeds(seeds)}). Columns: {asked}. Values are {units}."
         yield from self._chance()
         for row, _ in self.rows:
             same, every = self._same_weights(row)

@@ -106,7 +106,9 @@ def read_item_files(files: Sequence[Path], columns: ItemColumns) -> ItemAnswers:
     if by := _listed(columns.by):
         rows = zip(*(map(str, first.column(name)) for name in by), strict=True)
         values = np.array([" ".join(row) for row in rows])
-        parts = {str(part): values == part for part in dict.fromkeys(values.tolist())}
+        for part in dict.fromkeys(values.tolist()):
+            # Not by the name of the comparison of all items, which it would replace.
+            parts[f"{', '.join(by)}={part}" if part == WHOLE else part] = values == part
     models = [table.model for table in tables if table.model is not None]
     return ItemAnswers(
         names=models if len({*models}) == len(files) else shown_names(files),
@@ -241,19 +243,20 @@ def _listed(names: Sequence[str] | str | None) -> list[str]:
 
 
 def shown_names(files: Sequence[Path]) -> list[str]:
-    """Return short names of files: without suffix, with folders where two are equal.
+    """Return short names of files: with folders, or with suffixes, only where two are equal.
 
-    >>> shown_names([Path("a/x.csv"), Path("b/x.csv"), Path("c/y.csv")])
-    ['a/x', 'b/x', 'y']
+    >>> shown_names([Path("a/x.csv"), Path("b/x.csv"), Path("c/y.csv"), Path("c/y.tsv")])
+    ['a/x', 'b/x', 'y.csv', 'y.tsv']
     """
+    stems = [file.with_suffix("") for file in files]
+    paths = [f if stems.count(stem) > 1 else stem for f, stem in zip(files, stems, strict=True)]
     names = []
-    for file in files:
-        parts = file.with_suffix("").parts
-        others = [path.with_suffix("").parts for path in files if path != file]
+    for path in paths:
+        parts, others = path.parts, [other.parts for other in paths if other != path]
         depth = 1
         while depth < len(parts) and any(other[-depth:] == parts[-depth:] for other in others):
             depth += 1
-        names.append("/".join(parts[-depth:]))
+        names.append(Path(*parts[-depth:]).as_posix())
     return names
 
 
@@ -478,6 +481,7 @@ def comparison_document(
 ) -> Document:
     """Return the comparisons as a table, with a note on what a set of this size can show."""
     clustered = answers.clusters is not None
+    bootstrapped = clustered or any(math.isnan(row.p_exact) for row in comparisons)
 
     def difference(row: FileComparison) -> Entry:
         numbers = {"value": row.drawn.mean, "n": float(row.drawn.items)}
@@ -507,8 +511,12 @@ def comparison_document(
                 "SE, clusters",
                 lambda row: _entry(row.measure.text(row.cluster_error), row.cluster_error),
             ),
-            text_column("95 %, clusters", interval),
-            Column("p, clusters", lambda row: _entry(p_text(row.drawn.p), row.drawn.p)),
+        ]
+    if bootstrapped:
+        drawn = "clusters" if clustered else "bootstrap"
+        columns += [
+            text_column(f"95 %, {drawn}", interval),
+            Column(f"p, {drawn}", lambda row: _entry(p_text(row.drawn.p), row.drawn.p)),
         ]
     labels = ("first", "other", "metric", *(("items of",) if answers.parts else ()))
     rows = [
@@ -533,10 +541,12 @@ def _explain(comparisons: Sequence[FileComparison], clustered: bool) -> list[str
     drawn = f"; SE, interval and p{over}: items of one cluster are drawn together (bootstrap)"
     whole = [comparison for comparison in comparisons if comparison.part == WHOLE]
     first = {comparison.metric: comparison for comparison in reversed(whole)}
+    unlike = any(math.isnan(comparison.p_exact) for comparison in comparisons)
+    numbers = "; of values other than right and wrong, in their unit, p is a bootstrap's over items"
     return [
         "Difference: first minus other, in points, with its standard error (SE) over items; p: "
         "McNemar's exact test on the items that only one answers right, two-sided"
-        f"{drawn if clustered else ''}. Holm: p{over} corrected over {count} "
+        f"{drawn if clustered else numbers * unlike}. Holm: p{over} corrected over {count} "
         f"comparison{'s' * (count > 1)}. Each file is one model, so this does not show what "
         "training again would give.",
         *(comparison.describe() for comparison in whole if first[comparison.metric] is comparison),

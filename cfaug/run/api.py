@@ -24,7 +24,7 @@ from cfaug.core.validation import DryRun
 from cfaug.report.records import Run
 from cfaug.report.records import read_run as read_run_folder
 from cfaug.report.results import RECORD, RESULTS, Result, read_results
-from cfaug.run.arguments import flatten, search_also, write_override
+from cfaug.run.arguments import KEY, search_also, write_override
 from cfaug.run.compare import Comparison
 from cfaug.run.launch import DONE, Jobs, collect_reports, explain
 from cfaug.run.reading_rules import place_of
@@ -310,8 +310,8 @@ def compare(
     folder = given.root / str(given.experiment)
     if folder not in tables:
         raise UserError(f"{folder}: nothing was compared; a table needs two arms on the same seeds")
-    runs = sorted(folder.glob("*/seed=*"))
-    results = [row for run in runs for row in read_run_folder(run).results()]
+    runs = sorted(folder.glob(f"*/seed=*/{RECORD}"))  # wise_ft leaves arms without runs
+    results = [row for run in runs for row in read_run_folder(run.parent).results()]
     return Comparison(folder.absolute(), tables[folder], tuple(results))
 
 
@@ -423,11 +423,20 @@ def _flatten(settings: Settings) -> dict[str, Any]:
                 f"{key!r} is not the name of a setting: names are texts, such as "
                 '{"data.cf_ratio": 0.6}'
             )
-        for name, leaf in flatten({key: value}).items():
+        for name, leaf in _leaves(key, value):
             if name in flat:
                 raise UserError(f"duplicated setting: {name} is given twice")
             flat[name] = leaf
     return flat
+
+
+def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield settings by their names, and a dictionary whole if other texts are its keys."""
+    if isinstance(value, Mapping) and value and all(KEY.fullmatch(str(key)) for key in value):
+        for key, item in value.items():
+            yield from _leaves(f"{name}.{key}", item)
+    else:
+        yield name, value
 
 
 def _compose(

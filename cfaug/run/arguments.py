@@ -7,6 +7,7 @@ Agents and people write arguments in more forms than Hydra accepts: ``--key=valu
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -107,7 +108,8 @@ def search_also(folder: str, flag: str) -> str:
             f"{flag} {folder}: there is no such folder; name the one that holds your recipe/, "
             "benchmark/ or model/"
         )
-    return f"{SEARCH_PATH}=[file://{path.resolve()}]"
+    address = f"file://{path.resolve()}"
+    return f"{SEARCH_PATH}=[{address if _hydra_reads(address) else _quote(address)}]"
 
 
 def own_settings(argv: Sequence[str]) -> Path | None:
@@ -117,7 +119,7 @@ def own_settings(argv: Sequence[str]) -> Path | None:
     PosixPath('.')
     >>> own_settings(["--config-dir"])
     """
-    words = [part for word in argv for part in word.split("=", 1)[:2]]
+    words = [part for word in argv for part in word.split("=", word.startswith("-"))]
     named = [Path(after) for flag, after in pairwise(words) if flag in FOLDER_FLAGS]
     return next((path.expanduser() for path in named if path.expanduser().is_dir()), None)
 
@@ -158,10 +160,12 @@ def _as_hydra_writes(override: str, multirun: bool) -> str:
 
 
 def _unquote_key(quoted: re.Match[str]) -> str:
+    return quoted[0] if quoted[3] is None else f"{_escape_key(quoted[2])}:"
+
+
+def _escape_key(key: str) -> str:
     """Return a key of a dictionary escaped, as Hydra's grammar has no quotes there."""
-    if quoted[3] is None:
-        return quoted[0]
-    return re.sub(r"([\\()\[\]{}:=, \t])", r"\\\1", quoted[2]) + ":"
+    return re.sub(r"([\\()\[\]{}:=, \t])", r"\\\1", key)
 
 
 def _hydra_reads(text: str) -> bool:
@@ -186,9 +190,12 @@ def how_to_quote(override: str, multirun: bool) -> str:
     a text with such signs is typed in double quotes, all within single ones: 'arm="a,b(c)"'
     >>> print(how_to_quote("arm=a,b(c)", multirun=True))
     a text with such signs is typed in double quotes, all within single ones: 'arm=a,"b(c)"'
+    >>> print(how_to_quote("arm=${next:${seed},[a:b]}", multirun=True)[-29:])
+    'arm="${next:${seed},[a:b]}"'
     """
     key, _, value = override.partition("=")
-    values = re.split(r",(?![^(\[{]*[)\]}])", value) if multirun else [value]  # not in brackets
+    several = multirun and "${" not in value
+    values = re.split(r",(?![^(\[{]*[)\]}])", value) if several else [value]  # not in brackets
     written = ",".join(text if _hydra_reads(text) else _quote(text) for text in values)
     typed = f"{key}={written}".replace("'", "'\\''")
     return f"a text with such signs is typed in double quotes, all within single ones: '{typed}'"
@@ -287,14 +294,21 @@ def write_override(key: str, value: Any) -> str:
 
 def _write(value: Any) -> str:
     if isinstance(value, Mapping):
-        # Hydra reads no quotes around keys.
-        return "{" + ",".join(f"{key}:{_write(item)}" for key, item in value.items()) + "}"
+        parts = (f"{_escape_key(str(key))}:{_write(item)}" for key, item in value.items())
+        return "{" + ",".join(parts) + "}"
     if isinstance(value, list | tuple):
         return "[" + ",".join(map(_write, value)) + "]"
     if value is None:
         return "null"
     if isinstance(value, Real):  # numpy's numbers are Real too
         return str(value)
+    if hasattr(value, "tolist"):  # an array or a truth value of numpy
+        return _write(value.tolist())
+    if not isinstance(value, str | os.PathLike):
+        raise UserError(
+            f"{value!r:.100} is a {type(value).__name__}: a setting is a text, a number, a path, "
+            "None, or a list or dictionary of these"
+        )
     text = str(value)
     plain = bool(re.fullmatch(r"[A-Za-z][\w./:-]*", text)) and text.lower() not in LITERALS
     return text if plain or "${" in text else _quote(text)

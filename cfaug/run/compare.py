@@ -6,6 +6,7 @@ import io
 import math
 import os
 import re
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -513,7 +514,8 @@ def write_table(table: Mapping[str, Any], root: Path, *, declare: bool = False) 
         if not isinstance(made, TrainingTable):
             raise UserError(f"declare=true is for tables of trained arms, and not for {made.name}")
         file = write_declaration(made, root)
-        say(f"wrote {file}; train the arms with declared={file}", sys.stdout)
+        typed = shlex.quote(f"declared={file}")
+        say(f"wrote {file}; train the arms with {typed}", sys.stdout)
         return DONE
     runs = Runs(root)
     document = build(table).build(runs)

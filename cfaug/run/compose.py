@@ -86,12 +86,11 @@ def compose_jobs(
                 )
             if group.lstrip("+") == EXPERIMENT:
                 experiments.add(choice)
-        searched = (word.partition("=")[::2] for word in overrides)
         folders = [
-            Path(address.removeprefix("file://"))
-            for key, value in searched
-            if key == SEARCH_PATH  # what --config-dir becomes
-            for address in value.strip("[]").split(",")
+            Path(str(address).removeprefix("file://"))
+            for override in parsed
+            if override.key_or_group == SEARCH_PATH  # what --config-dir becomes
+            for address in override.value()
         ]
         register_arms([conf, *folders], experiments)
         # Last, so that no file there hides a module of another package.

@@ -12,6 +12,7 @@ python evaluate.py annotate=export data=folder data.counterfactual=FOLDER
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -119,8 +120,11 @@ def evaluate(settings: EvaluateSettings, tables: dict[Path, Table] | None = None
     if settings.wise_ft is not None:
         between = interpolate_runs(finished, check_factors(settings.wise_ft))
         code, asked = _ask_all(between, suite, opener, settings)
+        runs = settings.paths["runs"]
         for folder in asked:
-            say(f"table and curve: python evaluate.py table=wise_ft table.experiment={folder.name}")
+            words = ["table=wise_ft", f"table.experiment={folder.name}"]
+            words += [f"paths.runs={runs}"] if runs != "runs" else []
+            say(f"table and curve: {shlex.join(['python', 'evaluate.py', *words])}")
         return code or (USERS_MISTAKE if damaged else DONE)
     check_result_loggers([target.folder for target in finished])
     tested = [*finished, *find_checkpoints(settings, finished, without)]
@@ -254,7 +258,7 @@ def _ask_all(
     if settings.failures is not None and not mistakes:
         file = Path(settings.failures).expanduser()
         write_failures(file, failures)
-        say(f"wrote {file}: {len(failures)} failures", sys.stdout)
+        say(f"wrote {file}: {len(failures)} failure{'s' * (len(failures) != 1)}", sys.stdout)
     for folder in known[:NAMED]:
         say(f"already evaluated: {folder}", sys.stdout)
     if len(known) > NAMED:
@@ -302,9 +306,8 @@ def _find_finished(
     if runs:
         folders = [Path(run) for run in runs]
     else:
-        folders = sorted(
-            file.parent for file in root.glob(normalize("NFC", f"{wanted}/seed=*/run.json"))
-        )
+        pattern = normalize("NFC", f"{wanted}/seed=*/run.json").replace("[", "[[]")
+        folders = sorted(file.parent for file in root.glob(pattern))
     finished, left_out, damaged = [], [], False
     for folder in folders:
         try:

@@ -307,7 +307,7 @@ def check_factors(given: object) -> tuple[float, ...]:
     listed: list[Any] = list(given) if isinstance(given, list | tuple) else [given]
     check(listed, Sequence[Factor], "wise_ft")
     factors = tuple(map(float, listed))
-    if not factors or len(set(factors)) < len(factors):
+    if not factors or len({f"{factor:g}" for factor in factors}) < len(factors):  # names of arms
         raise UserError(
             f"wise_ft={write_value(given)}: give one factor or more, each once, such as "
             "wise_ft=[0,0.25,0.5,0.75,1]"

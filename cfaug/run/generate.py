@@ -162,11 +162,15 @@ def _generate(settings: GenerateSettings, folder: Path) -> int:
         _write_pages(folder, f"{job.recipe.name}, zoo {settings.zoo['name']}", job.pipeline)
     write_exports(folder, settings.export)
     if draws and not summary.unpublished:
+        from cfaug.data.shards.shards import read_sets
+
         words = ["python", "train.py", "--multirun"]
         if source is None or not is_world(source):
             photos = source if source is not None and Path(source).is_dir() else "PHOTOS"
             words += ["data=folder", f"data.real={photos}"]
         words += [f"data.counterfactual={shown(folder)}", "data.cf_ratio=0,0.6"]
+        if any(len(made.members) < 2 for made in islice(read_sets(folder), 1)):
+            words.append("data.counterfactual_members=singles")
         say(f"next: {shlex.join(words)}")
     for line in yield_lines(summary.yields) if summary.yields else ():
         say(line)

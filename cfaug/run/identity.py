@@ -81,8 +81,13 @@ def _without_effect(config: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def arm_slug(overrides: Sequence[str], config: Mapping[str, Any]) -> str:
+def arm_slug(
+    overrides: Sequence[str], config: Mapping[str, Any], by_seed: Mapping[str, str] | None = None
+) -> str:
     """Name the arm after every override that changes the result.
+
+    Args:
+        by_seed: {setting that depends on the seed: its value as written}, which all seeds share.
 
     >>> arm_slug(["data.cf_ratio=.6", "seed=107"], {"data": {"cf_ratio": 0.6}, "arm": None})
     'cf_ratio=0.6'
@@ -103,7 +108,8 @@ def arm_slug(overrides: Sequence[str], config: Mapping[str, Any]) -> str:
         head, _, tail = key.partition(".")
         name = tail if head in SHORT and tail not in {"", "seed"} else key
         value = flat.get(key, override.partition("=")[2])
-        pieces[name] = Path(str(value)).name if key in REPLACED_BY_CONTENT else value
+        named = Path(str(value)).name if key in REPLACED_BY_CONTENT else value
+        pieces[name] = (by_seed or {}).get(key, named)
     parts = [str(config["arm"])] if config.get("arm") else []
     parts += [f"{name}={value}" for name, value in sorted(pieces.items())]
     return clean_name(",".join(parts) or "default")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import keyword
 import re
+import shlex
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -41,13 +42,13 @@ def main(argv: Sequence[str]) -> int:
         return USERS_MISTAKE
     for file in files:
         say(f"wrote {file}", sys.stdout)
-    option, shards = f"--config-dir {folder}", f"shards/{name}"
+    option, shards = f"--config-dir {shlex.quote(str(folder))}", f"shards/{name}"
     say("next:")
     say(f"  python generate.py {option} recipe={name} limit=200 paths.shards={shards}")
     say(
         f"  python evaluate.py {option} benchmark={name} benchmark.data={shards} weights=zoo:clip-0"
     )
-    say(f"  pytest {folder}")
+    say(f"  pytest {shlex.quote(str(folder))}")
     return 0
 
 

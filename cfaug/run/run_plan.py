@@ -87,7 +87,7 @@ def plan_run(settings: TrainSettings) -> TrainJob:
     words = settings.overrides
     # Without their length, words name the arm to extend.
     named = [w for w in words if not (settings.extend and w.partition("=")[0] in LENGTH)]
-    arm = root / arm_slug(named, settings.config())
+    arm = root / arm_slug(named, settings.config(), settings.by_seed)
     use_threads(settings.threads)
     settings.check()
     if settings.arm is not None and clean_name(settings.arm) != settings.arm:

@@ -477,3 +477,8 @@ def test_shares_sum_to_a_hundred():
     assert means("coco_cf_7").sum() == 100
     assert means("coco_cf_10").min() >= 20
     assert len(means("coco_cf_10")) == 20
+
+
+def test_a_partial_table_without_any_run_says_nothing_of_seeds():
+    table = build({**table_node("coco_cf_3"), "partial": True}).build(Runs(Path("nowhere")))
+    assert not [note for part in table.parts for note in part.notes if "0 seeds" in note]

@@ -109,3 +109,13 @@ def test_files_without_targets_are_refused(tmp_path):
     with pytest.raises(UserError, match=r"no photo of data\.source is of the classes cat"):
         editor.check_source([photo("a", "x", "dog")])
     editor.check_source([photo("a", "x", "cat")])
+
+
+def test_rare_failures_are_drawn_by_importance_too(tmp_path):
+    """Cells of 8 photos among 10,000: u ** (1 / importance) would be 0 for both."""
+    file = write(
+        tmp_path, *({**failure, "effect": 0.1, "prevalence": 8e-4} for failure in (SNOW, RED))
+    )
+    photos = [photo(f"p{i}", "a red ball on the beach") for i in range(200)]
+    first = [edited.proposals[0].extra["failure"] for edited in FailureEdits(file).edit(photos)]
+    assert 0.38 < first.count(0) / 200 < 0.62

@@ -111,7 +111,7 @@ def test_the_nearest_photos_are_chosen_and_trained_on(tmp_path, monkeypatch, scr
     assert len(made) == 24
     assert {(of.members[0].text, of.members[0].label) for of in made} == chosen
     assert all(len(of.members) == 1 and of.members[0].edit is None for of in made)
-    capfd.readouterr()
+    assert "data.cf_ratio=0,0.6 data.counterfactual_members=singles" in capfd.readouterr().err
     train = [
         "task=classification", "data.counterfactual=made", "data.counterfactual_members=singles",
         "data.world.real_scenes=90", "data.size=40", "data.cf_ratio=0.5", "trainer.max_steps=2",

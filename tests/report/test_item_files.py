@@ -231,3 +231,26 @@ def test_the_command_writes_every_form(tmp_path, script, capsys):
     for wrong, said in ((f"{tmp_path}/c.csv", "there is no file"), (files[0], "named twice")):
         assert script("evaluate")([f"compare=[{files[0]},{wrong}]", *words]) == 2
         assert said in capsys.readouterr().err
+
+
+def test_a_part_called_all_and_files_of_one_stem_have_names_of_their_own(tmp_path):
+    table = [{"item": i, "right": i % 2, "type": ("all", "dog")[i // 4]} for i in range(8)]
+    one, other = write(tmp_path / "x.csv", table), tmp_path / "x.jsonl"
+    other.write_text(
+        "".join(json.dumps({**row, "right": int(row["item"] == 1)}) + "\n" for row in table)
+    )
+    found = compare(one, other, by="type")
+    assert {row.part: row.drawn.items for row in found} == {"all": 8, "type=all": 4, "dog": 4}
+    assert {(row.first, row.other) for row in found} == {("x.csv", "x.jsonl")}
+
+
+def test_the_p_of_values_that_are_not_right_or_wrong_is_in_the_table(tmp_path):
+    one, other = (
+        write(tmp_path / f"{name}.csv", [{"item": i, "score": value + i / 9} for i in range(5)])
+        for name, value in (("a", 0.5), ("b", 0.1))
+    )
+    answers_of_both = read_item_files([one, other], ItemColumns(metrics="score"))
+    found = compare_item_files(answers_of_both)
+    text = to_markdown(comparison_document(answers_of_both, found, "x"))
+    assert "p, bootstrap" in text
+    assert "p is a bootstrap's over items" in text

@@ -145,7 +145,7 @@ def test_calls_from_threads_wait_for_each_other(here):
     ("value", "written"),
     [
         (np.int64(107), "107"), (np.uint8(7), "7"), (np.float32(0.5), "0.5"),
-        (np.float64(0.5), "0.5"), (np.bool_(True), '"True"'), ([np.int32(1), 2], "[1,2]"),
+        (np.float64(0.5), "0.5"), (np.bool_(True), "True"), ([np.int32(1), 2], "[1,2]"),
     ],
 )  # fmt: skip
 def test_numbers_of_numpy_are_written_as_numbers(value, written):
@@ -252,6 +252,12 @@ def test_the_quickstart_runs(here):
     rest = rest.replace('"shapescapes:real"', f'"shapescapes:real", {world}')
     exec(compile(before + tiny + "photos =" + rest, str(PAGE), "exec"), {})
     assert (Path("runs/quick/report.html")).is_file()
+    Path("runs/quick/ratio-0,wise_ft=0/seed=107").mkdir(
+        parents=True
+    )  # no run, as wise_ft=0 leaves it
+    labels = {"comparison.labels": {"ratio-0": "photos alone", "cf_ratio=0": "another"}}
+    again = cfaug.compare("quick", labels, baseline="photos alone", quiet=True)
+    assert "photos alone" in str(again)
 
 
 def test_an_image_of_a_source(here):
@@ -281,3 +287,10 @@ def test_quiet_prints_nothing_unless_it_fails(here, capfd):
     assert capfd.readouterr() == ("", "")
     with pytest.raises(cfaug.UserError, match="no finished run in"):
         cfaug.compare("nothing", quiet=True)
+
+
+def test_settings_are_arrays_too_and_no_sets():
+    assert write_override("a", np.array(["x", "y z"])) == 'a=[x,"y z"]'
+    assert write_override("a", {"lr=1": np.bool_(True)}) == "a={lr\\=1:True}"
+    with pytest.raises(cfaug.UserError, match=r"\{'x'\} is a set: a setting is a text, a number"):
+        write_override("a", {"x"})

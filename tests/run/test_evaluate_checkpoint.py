@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
+from cfaug.core.errors import UserError
 from cfaug.core.protocols import DualEncoder
 from cfaug.core.types import Evaluation, Outcome
 from cfaug.core.weights import resolve
@@ -297,6 +298,7 @@ def test_the_ends_are_the_start_and_the_run_and_the_table_shows_both(place):
     assert place.train("seed=107", "arm=start", "trainer.max_steps=0") == 0
     said = stderr_of(place.evaluate, "name=main", "wise_ft=[0,0.5,1]", *asked)
     assert "left out, not fine-tuned" in said
+    assert f"table=wise_ft table.experiment=main paths.runs={place.root}" in said
     assert place.evaluate("name=main", "evaluate_initial=true", *asked) == 0
     main = place.root / "main"
     by_factor = {f: rows(main / f"run,wise_ft={f}" / "seed=107") for f in ("0", "0.5", "1")}
@@ -389,3 +391,16 @@ def test_what_was_left_out_is_no_leak_any_more(asked, tmp_path):
     assert list(json.loads((tmp_path / "leaks.json").read_text())) == ["other"]
     assert asked(Known(None, "other")) == ""  # a checkpoint's training is not known
     assert list(json.loads((tmp_path / "leaks.json").read_text())) == ["other"]
+
+
+def test_an_experiment_with_brackets_in_its_name_is_found(tmp_path, script, capsys):
+    folder = tmp_path / "a[b]/arm/seed=0"
+    folder.mkdir(parents=True)
+    (folder / "run.json").write_text("{")
+    assert script("evaluate")(['name="a[b]"', f"paths.runs={tmp_path}"]) == 2
+    assert f"left out: {folder}/run.json cannot be read" in capsys.readouterr().err
+
+
+def test_factors_that_would_share_an_arm_are_refused():
+    with pytest.raises(UserError, match="each once"):
+        check_factors([0.1234567, 0.12345678])

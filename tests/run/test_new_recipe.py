@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 
 import pytest
 
 from cfaug.__main__ import main
+from cfaug.run.arguments import own_settings
 from cfaug.run.new_recipe import EXAMPLE
 from tests.run.conftest import refusal
 from tests.scripts import ROOT
@@ -59,3 +61,14 @@ def test_its_own_test_passes(tmp_path, monkeypatch):
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 passed" in done.stdout
+
+
+def test_a_folder_of_any_name_is_said_and_found(tmp_path, capsys):
+    folder = tmp_path / "my dir, a=b"
+    assert main(["new", "recipe", "my_method", str(folder)]) == 0
+    [command] = [line for line in capsys.readouterr().err.splitlines() if "generate" in line]
+    words = shlex.split(command)
+    words = words[words.index("--config-dir") :]
+    assert main(["generate", *words, "--cfg", "job"]) == 0
+    assert "name: my_method" in capsys.readouterr().out
+    assert own_settings(words) == own_settings([f"--config-dir={folder}"]) == folder

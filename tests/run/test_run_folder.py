@@ -304,3 +304,13 @@ def test_an_arm_whose_folder_has_another_name_says_so(place):
     said = stderr_of(place.train, "arm=N41/b", *words)
     assert "the folder of arm=N41/b is called N41-b\n" in said
     assert "is called" not in stderr_of(place.train, "arm=N41-c", *words)
+
+
+def test_seeds_with_settings_of_their_own_are_one_arm():
+    """The name has the rule, which all seeds share, and not what it gives for one of them."""
+    rule = "${alternate:${seed},[zoo:clip-0,zoo:clip-1]}"
+    names = {
+        arm_slug([f"model.name_or_path={rule}"], config, {"model.name_or_path": rule})
+        for config in ({"model": {"name_or_path": f"zoo:clip-{seed}"}} for seed in (0, 1))
+    }
+    assert names == {"model.name_or_path=-alternate-seed-,-zoo-clip-0,zoo-clip-1"}
