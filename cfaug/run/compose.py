@@ -90,6 +90,7 @@ def compose_jobs(
             Path(str(address).removeprefix("file://"))
             for override in parsed
             if override.key_or_group == SEARCH_PATH  # what --config-dir becomes
+            and isinstance(override.value(), list)  # Hydra refuses anything else
             for address in override.value()
         ]
         register_arms([conf, *folders], experiments)
