@@ -32,6 +32,7 @@ from cfaug.generate.folder import (
     GALLERY,
     join_store,
     publish_files,
+    read_record,
     refresh,
     work_folder,
 )
@@ -51,7 +52,7 @@ from cfaug.generate.recipe import (
 )
 from cfaug.planning.build import build
 from cfaug.planning.examples import ExampleSettings, find_examples
-from cfaug.planning.sources import SOURCE
+from cfaug.planning.sources import SOURCE, shows_world
 from cfaug.run.arguments import flatten
 from cfaug.run.identity import without_module
 from cfaug.run.launch import DONE, FAILED, Jobs, Script, launch, report
@@ -78,6 +79,8 @@ NAMES_OF_WEIGHTS = ("name_or_path", "weights", "vae")
 """Keys of parts that name models."""
 LINE = 110
 """Characters of a line of a plan's tables."""
+OWN_FILE = "file"
+"""The source in the record of a folder, if it is neither the embedded world nor a grid."""
 MOST_SHOWN = 2000
 """Sets on the gallery of an object store."""
 GenerationPaths = Annotated[
@@ -161,9 +164,10 @@ def _generate(settings: GenerateSettings, folder: Path) -> int:
     if draws:
         _write_pages(folder, f"{job.recipe.name}, zoo {settings.zoo['name']}", job.pipeline)
     write_exports(folder, settings.export)
-    if draws and not summary.unpublished:
+    card = _card(folder)
+    if draws and card["sets"] and len(card["shards"]) == card["of"]:
         words = ["python", "train.py", "--multirun"]
-        if source is None or not is_world(source):
+        if not shows_world(str(folder)):
             photos = source if source is not None and Path(source).is_dir() else "PHOTOS"
             words += ["data=folder", f"data.real={photos}"]
         words += [f"data.counterfactual={shown(folder)}", "data.cf_ratio=0,0.6"]
@@ -228,7 +232,7 @@ def describe_settings(settings: GenerateSettings) -> JobIdentity:
     if data["grid"] is not None:  # its images may show the embedded world
         source = "shapescapes:grid" if data["world"] is not None else "grid"
     elif not is_world(source):
-        source = "file"  # its content is hashed separately
+        source = OWN_FILE  # its content is hashed separately
     return JobIdentity(
         {"recipe": settings.recipe["name"], "zoo": settings.zoo["name"]},
         {SOURCE: source, **_result_settings(settings.recipe, TEXT_PARTS)},
@@ -247,7 +251,7 @@ def _job(settings: GenerateSettings, folder: Path) -> Job:
             "data.source=FOLDER/questions.jsonl"
         )
     if not settings.force:
-        _refuse_unknown_kind(settings)
+        _refuse_unknown_kind(settings, folder)
     recipe = build_recipe(settings)
     return Job(
         folder=folder,
@@ -262,17 +266,26 @@ def _job(settings: GenerateSettings, folder: Path) -> Job:
     )
 
 
-def _refuse_unknown_kind(settings: GenerateSettings) -> None:
+def _refuse_unknown_kind(settings: GenerateSettings, folder: Path) -> None:
     """Refuse a source of one's own for models that know only drawn scenes."""
     source, zoo = settings.data["source"], settings.zoo
-    if source is None or is_world(source) or zoo.get("knows") is None:
+    if zoo.get("knows") is None:
+        return
+    nonsense_of = f"data.source={source}"
+    if settings.stage == "images":  # of the edits in the folder
+        made = read_record(folder)
+        if made is None or made.captions.get(SOURCE) != OWN_FILE:
+            return
+        nonsense_of = f"the edits in {shown(folder)}, which are of your own source"
+    elif source is None or is_world(source):
         return
     nodes = list(_nodes({part: settings.recipe.get(part) for part in parts_of(settings.stage)}))
     used = sorted(name for name, model in zoo.items() if name != "knows" and model in nodes)
     if not used:
         return
     offline = ""
-    if "captioner" not in used:  # the models that are shipped edit the captions alone
+    # The models that are shipped edit the captions alone.
+    if "captioner" not in used and settings.stage != "images":
         words = [f"recipe={settings.recipe['name']}", "zoo=captions", "stage=captions"]
         words.append(f"data.source={source}")
         if settings.data["leave_out"] is not None:
@@ -283,7 +296,7 @@ def _refuse_unknown_kind(settings: GenerateSettings) -> None:
         offline = f"; offline, captions alone are edited by {typed}"
     raise UserError(
         f"zoo={zoo['name']} knows {zoo['knows']} only, so its models ({', '.join(used)}) would "
-        f"make nonsense of data.source={source}. Choose zoo=paper, whose weights are downloaded"
+        f"make nonsense of {nonsense_of}. Choose zoo=paper, whose weights are downloaded"
         f"{offline}; force=true uses these models nevertheless"
     )
 

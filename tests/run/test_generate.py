@@ -50,8 +50,9 @@ def test_a_run_makes_sets_pages_and_a_json_line_and_parts_make_the_same(generate
     assert f"next: python train.py --multirun data.counterfactual={tmp_path / 'out'} data" in said
     assert again["sets"] == 5
     assert "nothing to do" in said
-    for part in (1, 0):
-        generate(f"part={part}", "parts=2", folder="parts")
+    for part, complete in ((1, False), (0, True)):
+        _, said = generate(f"part={part}", "parts=2", folder="parts")
+        assert ("next: python train.py" in said) is complete
     assert files(tmp_path / "parts") == first
 
     # N39: a truncated log was "not a readable candidate log", and no way out was named.
@@ -278,3 +279,12 @@ def test_hypotheses_and_captions_of_others_leave_nothing_out(make, tmp_path):
     file.write_text("a dog\n")
     with pytest.raises(UserError, match=r"data\.leave_out=null"):
         make(f"data.source={file}")
+
+
+def test_models_of_drawn_scenes_draw_no_edits_of_ones_own_captions(script, tmp_path):
+    record = {"captions": {"data.source": "file"}, "images": None, "shards": 1}
+    (tmp_path / "run.json").write_text(json.dumps(record))
+    words = ["stage=images", f"paths.shards={tmp_path}", "dry_run=json"]
+    said = refusal(script("generate"), words)
+    assert f"would make nonsense of the edits in {tmp_path}" in said
+    assert "knows drawn scenes" not in refusal(script("generate"), [*words, "threads=0"])
