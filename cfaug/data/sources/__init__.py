@@ -15,8 +15,10 @@ from cfaug.core.progress import watch
 from cfaug.core.types import CounterfactualSet
 from cfaug.data.shards.shards import (
     CARD,
+    FOLDER,
     list_committed,
     list_complete,
+    list_numbered,
     read_sets,
     summarise,
     write_shards,
@@ -172,6 +174,11 @@ def find_reader(path: Path, image_roots: Sequence[Path] = ()) -> Reader:
         f"  {description}"
         for description in dict.fromkeys(candidate.description for candidate in READERS)
     )
+    if (path / FOLDER).is_dir() and list_numbered(path / FOLDER, ".jsonl"):
+        raise UserError(
+            f"{path} holds edited captions without images: draw them with python generate.py "
+            f"stage=images paths.shards={path} and a zoo that can"
+        )
     hidden = f" ({', '.join(hidden_below(path))} are left out)" if hidden_below(path) else ""
     raise UserError(f"{path} has no form that is known{hidden}; it should hold one of\n{forms}")
 
