@@ -163,7 +163,7 @@ def _generate(settings: GenerateSettings, folder: Path) -> int:
     source, draws = settings.data["source"], settings.stage != "captions"
     if draws:
         _write_pages(folder, f"{job.recipe.name}, zoo {settings.zoo['name']}", job.pipeline)
-    write_exports(folder, settings.export)
+        write_exports(folder, settings.export)
     card = _card(folder)
     if draws and card["sets"] and len(card["shards"]) == card["of"]:
         words = ["python", "train.py", "--multirun"]
@@ -486,14 +486,15 @@ def _is_newer(page: Path, *sources: Path) -> bool:
 
 
 def write_exports(folder: Path, export: Mapping[str, Any]) -> None:
-    """Write complete shards in the requested formats."""
+    """Write shards in the requested formats, if all of them are there."""
     names = ("hub", "clip_benchmark", "questions", "lmms_eval", "vlmevalkit")
     paths = {name: Path(export[name]) for name in names if export[name] is not None}
     if not paths:
         return
     card = _card(folder)
     if len(card["shards"]) != card["of"]:
-        raise UserError(f"{folder} is not complete: export when the last part is done")
+        say(f"{shown(folder)} is not complete: the part that completes it writes the exports")
+        return
     from cfaug.annotation.question import ANSWERS, GOOD
     from cfaug.annotation.record import read_human_answers
     from cfaug.data.export import (

@@ -253,7 +253,7 @@ def test_every_name_of_a_template_is_given(tmp_path, monkeypatch):
 def test_what_cannot_be_exported(tmp_path):
     with pytest.raises(UserError, match="nothing to export"):
         export_hub([], tmp_path / "a", ABOUT)
-    with pytest.raises(UserError, match=r"cat-0001.*3 members.*layout='members'"):
+    with pytest.raises(UserError, match=r"cat-0001.*3 members.*export\.layout=members"):
         export_hub([generated(0), generated(1, 3)], tmp_path / "b", ABOUT)
     for export in (lambda f: export_hub([pair(0)], f, ABOUT),
                    lambda f: export_clip_benchmark([pair(0)], f)):  # fmt: skip
