@@ -289,3 +289,13 @@ def test_models_of_drawn_scenes_draw_no_edits_of_ones_own_captions(script, tmp_p
     said = refusal(script("generate"), words)
     assert f"would make nonsense of the edits in {tmp_path}" in said
     assert "knows drawn scenes" not in refusal(script("generate"), [*words, "threads=0"])
+
+
+def test_captions_that_an_editor_keeps_as_they_are_do_not_count_as_edited(script, tmp_path):
+    (tmp_path / "own.txt").write_text("dog\n")
+    words = ["recipe=checklist", "zoo=captions", "stage=captions"]
+    words += [f"data.source={tmp_path / 'own.txt'}", f"paths.shards={tmp_path / 'out'}"]
+    out, err = output_of(script("generate"), [*words, f"paths.cache={tmp_path / 'cache'}"])
+    assert json.loads(out.splitlines()[-1])["sets"] == 1
+    assert "1/1 captions" in err
+    assert ", 0% edited" in err
