@@ -503,6 +503,7 @@ def write_exports(folder: Path, export: Mapping[str, Any]) -> None:
         export_lmms_eval,
         export_questions,
         export_vlmevalkit,
+        removed_on_failure,
     )
     from cfaug.data.shards.shards import read_sets
 
@@ -517,20 +518,21 @@ def write_exports(folder: Path, export: Mapping[str, Any]) -> None:
         people.check_images(members, str(folder))
         verdicts = {name: label == GOOD for name, label in people.labels.items()}
     for name, path in paths.items():
-        sets = read_sets(folder)
-        if name == "hub":
-            croissant = None if export["croissant"] is None else Path(export["croissant"])
-            about, layout = build(export["about"]), export["layout"]
-            export_hub(sets, path, about, layout=layout, croissant=croissant)
-        elif name == "clip_benchmark":
-            export_clip_benchmark(sets, path)
-        elif name == "questions":
-            export_questions(sets, path, verdicts)
-        elif name == "lmms_eval":
-            task = export_lmms_eval(sets, path, verdicts)
-            say(f"next: python -m lmms_eval --include_path {path} --tasks {task} --model MODEL")
-        else:
-            export_vlmevalkit(lambda: read_sets(folder), path, verdicts)
+        with removed_on_failure(path):
+            sets = read_sets(folder)
+            if name == "hub":
+                croissant = None if export["croissant"] is None else Path(export["croissant"])
+                about, layout = build(export["about"]), export["layout"]
+                export_hub(sets, path, about, layout=layout, croissant=croissant)
+            elif name == "clip_benchmark":
+                export_clip_benchmark(sets, path)
+            elif name == "questions":
+                export_questions(sets, path, verdicts)
+            elif name == "lmms_eval":
+                task = export_lmms_eval(sets, path, verdicts)
+                say(f"next: python -m lmms_eval --include_path {path} --tasks {task} --model MODEL")
+            else:
+                export_vlmevalkit(lambda: read_sets(folder), path, verdicts)
         say(f"wrote {path}")
 
 
