@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -325,3 +326,14 @@ def test_edited_captions_alone_are_no_source_and_say_what_draws_them(tmp_path):
     (tmp_path / "x" / "captions" / "00000.jsonl").write_text("{}\n")
     with pytest.raises(UserError, match=r"generate\.py stage=images paths\.shards="):
         open_index(tmp_path / "x", tmp_path / "cache")
+
+
+def test_equal_keys_in_parquet_are_refused_by_the_name_of_the_source(tmp_path):
+    images = [{"bytes": noise_image(i), "path": f"{i}.png"} for i in range(4)]
+    columns = {"image": images[:2], "cf_image": images[2:], "id": [5, 5]}
+    table = pa.table({**columns, "caption": ["a", "b"], "cf_caption": ["c", "d"]})
+    (tmp_path / "x").mkdir()
+    pq.write_table(table, tmp_path / "x" / "pairs.parquet")
+    with pytest.raises(UserError) as caught:
+        open_index(tmp_path / "x", tmp_path / "cache")
+    assert str(caught.value).startswith(f"{tmp_path / 'x'}: the set key '5'")

@@ -250,7 +250,8 @@ def import_folder(reader: Reader, path: Path, cache: Path) -> Path:
     try:
         with whole_folder(folder, _whole) as temporary:
             sets = watch(reader.open(path), f"importing {path}", None, "sets")
-            if not write_shards(sets, temporary, sets_per_shard=SETS_PER_SHARD)["sets"]:
+            card = write_shards(sets, temporary, sets_per_shard=SETS_PER_SHARD, source=path)
+            if not card["sets"]:
                 raise UserError(f"{path} holds no set: its files have no rows; fetch them again")
             # Called last, after all content has been read.
             write_json(temporary / IMPORTED, asdict(reader.describe(path)))
