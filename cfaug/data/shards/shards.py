@@ -50,7 +50,7 @@ def write_shards(
     """Write sets to ``folder`` and return its card; the same sets give the same bytes.
 
     Args:
-        source: where the sets are from, for the error about equal keys; ``None`` is ``folder``.
+        source: the origin of the sets, for the error about equal keys; ``None`` is ``folder``.
     """
     folder.mkdir(parents=True, exist_ok=True)
     keys: set[str] = set()
