@@ -177,7 +177,7 @@ def find_reader(path: Path, image_roots: Sequence[Path] = ()) -> Reader:
     if (path / FOLDER).is_dir() and list_numbered(path / FOLDER, ".jsonl"):
         raise UserError(
             f"{path} holds edited captions without images: draw them with python generate.py "
-            f"stage=images paths.shards={path} and a zoo that can"
+            f"stage=images paths.shards={path}, the recipe that edited them, and a zoo that can"
         )
     hidden = f" ({', '.join(hidden_below(path))} are left out)" if hidden_below(path) else ""
     raise UserError(f"{path} has no form that is known{hidden}; it should hold one of\n{forms}")
