@@ -380,3 +380,12 @@ def test_an_image_size_that_is_absurd_is_refused(saved_models, tmp_path):
             (folder / file).write_text(json.dumps(content))
     with pytest.raises(UserError, match="1000000"):
         load_changed("clip", folder)
+
+
+def test_a_runs_folder_in_place_of_its_checkpoint_says_what_to_name(tmp_path):
+    (tmp_path / "checkpoint").mkdir()
+    with pytest.raises(UserError, match=r"it holds: checkpoint$"):
+        find_weights(tmp_path)
+    (tmp_path / "checkpoint" / "model.safetensors").touch()
+    with pytest.raises(UserError, match=rf": name {tmp_path / 'checkpoint'}$"):
+        find_weights(tmp_path)

@@ -301,7 +301,7 @@ def _read_prompts(where: str) -> dict[str, str]:
 
 def _read_prompt(file: Path, where: str) -> str:
     try:
-        text = require_regular(file).read_text(encoding="utf-8").strip()
+        text = require_regular(file).read_text(encoding="utf-8-sig").strip()
     except (OSError, ValueError) as error:
         raise UserError(
             f"prompt={where} cannot be read ({error}): give {' or '.join(SHIPPED)}, a file or a "

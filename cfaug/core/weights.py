@@ -195,7 +195,9 @@ def find_weights(folder: Path, names: Sequence[str] = HF_WEIGHTS) -> list[Path]:
         if listing.is_file():
             return [folder / shard for shard in _shards(listing)]
     content = ", ".join(sorted(p.name for p in folder.iterdir())[:20]) or "nothing"
-    raise UserError(f"{folder} has no weights ({' or '.join(names)}); it holds: {content}")
+    inside = folder / "checkpoint"  # of a run
+    hint = f": name {inside}" if any((inside / name).exists() for name in names) else ""
+    raise UserError(f"{folder} has no weights ({' or '.join(names)}); it holds: {content}{hint}")
 
 
 def _shards(listing: Path) -> list[str]:

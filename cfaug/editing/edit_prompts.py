@@ -101,7 +101,7 @@ def read_prompts(where: str | Path, kinds: Sequence[str] | None = None) -> tuple
     prompts = []
     for file in sorted(folder.glob("*.txt")):
         try:
-            text = require_regular(file).read_text(encoding="utf-8").strip()
+            text = require_regular(file).read_text(encoding="utf-8-sig").strip()
         except (OSError, ValueError) as error:
             raise UserError(f"{file} cannot be read: {error}") from error
         try:

@@ -67,7 +67,7 @@ class WordLists:
         from_user = self.folder is not None and self._own(name).is_file()
         file = self._own(name) if from_user else SHIPPED / f"{name}.txt"
         try:
-            text = require_regular(file).read_text(encoding="utf-8")
+            text = require_regular(file).read_text(encoding="utf-8-sig")
         except (OSError, ValueError) as error:
             raise UserError(f"{file} cannot be read: {error}") from error
         return list_lines(text)

@@ -18,6 +18,7 @@ from cfaug.core.types import Example, SourceImage
 from cfaug.data.index.codes import find_repeated
 from cfaug.data.shards import shards as edits
 from cfaug.data.shards.shards import CARD, CHOSEN, read_commit, write_chosen
+from cfaug.editing.filters import is_control
 from cfaug.generate import captions, images
 from cfaug.generate.annotation import AnnotationStage
 from cfaug.generate.candidate_scoring import Journal, ShardScorer
@@ -287,9 +288,10 @@ class Job:
             known = [annotated.done.get(n, example) for n, example in enumerate(examples)]
             models = {**self.annotation.describe(), **self.editor.describe()}
             captions.write_captions(known, attempted, self.folder, number, models)
-        watch.count(
-            len(examples), sum(bool(edited.proposals) for edited in attempted.done.values())
+        changed = sum(
+            not all(map(is_control, edited.proposals)) for edited in attempted.done.values()
         )
+        watch.count(len(examples), changed)
         return failures
 
     def _draw(self, number: int, watch: ProgressReporter) -> tuple[Failure, ...]:

@@ -11,8 +11,8 @@ import numpy as np
 from annotated_types import Ge
 from PIL import Image, ImageOps
 
-from cfaug.core.errors import UserError
-from cfaug.core.pixels import MAX_PIXELS, decode_image, open_image, round_pixels, to_rgb
+from cfaug.core.errors import RejectedError, UserError
+from cfaug.core.pixels import MAX_PIXELS, decode_image, open_image, round_pixels
 from cfaug.core.types import ImageJob, Images, SourceImage
 from cfaug.core.validation import Positive, Share, check_fields
 from cfaug.imaging.cross_attention import CrossAttention
@@ -355,7 +355,11 @@ class SameImage:
     uses_models: ClassVar[bool] = False
 
     def edit(self, jobs: Sequence[ImageJob]) -> list[Images]:
-        """Return the source image of each job, once for each of its texts."""
+        """Return the source image of each job, once for each of its texts.
+
+        Raises:
+            RejectedError: if an image cannot be decoded.
+        """
         made = []
         for job in jobs:
             name = f"the image of {job.proposal.example.key!r}"
@@ -365,10 +369,13 @@ class SameImage:
                     "and a recipe that asks for them (source_images: true)"
                 )
             data = job.image.read()
-            image = open_image(data, name, self.max_pixels)
             # Shards have no other formats (GIF, BMP, TIFF): these are re-encoded losslessly.
-            kept = image.format in ("PNG", "JPEG", "WEBP")
-            file = data if kept else np.asarray(to_rgb(image, name))
+            kept = open_image(data, name, self.max_pixels).format in ("PNG", "JPEG", "WEBP")
+            try:
+                image = decode_image(data, name, self.max_pixels)
+            except UserError as error:  # damaged in the middle
+                raise RejectedError(BROKEN, str(error)) from error
+            file = data if kept else np.asarray(image)
             made.append(Images((file,), (0,) * len(job.texts)))
         return made
 

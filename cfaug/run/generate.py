@@ -32,6 +32,7 @@ from cfaug.generate.folder import (
     GALLERY,
     join_store,
     publish_files,
+    read_record,
     refresh,
     work_folder,
 )
@@ -51,7 +52,7 @@ from cfaug.generate.recipe import (
 )
 from cfaug.planning.build import build
 from cfaug.planning.examples import ExampleSettings, find_examples
-from cfaug.planning.sources import SOURCE
+from cfaug.planning.sources import SOURCE, shows_world
 from cfaug.run.arguments import flatten
 from cfaug.run.identity import without_module
 from cfaug.run.launch import DONE, FAILED, Jobs, Script, launch, report
@@ -78,6 +79,8 @@ NAMES_OF_WEIGHTS = ("name_or_path", "weights", "vae")
 """Keys of parts that name models."""
 LINE = 110
 """Characters of a line of a plan's tables."""
+OWN_FILE = "file"
+"""The source in the record of a folder, if it is neither the embedded world nor a grid."""
 MOST_SHOWN = 2000
 """Sets on the gallery of an object store."""
 GenerationPaths = Annotated[
@@ -160,12 +163,12 @@ def _generate(settings: GenerateSettings, folder: Path) -> int:
     source, draws = settings.data["source"], settings.stage != "captions"
     if draws:
         _write_pages(folder, f"{job.recipe.name}, zoo {settings.zoo['name']}", job.pipeline)
-    write_exports(folder, settings.export)
-    if draws and not summary.unpublished:
+        write_exports(folder, settings.export)
+    if draws and (card := _card(folder))["sets"] and len(card["shards"]) == card["of"]:
         from cfaug.data.shards.shards import read_sets
 
         words = ["python", "train.py", "--multirun"]
-        if source is None or not is_world(source):
+        if not shows_world(str(folder)):
             photos = source if source is not None and Path(source).is_dir() else "PHOTOS"
             words += ["data=folder", f"data.real={photos}"]
         words += [f"data.counterfactual={shown(folder)}", "data.cf_ratio=0,0.6"]
@@ -232,7 +235,7 @@ def describe_settings(settings: GenerateSettings) -> JobIdentity:
     if data["grid"] is not None:  # its images may show the embedded world
         source = "shapescapes:grid" if data["world"] is not None else "grid"
     elif not is_world(source):
-        source = "file"  # its content is hashed separately
+        source = OWN_FILE  # its content is hashed separately
     return JobIdentity(
         {"recipe": settings.recipe["name"], "zoo": settings.zoo["name"]},
         {SOURCE: source, **_result_settings(settings.recipe, TEXT_PARTS)},
@@ -251,7 +254,7 @@ def _job(settings: GenerateSettings, folder: Path) -> Job:
             "data.source=FOLDER/questions.jsonl"
         )
     if not settings.force:
-        _refuse_unknown_kind(settings)
+        _refuse_unknown_kind(settings, folder)
     recipe = build_recipe(settings)
     return Job(
         folder=folder,
@@ -266,17 +269,26 @@ def _job(settings: GenerateSettings, folder: Path) -> Job:
     )
 
 
-def _refuse_unknown_kind(settings: GenerateSettings) -> None:
+def _refuse_unknown_kind(settings: GenerateSettings, folder: Path) -> None:
     """Refuse a source of one's own for models that know only drawn scenes."""
     source, zoo = settings.data["source"], settings.zoo
-    if source is None or is_world(source) or zoo.get("knows") is None:
+    if zoo.get("knows") is None:
+        return
+    nonsense_of = f"data.source={source}"
+    if settings.stage == "images":  # of the edits in the folder
+        made = read_record(folder)
+        if made is None or made.captions.get(SOURCE) != OWN_FILE:
+            return
+        nonsense_of = f"the edits in {shown(folder)}, which are of your own source"
+    elif source is None or is_world(source):
         return
     nodes = list(_nodes({part: settings.recipe.get(part) for part in parts_of(settings.stage)}))
     used = sorted(name for name, model in zoo.items() if name != "knows" and model in nodes)
     if not used:
         return
     offline = ""
-    if "captioner" not in used:  # the models that are shipped edit the captions alone
+    # The models that are shipped edit the captions alone.
+    if "captioner" not in used and settings.stage != "images":
         words = [f"recipe={settings.recipe['name']}", "zoo=captions", "stage=captions"]
         words.append(f"data.source={source}")
         if settings.data["leave_out"] is not None:
@@ -287,7 +299,7 @@ def _refuse_unknown_kind(settings: GenerateSettings) -> None:
         offline = f"; offline, captions alone are edited by {typed}"
     raise UserError(
         f"zoo={zoo['name']} knows {zoo['knows']} only, so its models ({', '.join(used)}) would "
-        f"make nonsense of data.source={source}. Choose zoo=paper, whose weights are downloaded"
+        f"make nonsense of {nonsense_of}. Choose zoo=paper, whose weights are downloaded"
         f"{offline}; force=true uses these models nevertheless"
     )
 
@@ -477,14 +489,15 @@ def _is_newer(page: Path, *sources: Path) -> bool:
 
 
 def write_exports(folder: Path, export: Mapping[str, Any]) -> None:
-    """Write complete shards in the requested formats."""
+    """Write shards in the requested formats, if all of them are there."""
     names = ("hub", "clip_benchmark", "questions", "lmms_eval", "vlmevalkit")
     paths = {name: Path(export[name]) for name in names if export[name] is not None}
     if not paths:
         return
     card = _card(folder)
     if len(card["shards"]) != card["of"]:
-        raise UserError(f"{folder} is not complete: export when the last part is done")
+        say(f"{shown(folder)} is not complete: the part that completes it writes the exports")
+        return
     from cfaug.annotation.question import ANSWERS, GOOD
     from cfaug.annotation.record import read_human_answers
     from cfaug.data.export import (
@@ -493,6 +506,7 @@ def write_exports(folder: Path, export: Mapping[str, Any]) -> None:
         export_lmms_eval,
         export_questions,
         export_vlmevalkit,
+        removed_on_failure,
     )
     from cfaug.data.shards.shards import read_sets
 
@@ -507,20 +521,21 @@ def write_exports(folder: Path, export: Mapping[str, Any]) -> None:
         people.check_images(members, str(folder))
         verdicts = {name: label == GOOD for name, label in people.labels.items()}
     for name, path in paths.items():
-        sets = read_sets(folder)
-        if name == "hub":
-            croissant = None if export["croissant"] is None else Path(export["croissant"])
-            about, layout = build(export["about"]), export["layout"]
-            export_hub(sets, path, about, layout=layout, croissant=croissant)
-        elif name == "clip_benchmark":
-            export_clip_benchmark(sets, path)
-        elif name == "questions":
-            export_questions(sets, path, verdicts)
-        elif name == "lmms_eval":
-            task = export_lmms_eval(sets, path, verdicts)
-            say(f"next: python -m lmms_eval --include_path {path} --tasks {task} --model MODEL")
-        else:
-            export_vlmevalkit(lambda: read_sets(folder), path, verdicts)
+        with removed_on_failure(path):
+            sets = read_sets(folder)
+            if name == "hub":
+                croissant = None if export["croissant"] is None else Path(export["croissant"])
+                about, layout = build(export["about"]), export["layout"]
+                export_hub(sets, path, about, layout=layout, croissant=croissant)
+            elif name == "clip_benchmark":
+                export_clip_benchmark(sets, path)
+            elif name == "questions":
+                export_questions(sets, path, verdicts)
+            elif name == "lmms_eval":
+                task = export_lmms_eval(sets, path, verdicts)
+                say(f"next: python -m lmms_eval --include_path {path} --tasks {task} --model MODEL")
+            else:
+                export_vlmevalkit(lambda: read_sets(folder), path, verdicts)
         say(f"wrote {path}")
 
 

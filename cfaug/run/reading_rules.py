@@ -510,7 +510,7 @@ GENERATE = (
          lambda _: False,
          lambda _: ("paths.shards", "paths.worlds", "paths.cache", "paths.image_roots")),
     Rule((*(f"recipe.{part}" for part in IMAGE_PARTS), "shards.image_format", "shards.batch",
-          "pipeline_scoring"),
+          "pipeline_scoring", "export"),
          _IMAGES, lambda config: config["stage"] != "captions"),
     Rule(("shards.image_format",), "by recipes that make images of their own",
          _draws_images),

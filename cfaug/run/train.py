@@ -35,7 +35,7 @@ from cfaug.core.processes import (
 from cfaug.core.progress import watch
 from cfaug.core.validation import check_part
 from cfaug.planning.build import build
-from cfaug.planning.sources import say_sources
+from cfaug.planning.sources import say_sources, shows_world
 from cfaug.planning.training import TrainSettings
 from cfaug.report.records import FAILED, INTERRUPTED, read_run
 from cfaug.report.results import read_record
@@ -46,7 +46,7 @@ from cfaug.run.launch import DONE, GOES_ON, Jobs, Script, launch, report
 from cfaug.run.parallel import RayEngine, run_at_once, shared_pixels, start_ranks
 from cfaug.run.run_folder import Verdict
 from cfaug.run.run_plan import TrainJob, describe, plan_run, prepare_data, rehearse, unequal_sizes
-from cfaug.train.mixture_task import MixtureTask
+from cfaug.train.mixture_task import ContrastiveTask, MixtureTask
 
 if TYPE_CHECKING:
     from cfaug.train.task import FitResult
@@ -158,11 +158,15 @@ def _summarise(results: Sequence[tuple[TrainJob, int]], jobs: int) -> int:
         say(f"{jobs - len(results)} runs were not started (on_error=stop)")
     if failed:
         return failed[0][1]
-    if speaks() and results and isinstance(results[-1][0].task, MixtureTask):
-        asked = results[-1][0].settings
+    last = results[-1][0] if results else None
+    if speaks() and last is not None and isinstance(last.task, MixtureTask):
+        task, data, asked = last.task, last.config["data"], last.settings
         words = [f"name={asked.name}"] if asked.name != "main" else []
         words += [f"paths.{key}={value}" for key, value in asked.paths.items()
                   if key in ("runs", "shards") and value != key]  # fmt: skip
+        tested = data["holdout"] or shows_world(str(data["real"] or data["counterfactual"]))
+        if isinstance(task, ContrastiveTask) and not tested:
+            words += ["benchmark=retrieval", "benchmark.data=TEST_PHOTOS"]
         say(f"next: {shlex.join(['python', 'evaluate.py', *words])}")
     return DONE
 

@@ -20,7 +20,13 @@ from PIL import Image
 from cfaug.core import cards
 from cfaug.core.errors import UserError
 from cfaug.core.types import CounterfactualSet, Edit, Member
-from cfaug.data.export import PublisherStatements, export_clip_benchmark, export_hub, hub
+from cfaug.data.export import (
+    PublisherStatements,
+    export_clip_benchmark,
+    export_hub,
+    hub,
+    removed_on_failure,
+)
 from cfaug.data.index import open_index
 from cfaug.data.shards.shards import write_shards
 from cfaug.data.sources import import_sets
@@ -253,7 +259,7 @@ def test_every_name_of_a_template_is_given(tmp_path, monkeypatch):
 def test_what_cannot_be_exported(tmp_path):
     with pytest.raises(UserError, match="nothing to export"):
         export_hub([], tmp_path / "a", ABOUT)
-    with pytest.raises(UserError, match=r"cat-0001.*3 members.*layout='members'"):
+    with pytest.raises(UserError, match=r"cat-0001.*3 members.*export\.layout=members"):
         export_hub([generated(0), generated(1, 3)], tmp_path / "b", ABOUT)
     for export in (lambda f: export_hub([pair(0)], f, ABOUT),
                    lambda f: export_clip_benchmark([pair(0)], f)):  # fmt: skip
@@ -351,3 +357,16 @@ def test_open_clip_reads_our_shards(tmp_path, monkeypatch):
         for m in cf_set.members
     ]
     assert sorted(samples) == sorted(wanted)
+
+
+def test_a_failed_export_leaves_nothing_and_a_finished_one_stays(tmp_path):
+    folder = tmp_path / "hub"
+    with pytest.raises(UserError, match="grids of two attributes"), removed_on_failure(folder):
+        export_hub([generated(0)], folder, ABOUT, layout="grid")
+    assert not folder.exists()
+    export_hub([generated(0)], folder, ABOUT)
+    with pytest.raises(UserError, match="is not empty"), removed_on_failure(folder):
+        export_hub([generated(0)], folder, ABOUT)
+    reading = open_index(folder, tmp_path / "cache").reading
+    assert reading is not None
+    assert {"id", "group", "about"} <= set(reading.used)

@@ -119,7 +119,7 @@ def test_places_are_the_lines_on_which_records_begin(tmp_path):
 
 def test_the_column_that_pandas_writes_for_its_index_may_stay(tmp_path):
     file = written(tmp_path, ",image,caption\n0,a.jpg,a dog\n")
-    assert read(file) == [{"": "0", "image": "a.jpg", "caption": "a dog"}]
+    assert read(file) == [{"image": "a.jpg", "caption": "a dog"}]
 
 
 def test_a_quote_within_a_field_is_a_character(tmp_path):

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -277,3 +278,62 @@ def test_a_set_called_by_a_number(tmp_path):
     files = {"a_0.png": noise_image(0), "a_0.json": about, "a_0.txt": b"a cat"}
     write_tar(tmp_path / "x" / "00000.tar", files)
     assert open_index(tmp_path / "x", tmp_path / "cache").key(0) == "7_0"
+
+
+@pytest.mark.parametrize("number", [0, "0"])
+def test_a_group_called_zero_is_a_group(tmp_path, number):
+    lines = [{"image": f"{i}.png", "caption": "a cat", "group": number} for i in (1, 2)]
+    (tmp_path / "list").mkdir()
+    for i in (1, 2):
+        (tmp_path / "list" / f"{i}.png").write_bytes(noise_image(i))
+    (tmp_path / "list" / "captions.json").write_text(json.dumps(lines))
+    about = json.dumps({"group": number}).encode()
+    write_tar(
+        tmp_path / "tar" / "00000.tar", {"a.png": noise_image(0), "a.json": about, "a.txt": b"a"}
+    )
+    for folder in ("list", "tar"):
+        index = open_index(tmp_path / folder, tmp_path / "cache")
+        assert {index.group_name(row) for row in range(len(index))} == {"0"}
+
+
+def test_a_mark_of_byte_order_is_no_part_of_a_text(tmp_path):
+    mark, text = "\ufeff", "a cat\u2028in the sun"
+    folder = tmp_path / "beside"
+    folder.mkdir()
+    (folder / "a.png").write_bytes(noise_image(0))
+    (folder / "a.txt").write_text(f"{mark}{text}\r\na dog", encoding="utf-8")
+    about = f'{mark}{{"x": 1}}'.encode()
+    sample = {"a.png": noise_image(0), "a.txt": f"{mark}{text}".encode(), "a.json": about}
+    write_tar(tmp_path / "tar" / "00000.tar", {**sample, "b.png": noise_image(1), "b.cls": b"0"})
+    (tmp_path / "tar" / "classnames.txt").write_text(f"{mark}cow", encoding="utf-8")
+    for name, other in (("beside", "a dog"), ("tar", "a photo of a cow")):
+        index = open_index(tmp_path / name, tmp_path / "cache")
+        assert [index.text(row) for row in range(2)] == ["a cat in the sun", other]
+
+
+def test_a_line_about_no_image_of_two_folders_is_refused(tmp_path):
+    for i, side in enumerate(("real", "cf")):
+        (tmp_path / "x" / side).mkdir(parents=True)
+        (tmp_path / "x" / side / "a.png").write_bytes(noise_image(i))
+    lines = "image,caption,cf_caption\na.png,a cat,a dog\nb.png,a cow,a pig\n"
+    (tmp_path / "x" / "captions.csv").write_text(lines)
+    with pytest.raises(UserError, match=r"captions\.csv, line 3: there is no image 'b'"):
+        open_index(tmp_path / "x", tmp_path / "cache")
+
+
+def test_edited_captions_alone_are_no_source_and_say_what_draws_them(tmp_path):
+    (tmp_path / "x" / "captions").mkdir(parents=True)
+    (tmp_path / "x" / "captions" / "00000.jsonl").write_text("{}\n")
+    with pytest.raises(UserError, match=r"generate\.py stage=images paths\.shards="):
+        open_index(tmp_path / "x", tmp_path / "cache")
+
+
+def test_equal_keys_in_parquet_are_refused_by_the_name_of_the_source(tmp_path):
+    images = [{"bytes": noise_image(i), "path": f"{i}.png"} for i in range(4)]
+    columns = {"image": images[:2], "cf_image": images[2:], "id": [5, 5]}
+    table = pa.table({**columns, "caption": ["a", "b"], "cf_caption": ["c", "d"]})
+    (tmp_path / "x").mkdir()
+    pq.write_table(table, tmp_path / "x" / "pairs.parquet")
+    with pytest.raises(UserError) as caught:
+        open_index(tmp_path / "x", tmp_path / "cache")
+    assert str(caught.value).startswith(f"{tmp_path / 'x'}: the set key '5'")

@@ -270,7 +270,7 @@ def test_rows_of_our_export_that_are_missing_or_changed(tmp_path):
 
 def test_only_grids_of_two_attributes_have_these_columns(tmp_path):
     three = grid_set("doctor", attributes={**RACE_GENDER, "age": ("old", "young")})
-    with pytest.raises(UserError, match=r"grids of two attributes.*use layout='members'"):
+    with pytest.raises(UserError, match=r"grids of two attributes.*use export\.layout=members"):
         export_hub([three], tmp_path / "hub", ABOUT, layout="grid")
     with pytest.raises(UserError, match="choose pairs, members, grid or null"):
         export_hub([three], tmp_path / "other", ABOUT, layout="rows")

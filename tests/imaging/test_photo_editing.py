@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from cfaug.core.errors import UserError
+from cfaug.core.errors import RejectedError, UserError
 from cfaug.core.pixels import as_floats
 from cfaug.core.protocols import ImageEditor, Progressive, SharesExamples
 from cfaug.core.types import Draw, Example, ImageJob, Images, Proposal
@@ -242,3 +242,10 @@ def test_floats_are_those_of_the_pixels() -> None:
         floats = as_floats(image).numpy()
         assert floats.shape == (3, 4, 5)
         assert np.array_equal(floats, pixels.transpose(2, 0, 1).astype(np.float32) / 255)
+
+
+def test_a_photo_that_is_damaged_in_the_middle_is_rejected_where_its_file_is_kept() -> None:
+    data = bytearray(encoded(noise(60, 60)))
+    data[len(data) // 2 : len(data) // 2 + 50] = bytes(50)
+    with pytest.raises(RejectedError, match="the image of 'k': the image cannot be decoded"):
+        SameImage().edit([job(bytes(data))])

@@ -50,8 +50,9 @@ def test_a_run_makes_sets_pages_and_a_json_line_and_parts_make_the_same(generate
     assert f"next: python train.py --multirun data.counterfactual={tmp_path / 'out'} data" in said
     assert again["sets"] == 5
     assert "nothing to do" in said
-    for part in (1, 0):
-        generate(f"part={part}", "parts=2", folder="parts")
+    for part, complete in ((1, False), (0, True)):
+        _, said = generate(f"part={part}", "parts=2", folder="parts")
+        assert ("next: python train.py" in said) is complete
     assert files(tmp_path / "parts") == first
 
     # N39: a truncated log was "not a readable candidate log", and no way out was named.
@@ -155,8 +156,9 @@ def test_models_of_drawn_scenes_get_no_photos(words, said, script, tmp_path):
 @pytest.mark.slow
 def test_exports_follow_when_every_part_is_complete(generate, tmp_path):
     hub = f"export.hub={tmp_path / 'hub'}"
-    said = generate.refused("part=0", "parts=2", hub)
+    _, said = generate("part=0", "parts=2", hub)
     assert "not complete" in said
+    assert not (tmp_path / "hub").exists()
     generate("part=1", "parts=2", hub)
     assert (tmp_path / "hub" / "DATASHEET.md").exists()
 
@@ -278,3 +280,22 @@ def test_hypotheses_and_captions_of_others_leave_nothing_out(make, tmp_path):
     file.write_text("a dog\n")
     with pytest.raises(UserError, match=r"data\.leave_out=null"):
         make(f"data.source={file}")
+
+
+def test_models_of_drawn_scenes_draw_no_edits_of_ones_own_captions(script, tmp_path):
+    record = {"captions": {"data.source": "file"}, "images": None, "shards": 1}
+    (tmp_path / "run.json").write_text(json.dumps(record))
+    words = ["stage=images", f"paths.shards={tmp_path}", "dry_run=json"]
+    said = refusal(script("generate"), words)
+    assert f"would make nonsense of the edits in {tmp_path}" in said
+    assert "knows drawn scenes" not in refusal(script("generate"), [*words, "threads=0"])
+
+
+def test_captions_that_an_editor_keeps_as_they_are_do_not_count_as_edited(script, tmp_path):
+    (tmp_path / "own.txt").write_text("dog\n")
+    words = ["recipe=checklist", "zoo=captions", "stage=captions"]
+    words += [f"data.source={tmp_path / 'own.txt'}", f"paths.shards={tmp_path / 'out'}"]
+    out, err = output_of(script("generate"), [*words, f"paths.cache={tmp_path / 'cache'}"])
+    assert json.loads(out.splitlines()[-1])["sets"] == 1
+    assert "1/1 captions" in err
+    assert ", 0% edited" in err

@@ -110,7 +110,7 @@ def test_no_arm_was_trained_on_an_image_that_is_asked(place, words, plan):
 def test_without_a_held_out_set_auto_says_what_to_give(place, words, capsys):
     run = ["name=x", "arm=old", "data.cf_ratio=0", "seed=1", "data.holdout=0"]
     assert place.script("train")([*words, *run]) == 0
-    capsys.readouterr()
+    assert "benchmark=retrieval benchmark.data=TEST_PHOTOS\n" in capsys.readouterr().err
     assert place.evaluate("name=x") == 2
     said = capsys.readouterr().err
     assert "benchmark=retrieval benchmark.data=FOLDER, or train with data.holdout=0.1" in said

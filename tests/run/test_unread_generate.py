@@ -51,6 +51,7 @@ ELSEWHERE = ("data.", "export.", "limit", "recipe.example_per", "recipe.source_i
         (["cluster=spot"], "dry_run=true"),
         (["stage=captions", "recipe.draws.candidates=4"], "stage=images or stage=all"),
         (["stage=captions", "shards.image_format=webp"], "stage=images or stage=all"),
+        (["stage=captions", "export.hub=x"], "stage=images or stage=all"),
         (["stage=images", "recipe.editor.top_k=3"], "stage=captions or stage=all"),
         (["stage=images", "data.source=a.txt", "limit=3"], "recipe.source_images=true"),
         (["recipe=xmai", "stage=images", "data.leave_out.colour=0.5"], "stage=captions"),

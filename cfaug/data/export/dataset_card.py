@@ -9,10 +9,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import statistics
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -334,6 +336,19 @@ def empty_folder(folder: Path) -> Path:
         raise UserError(f"{folder} is not empty; name a folder that is, or remove it")
     folder.mkdir(parents=True, exist_ok=True)
     return folder
+
+
+@contextmanager
+def removed_on_failure(folder: Path) -> Iterator[None]:
+    """Remove what a failing block wrote to a folder that was empty or did not exist before."""
+    folder = folder.expanduser()
+    new = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
+    try:
+        yield
+    except BaseException:
+        if new:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
 
 
 # Cautions for sets with labels that may be about people.

@@ -98,7 +98,9 @@ def export_hub(
     if croissant is not None and croissant.expanduser().exists():
         raise UserError(f"{croissant} exists: name another file, or remove it")
     if layout not in (None, *get_args(Layout)):
-        raise UserError(f"layout={layout} is invalid: choose {', '.join(get_args(Layout))} or null")
+        raise UserError(
+            f"export.layout={layout} is invalid: choose {', '.join(get_args(Layout))} or null"
+        )
     folder = empty_folder(folder)
     stream = iter(sets)
     first = next(stream, None)
@@ -130,7 +132,7 @@ def _rows(sets: Iterable[CounterfactualSet], layout: Layout) -> Iterator[dict[st
             if len(item.members) != 2:
                 raise UserError(
                     f"set {item.key!r} has {len(item.members)} members, so it is not a pair: use "
-                    "layout='members'"
+                    "export.layout=members"
                 )
             row = _common(item, item.members[1])
             for i, member in enumerate(item.members):
@@ -150,7 +152,7 @@ def _rows(sets: Iterable[CounterfactualSet], layout: Layout) -> Iterator[dict[st
                 raise UserError(
                     f"set {item.key!r}, member {i}: SocialCounterfactuals has grids of two "
                     f"attributes; this member says {attributes!r} of its attributes: use "
-                    "layout='members'"
+                    "export.layout=members"
                 )
             (first, second), values = attributes, [str(value) for value in attributes.values()]
             texts = (

@@ -41,9 +41,17 @@ KIND = "cfaug-shards"
 
 
 def write_shards(
-    sets: Iterable[CounterfactualSet], folder: Path, *, sets_per_shard: int = 1000
+    sets: Iterable[CounterfactualSet],
+    folder: Path,
+    *,
+    sets_per_shard: int = 1000,
+    source: Path | None = None,
 ) -> dict[str, Any]:
-    """Write sets to ``folder`` and return its card; the same sets give the same bytes."""
+    """Write sets to ``folder`` and return its card; the same sets give the same bytes.
+
+    Args:
+        source: the origin of the sets, for the error about equal keys; ``None`` is ``folder``.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     keys: set[str] = set()
     stream = iter(sets)
@@ -52,7 +60,8 @@ def write_shards(
         for counterfactual in batch:
             if counterfactual.key in keys:
                 raise UserError(
-                    f"set key {counterfactual.key!r} is duplicated; keys must be unique in {folder}"
+                    f"{source or folder}: the set key {counterfactual.key!r} is duplicated; "
+                    "keys must be unique in a source; rename one or remove it"
                 )
             keys.add(counterfactual.key)
         write_shard(batch, folder, count)

@@ -15,8 +15,10 @@ from cfaug.core.progress import watch
 from cfaug.core.types import CounterfactualSet
 from cfaug.data.shards.shards import (
     CARD,
+    FOLDER,
     list_committed,
     list_complete,
+    list_numbered,
     read_sets,
     summarise,
     write_shards,
@@ -172,6 +174,11 @@ def find_reader(path: Path, image_roots: Sequence[Path] = ()) -> Reader:
         f"  {description}"
         for description in dict.fromkeys(candidate.description for candidate in READERS)
     )
+    if (path / FOLDER).is_dir() and list_numbered(path / FOLDER, ".jsonl"):
+        raise UserError(
+            f"{path} holds edited captions without images: draw them with python generate.py "
+            f"stage=images paths.shards={path}, the recipe that edited them, and a zoo that can"
+        )
     hidden = f" ({', '.join(hidden_below(path))} are left out)" if hidden_below(path) else ""
     raise UserError(f"{path} has no form that is known{hidden}; it should hold one of\n{forms}")
 
@@ -243,7 +250,8 @@ def import_folder(reader: Reader, path: Path, cache: Path) -> Path:
     try:
         with whole_folder(folder, _whole) as temporary:
             sets = watch(reader.open(path), f"importing {path}", None, "sets")
-            if not write_shards(sets, temporary, sets_per_shard=SETS_PER_SHARD)["sets"]:
+            card = write_shards(sets, temporary, sets_per_shard=SETS_PER_SHARD, source=path)
+            if not card["sets"]:
                 raise UserError(f"{path} holds no set: its files have no rows; fetch them again")
             # Called last, after all content has been read.
             write_json(temporary / IMPORTED, asdict(reader.describe(path)))

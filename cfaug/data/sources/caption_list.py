@@ -151,7 +151,8 @@ class CaptionList(Reader):
             with errors.collect():
                 columns = columns_of(record, where)
                 image = image_name(record[columns.members[0][0]], where)
-                group = image if columns.group is None else str(record[columns.group] or image)
+                group = image if columns.group is None else record[columns.group]
+                group = image if group == "" else str(group)
                 values = keep_json(record, columns.unused)
                 if columns.is_set:
                     pairs = _pairs(record, columns, where)
@@ -308,9 +309,15 @@ class PairedFolders(Reader):
                     )
                 by_name[name] = image
         texts, errors = _texts(path, sides, images), ErrorCollector()
-        for name in sorted({*images[0]} | {*images[1]}):
+        for name in sorted({*images[0], *images[1], *texts[0], *texts[1]}):
             with errors.collect():
                 members = []
+                if name not in images[0] and name not in images[1]:
+                    _, where = texts[0].get(name) or texts[1][name]
+                    raise UserError(
+                        f"{where}: there is no image {name!r} in {sides[0]} and {sides[1]}; add it "
+                        "or remove the line"
+                    )
                 for i, side in enumerate(sides):
                     if name not in images[i]:
                         there = images[1 - i][name]

@@ -277,7 +277,7 @@ HUB_SETS = (
         PAIR_COLUMNS,
         (),
         build_pair,
-        also=("about",),
+        also=("about", "group"),
     ),
     ParquetSets(
         "members",
@@ -286,6 +286,7 @@ HUB_SETS = (
         ("id", "member", "image", "caption", "about"),
         ("id",),
         build_members,
+        also=("group",),
     ),
 )
 

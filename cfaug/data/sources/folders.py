@@ -208,10 +208,10 @@ def sidecar_lines(image: Path) -> list[str]:
     """Return the captions in the text beside an image, one from each line."""
     file = image.with_suffix(".txt")
     try:
-        text = require_regular(file).read_text(encoding="utf-8")
+        text = require_regular(file).read_text(encoding="utf-8-sig")
     except FileNotFoundError as error:
         raise UserError(f"{image} has no caption: {file.name} is missing") from error
     except (OSError, ValueError) as error:
         raise UserError(f"{file} cannot be read: {error}") from error
-    lines = [line for line in text.splitlines() if line.strip()]
+    lines = [line for line in text.split("\n") if line.strip()]
     return [caption(line, str(file)) for line in lines or [""]]

@@ -182,7 +182,9 @@ def table_records(
                 f"{where}: {len(row)} field{'s' * (len(row) != 1)}, the header has {len(columns)}: "
                 f"quote captions that contain {DELIMITERS[delimiter]}"
             )
-        yield where, dict(zip(columns, row, strict=True))
+        record = dict(zip(columns, row, strict=True))
+        record.pop("", None)
+        yield where, record
 
 
 def _quote_captions(lines: Iterable[str], mark: str, file: Path) -> Iterator[str]:

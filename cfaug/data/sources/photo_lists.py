@@ -137,8 +137,7 @@ class PhotoList(Reader):
     def describe(self, path: Path) -> Description:
         """Return which columns are read, and what is left out from the list."""
         _, first = next(iter(self.records(self.list_of(path))))
-        # A column without a name is pandas' index.
-        described = Description.of_columns(self.used, filter(None, first))
+        described = Description.of_columns(self.used, first)
         left_out = (f"{count:,} {reason}" for reason, count in self.left_out.items() if count)
         return replace(described, left_out=tuple(left_out))
 

@@ -181,8 +181,12 @@ LIST_IN_A_CELL = re.compile(r"\s*\[\s*(['\"]).*\1\s*,?\s*\]\s*", re.DOTALL)
 def keep_json(record: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
     """Return the values of a record that JSON can represent, times and the like as texts.
 
+    NaN, by which pandas means a missing number, and infinities become ``None``.
+
     >>> keep_json({"width": 3, "image": b"PNG", "boxes": [[0, 1]]}, ["width", "image", "boxes"])
     {'width': 3, 'boxes': [[0, 1]]}
+    >>> keep_json({"height": float("nan")}, ["height"])
+    {'height': None}
     """
 
     def as_text(value: object) -> str:
@@ -193,7 +197,8 @@ def keep_json(record: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]
     kept = {}
     for name in names:
         with suppress(TypeError, ValueError):
-            kept[name] = json.loads(json.dumps(record[name], default=as_text))
+            text = json.dumps(record[name], default=as_text)
+            kept[name] = json.loads(text, parse_constant=lambda _: None)
     return kept
 
 

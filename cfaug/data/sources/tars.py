@@ -95,7 +95,7 @@ class TarReader(Reader):
             if file.is_file():
                 if file.parent != path:  # not among the files that were checked
                     check_link(file, file.parent)
-                lines = file.read_text(encoding="utf-8").splitlines()
+                lines = file.read_text(encoding="utf-8-sig").splitlines()
                 return make_distinct([line.strip() for line in lines])
         return None
 
@@ -133,10 +133,11 @@ class TarReader(Reader):
         key, first, image_id = clean_key(sample.key), 0, ""
         if isinstance(about.get("member"), int) and KEY_PATTERN.fullmatch(str(about.get("set"))):
             key, first, image_id = str(about["set"]), about["member"], str(about.get("image_name"))
-        group = str(next((about[name] for name in GROUPS if about.get(name)), sample.key))
+        named = (about[name] for name in GROUPS if about.get(name) not in (None, ""))
+        group = str(next(named, sample.key))
         if ".txt" in sample.parts:
             text, where = sample.text(".txt"), f"{sample.where}.txt"
-            lines = text.splitlines() if self.lines_are_captions else [text]
+            lines = text.split("\n") if self.lines_are_captions else [text]
             texts = [caption(line, where) for line in lines if line.strip()] or [caption("", where)]
         elif about.get("caption") is not None:
             texts = [caption(about["caption"], f"{sample.where}.json")]
@@ -188,7 +189,7 @@ class _Sample:
     def text(self, extension: str) -> str:
         offset, length = self.parts[extension]
         try:
-            return os.pread(self.handle, length, offset).decode()
+            return os.pread(self.handle, length, offset).decode("utf-8-sig")
         except UnicodeDecodeError as error:
             raise UserError(f"{self.where}{extension} is not UTF-8: {error}") from error
 
