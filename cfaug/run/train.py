@@ -155,7 +155,9 @@ def _summarise(results: Sequence[tuple[TrainJob, int]], jobs: int) -> int:
         for job, _ in failed:
             say(f"  python train.py {shlex.join(_words(job))}")
     if len(results) < jobs:
-        say(f"{jobs - len(results)} runs were not started (on_error=stop)")
+        left = jobs - len(results)
+        said = "1 run was" if left == 1 else f"{left} runs were"
+        say(f"{said} not started (on_error=stop)")
     if failed:
         return failed[0][1]
     last = results[-1][0] if results else None

@@ -235,22 +235,22 @@ def test_the_command_writes_every_form(tmp_path, script, capsys):
 
 def test_a_part_called_all_and_files_of_one_stem_have_names_of_their_own(tmp_path):
     table = [{"item": i, "right": i % 2, "type": ("all", "dog")[i // 4]} for i in range(8)]
-    one, other = write(tmp_path / "x.csv", table), tmp_path / "x.jsonl"
-    other.write_text(
+    first, second = write(tmp_path / "x.csv", table), tmp_path / "x.jsonl"
+    second.write_text(
         "".join(json.dumps({**row, "right": int(row["item"] == 1)}) + "\n" for row in table)
     )
-    found = compare(one, other, by="type")
-    assert {row.part: row.drawn.items for row in found} == {"all": 8, "type=all": 4, "dog": 4}
-    assert {(row.first, row.other) for row in found} == {("x.csv", "x.jsonl")}
+    rows = compare(first, second, by="type")
+    assert {row.part: row.drawn.items for row in rows} == {"all": 8, "type=all": 4, "dog": 4}
+    assert {(row.first, row.other) for row in rows} == {("x.csv", "x.jsonl")}
 
 
 def test_the_p_of_values_that_are_not_right_or_wrong_is_in_the_table(tmp_path):
-    one, other = (
+    files = [
         write(tmp_path / f"{name}.csv", [{"item": i, "score": value + i / 9} for i in range(5)])
         for name, value in (("a", 0.5), ("b", 0.1))
-    )
-    answers_of_both = read_item_files([one, other], ItemColumns(metrics="score"))
-    found = compare_item_files(answers_of_both)
-    text = to_markdown(comparison_document(answers_of_both, found, "x"))
+    ]
+    answers = read_item_files(files, ItemColumns(metrics="score"))
+    rows = compare_item_files(answers)
+    text = to_markdown(comparison_document(answers, rows, "x"))
     assert "p, bootstrap" in text
     assert "p is a bootstrap's over items" in text

@@ -105,7 +105,7 @@ def test_failed_runs_are_listed_with_what_retries_them_and_can_stop_the_rest(pla
     assert not (place.root / "main/run/seed=3").exists()
     said = capfd.readouterr().err
     assert "1 of 3 runs failed" in said
-    assert "1 runs were not started" in said
+    assert "1 run was not started" in said
 
     assert place.train(*other) == 2
     assert place.record(seed=3)["state"] == "done"
