@@ -89,7 +89,7 @@ def test_a_typed_finding_needs_four_keys(tmp_path):
         (json.dumps({"family": "stress", "kind": "x", "before": "y"}), "after is missing"),
         (json.dumps({**TYPED, "effect": math.nan}), "NaN is not a number of JSON"),
         (json.dumps({**TYPED, "effect": 1.5}), "effect=1.5"),
-        (json.dumps({**TYPED, "effect": "0.5"}), "effect=0.5"),
+        (json.dumps({**TYPED, "effect": "0.5"}), 'effect="0.5"'),
         (json.dumps({**TYPED, "effect": True}), "effect=true"),
         (json.dumps({**TYPED, "labels": "ball"}), "labels=ball"),
         (json.dumps({**TYPED, "items": [1]}), "items"),
