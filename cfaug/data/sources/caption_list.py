@@ -25,6 +25,7 @@ from cfaug.data.sources.row import (
     files_identity,
     keep_json,
     known,
+    whole,
 )
 
 
@@ -151,12 +152,12 @@ class CaptionList(Reader):
             with errors.collect():
                 columns = columns_of(record, where)
                 image = image_name(record[columns.members[0][0]], where)
-                group = image if columns.group is None else record[columns.group]
+                group = image if columns.group is None else whole(record[columns.group])
                 group = image if group == "" else str(group)
                 values = keep_json(record, columns.unused)
                 if columns.is_set:
                     pairs = _pairs(record, columns, where)
-                    name = str(record[columns.id]) if columns.id else name_of(pairs[0][0])
+                    name = str(whole(record[columns.id])) if columns.id else name_of(pairs[0][0])
                     ((_, wrong),) = with_negatives([pairs[0][1]], columns, record, where)
                     members = [ListedMember(*pair, (), values) for pair in pairs]
                     members[0] = members[0]._replace(negatives=wrong)
