@@ -23,6 +23,7 @@ from cfaug.data.sources.row import (
     captions,
     clean_key,
     files_identity,
+    group_name,
     keep_json,
     known,
     whole,
@@ -152,8 +153,8 @@ class CaptionList(Reader):
             with errors.collect():
                 columns = columns_of(record, where)
                 image = image_name(record[columns.members[0][0]], where)
-                group = image if columns.group is None else whole(record[columns.group])
-                group = image if group == "" else str(group)
+                group = image if columns.group is None else record[columns.group]
+                group = image if group == "" else group_name(group)
                 values = keep_json(record, columns.unused)
                 if columns.is_set:
                     pairs = _pairs(record, columns, where)

@@ -42,6 +42,7 @@ from cfaug.data.sources.row import (
     captions,
     clean_key,
     files_identity,
+    group_name,
     keep_json,
     split_home,
     whole,
@@ -169,7 +170,7 @@ def _photo(rows: list[ParquetRecord], number: int) -> CounterfactualSet:
     # An image is one group, however many rows show it, so that no split separates its captions.
     group = hashlib.blake2b(images["0"], digest_size=16).hexdigest()
     if columns.group is not None and record[columns.group] not in (None, ""):
-        group = str(whole(record[columns.group]))
+        group = group_name(record[columns.group])
     return CounterfactualSet(
         key=clean_key(name),
         group=group,
