@@ -476,10 +476,11 @@ def describe_choice(
         for outcome in evaluation.outcomes
     }
     chance = chance_of_choice(*((truth_NK == value).sum(axis=1) for value in (TRUE, FALSE)))
+    count = int(np.sum(evaluation.items["ties"]))
     lines = [
         f"accuracy {values['accuracy',]} of {len(truth_NK)} items; "
         f"chance is {100 * chance:.1f} %; "
-        f"{int(np.sum(evaluation.items['ties']))} ties count as ties={ties}"
+        f"{count} tie{'s count' if count != 1 else ' counts'} as ties={ties}"
     ]
     texts = [
         f"{words.format(count=len(categories))} {values[metric,]}"

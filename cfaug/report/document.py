@@ -367,10 +367,11 @@ def write_document(document: Document, folder: Path) -> list[Path]:
 
 LATEX_ESCAPES = str.maketrans(
     {"\\": r"\textbackslash{}", "_": r"\_", "%": r"\%", "&": r"\&", "#": r"\#", "$": r"\$",
+     "|": r"\textbar{}", "<": r"\textless{}", ">": r"\textgreater{}",  # else — ¡ ¿ in OT1
      "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
      "–": "--", "±": r"$\pm$", "†": r"$\dagger$", "Δ": r"$\Delta$", "→": r"$\rightarrow$",
      "↓": r"$\downarrow$", "↑": r"$\uparrow$", "‡": r"$\ddagger$", "§": r"\S{}", "¶": r"\P{}",
-     "λ": r"$\lambda$",
+     "λ": r"$\lambda$", "≤": r"$\leq$",
      "κ": r"$\kappa$", "α": r"$\alpha$", "×": r"$\times$"}
 )  # fmt: skip
 SIGNS = str.maketrans(
@@ -388,7 +389,7 @@ def to_latex(document: Document) -> str:
 
 def tex_text(text: str) -> str:
     """Escape text so that LaTeX prints it literally."""
-    return " ".join(text.splitlines()).translate(LATEX_ESCAPES).replace("<=", r"$\leq$")
+    return " ".join(text.splitlines()).replace("<=", "≤").translate(LATEX_ESCAPES)
 
 
 def _latex_table(part: Part, title: str) -> str:

@@ -207,7 +207,7 @@ def _check_targets(tables: Sequence[ItemFileTable]) -> None:
     for log in logs[1:]:
         rows = zip(logs[0].column(TARGET), log.column(TARGET), strict=True)
         for row, (ours, theirs) in enumerate(rows):
-            if ours != theirs:
+            if str(ours) != str(theirs):
                 raise UserError(
                     f"{log.places[row]}: the right answer is {str(theirs)[:60]!r}, and "
                     f"{str(ours)[:60]!r} at {logs[0].places[row]}: logs of different tasks"

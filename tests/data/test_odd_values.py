@@ -337,3 +337,39 @@ def test_equal_keys_in_parquet_are_refused_by_the_name_of_the_source(tmp_path):
     with pytest.raises(UserError) as caught:
         open_index(tmp_path / "x", tmp_path / "cache")
     assert str(caught.value).startswith(f"{tmp_path / 'x'}: the set key '5'")
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet"])
+def test_ids_that_pandas_made_floats_are_whole_numbers_and_nan_is_none(tmp_path, kind):
+    """A photo of a list with gaps is that of a list without: the holdout goes by group."""
+    groups = []
+    for name, ids in (("whole", (7, 7, None)), ("floats", (7.0, 7.0, float("nan")))):
+        folder = tmp_path / name
+        folder.mkdir()
+        for i in range(3):
+            (folder / f"{i}.png").write_bytes(noise_image(i))
+        rows = [
+            {"image": f"{i}.png", "caption": f"a cat {i}", "image_id": of}
+            for i, of in enumerate(ids)
+        ]
+        if kind == "jsonl":
+            (folder / "captions.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+        elif kind == "csv":
+            first, second = ids[:2]  # pandas leaves the cell of a missing id empty
+            lines = f"0.png,a cat 0,{first}\n1.png,a cat 1,{second}\n2.png,a cat 2,\n"
+            (folder / "captions.csv").write_text(f"image,caption,image_id\n{lines}")
+        else:
+            images = [{"bytes": noise_image(i), "path": None} for i in range(3)]
+            table = pa.table({"image": images, "text": ["a", "b", "c"], "image_id": list(ids)})
+            pq.write_table(table, folder / "all.parquet")
+        groups.append(open_index(folder, tmp_path / "cache").groups.tolist())
+    assert groups[0] == groups[1]
+    assert len({*groups[0]}) == 2
+
+
+def test_released_ids_that_pandas_made_floats(tmp_path):
+    folder = coco_counterfactuals(tmp_path / "released")
+    file = folder / "data" / "examples.jsonl"
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    file.write_text("".join(json.dumps({**line, "id": 7.0}) + "\n" for line in lines[:1]))
+    assert [cf_set.key for cf_set in import_sets(folder)] == ["7"]

@@ -208,3 +208,13 @@ def test_an_archive_that_unpacks_to_more_than_it_says_is_refused(tmp_path):
     with pytest.raises(UserError, match=r"summaries\.json is damaged"):
         evaluator_logs.read_log(file)
     assert pa.total_allocated_bytes() - before < 2**20
+
+
+def test_a_target_that_one_version_writes_as_a_number_is_the_same_target(tmp_path):
+    files = []
+    for name, target in (("a", 2), ("b", "2")):
+        (tmp_path / name).mkdir()
+        line = {"doc_id": 0, "target": target, "filtered_resps": ["x"], "acc": int(name == "a")}
+        files.append(tmp_path / name / "samples_t.jsonl")
+        files[-1].write_text(json.dumps(line) + "\n")
+    assert compare(files)

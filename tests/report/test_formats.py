@@ -22,6 +22,7 @@ from cfaug.report.document import (
     GapPlot,
     Part,
     read_document,
+    tex_text,
     to_csv,
     to_latex,
     to_markdown,
@@ -173,3 +174,10 @@ def test_marks_are_explained_where_they_are_used_and_nowhere_else(tmp_path):
     assert "This holds for coco_cf_3;" in both
     assert "The papers' tables, their numbers and ours" in both
     assert re.findall(r'<section id="(\w+)"', both) == ["coco_cf_3", "lance_2", "lance_edits"]
+
+
+def test_signs_that_latex_prints_as_others_are_named():
+    """In LaTeX's own encoding of fonts | < > are printed as a dash and Spanish marks."""
+    assert tex_text("|D| > 0 <= 1 < 2") == (
+        r"\textbar{}D\textbar{} \textgreater{} 0 $\leq$ 1 \textless{} 2"
+    )

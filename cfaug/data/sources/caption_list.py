@@ -23,8 +23,10 @@ from cfaug.data.sources.row import (
     captions,
     clean_key,
     files_identity,
+    group_name,
     keep_json,
     known,
+    whole,
 )
 
 
@@ -152,11 +154,11 @@ class CaptionList(Reader):
                 columns = columns_of(record, where)
                 image = image_name(record[columns.members[0][0]], where)
                 group = image if columns.group is None else record[columns.group]
-                group = image if group == "" else str(group)
+                group = image if group == "" else group_name(group)
                 values = keep_json(record, columns.unused)
                 if columns.is_set:
                     pairs = _pairs(record, columns, where)
-                    name = str(record[columns.id]) if columns.id else name_of(pairs[0][0])
+                    name = str(whole(record[columns.id])) if columns.id else name_of(pairs[0][0])
                     ((_, wrong),) = with_negatives([pairs[0][1]], columns, record, where)
                     members = [ListedMember(*pair, (), values) for pair in pairs]
                     members[0] = members[0]._replace(negatives=wrong)

@@ -42,8 +42,10 @@ from cfaug.data.sources.row import (
     captions,
     clean_key,
     files_identity,
+    group_name,
     keep_json,
     split_home,
+    whole,
 )
 
 SPLIT = re.compile(
@@ -159,7 +161,7 @@ def _photo(rows: list[ParquetRecord], number: int) -> CounterfactualSet:
         image, text = columns_of(member, position).members[0]
         images[str(len(images))] = image_of(member, image, position)
         texts.append((len(images) - 1, caption(member[text], position), extra))
-    name = str(record[columns.id]) if columns.is_set and columns.id else f"{number:08d}"
+    name = str(whole(record[columns.id])) if columns.is_set and columns.id else f"{number:08d}"
     first = texts[0][1]
     if columns.is_set and any(text == first for _, text, _ in texts[1:]):
         raise UserError(f"{where}: a counterfactual's caption is the original's; remove the row")
@@ -168,7 +170,7 @@ def _photo(rows: list[ParquetRecord], number: int) -> CounterfactualSet:
     # An image is one group, however many rows show it, so that no split separates its captions.
     group = hashlib.blake2b(images["0"], digest_size=16).hexdigest()
     if columns.group is not None and record[columns.group] not in (None, ""):
-        group = str(record[columns.group])
+        group = group_name(record[columns.group])
     return CounterfactualSet(
         key=clean_key(name),
         group=group,

@@ -18,7 +18,7 @@ from cfaug.core.pixels import check_image
 from cfaug.core.types import CounterfactualSet
 from cfaug.core.words import require_unicode
 from cfaug.data.shards.codec import image_extension
-from cfaug.data.sources.row import Description, ErrorCollector, Reader, files_identity
+from cfaug.data.sources.row import Description, ErrorCollector, Reader, files_identity, whole
 
 ROWS_AT_ONCE = 16
 PENDING_BYTES = 2 * 2**30
@@ -208,7 +208,7 @@ def require_image(data: bytes, where: str) -> bytes:
 
 def text_field(record: dict[str, Any], name: str, where: str) -> str:
     """Return a text or whole number of a record, as text."""
-    value = record.get(name)
+    value = whole(record.get(name))
     if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
         columns = ", ".join(map(str, record))
         raise UserError(

@@ -218,6 +218,26 @@ def clean_key(name: str) -> str:
     return f"{readable}-{digest}" if readable else digest
 
 
+def whole(value: Any) -> Any:
+    """Return a float without a fraction as the whole number, any other value as it is.
+
+    pandas writes a column of whole numbers in which one is missing as floats.
+
+    >>> whole(42.0), whole(0.5), whole("42.0")
+    (42, 0.5, '42.0')
+    """
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def group_name(value: object) -> str:
+    """Return the name of a photo's group, the same for 7, 7.0 and, in a csv by pandas, "7.0".
+
+    >>> group_name(7), group_name(7.0), group_name("7.0"), group_name("v1.0")
+    ('7', '7', '7', 'v1.0')
+    """
+    return re.sub(r"^(\d+)\.0$", r"\1", str(value))
+
+
 def caption(text: object, where: str) -> str:
     """Return a caption as one line."""
     if not isinstance(text, str):

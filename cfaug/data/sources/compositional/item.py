@@ -17,7 +17,7 @@ from typing import Any
 
 from cfaug.core.errors import UserError
 from cfaug.data.sources.lists import json_file
-from cfaug.data.sources.row import caption
+from cfaug.data.sources.row import caption, whole
 
 TRUE, FALSE = "true", "false"
 """Labels of a choice's captions."""
@@ -125,7 +125,7 @@ class ItemRecord:
 
     def word(self, column: str) -> str:
         """Return a text or number as a text, "" if it is null or missing."""
-        value = self.fields.get(column)
+        value = whole(self.fields.get(column))
         if value is None:
             return ""
         if isinstance(value, bool) or not isinstance(value, str | int):
@@ -154,9 +154,7 @@ class ItemRecord:
 
     def whole_number(self, column: str) -> int:
         """Return a whole number; a float without a fraction counts as one."""
-        value = self.fields[self.column(column)]
-        if isinstance(value, float) and value.is_integer():
-            value = int(value)
+        value = whole(self.fields[self.column(column)])
         if isinstance(value, bool) or not isinstance(value, int):
             raise UserError(f"{self.where}: {column!r} should be a whole number, not {value!r:.80}")
         return value
