@@ -246,7 +246,7 @@ class _Table:
         return self._extra.save(folder, len(self.words["texts"]))
 
 
-FORMAT = 6
+FORMAT = 7
 """The number of this format: an index of another one in a cache is made anew."""
 ABOUT = "index.json"
 NEGATIVE_FILE = f"{NEGATIVE_TEXTS}.arrow"

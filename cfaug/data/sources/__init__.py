@@ -202,8 +202,8 @@ def unreadable_error(path: Path, error: OSError) -> UserError:
 # ``data.counterfactual=FOLDER`` imports a folder that cannot be read in place into the cache on
 # first use, and reads the shards from then on.
 
-FORMAT = 2
-"""Format 1 had no columns besides captions and images."""
+FORMAT = 3
+"""The number of what is imported: sets of another one in a cache are imported anew."""
 SETS_PER_SHARD = 1000
 
 
