@@ -78,7 +78,7 @@ class ServerSettings:
         try:
             parts = urlsplit(base_url)
             valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-        except ValueError:  # such as a port that is no number
+        except ValueError:  # such as a port of letters
             valid = False
         if not valid or not base_url.isascii() or not base_url.isprintable() or " " in base_url:
             shown = without_secrets(base_url)
