@@ -61,8 +61,17 @@ def is_store(name: str) -> bool:
     >>> is_store("s3://bucket/shards"), is_store("s3://bucket/{00000..00099}.tar")
     (True, False)
     """
-    scheme, separator, rest = name.partition("://")
-    return bool(separator) and scheme in STORES and TARS.search(rest) is None
+    scheme, _, rest = name.partition("://")
+    return bool(rest.strip("/")) and scheme in STORES and TARS.search(rest) is None
+
+
+def is_address(name: str) -> bool:
+    """Return whether a name begins as an address: as a path it would be a folder with a colon.
+
+    >>> is_address("gcs://bucket/shards"), is_address("shards/a:b")
+    (True, False)
+    """
+    return re.match(r"[A-Za-z][\w+.-]*:(//|$)", name) is not None
 
 
 def local_name(name: str) -> str:

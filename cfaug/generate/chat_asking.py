@@ -14,8 +14,8 @@ import json
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import CancelledError, Executor, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -75,8 +75,12 @@ class ServerSettings:
     @staticmethod
     def check_url(base_url: str) -> None:
         """Refuse a URL that is invalid or contains a password or a query."""
-        parts = urlsplit(base_url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        try:
+            parts = urlsplit(base_url)
+            valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        except ValueError:  # such as a port of letters
+            valid = False
+        if not valid or not base_url.isascii() or not base_url.isprintable() or " " in base_url:
             shown = without_secrets(base_url)
             raise UserError(f"base_url={shown} should be such as http://localhost:8000/v1")
         if parts.username or parts.password or parts.query or parts.fragment:
@@ -203,6 +207,8 @@ def _send(request: Request, timeout: float, most_bytes: int) -> Mapping[str, Any
                 content += part
                 if time.monotonic() > until:
                     raise TimeoutError("the answer takes too long")
+            if reply.length and len(content) <= most_bytes:  # read1 is silent about it
+                raise ConnectionError("the connection broke in the middle of the answer")
     except HTTPError as error:
         explanation = ""
         with suppress(HTTPException, OSError):
@@ -237,41 +243,52 @@ R = TypeVar("R")
 
 
 def ask_at_once(
-    questions: Sequence[T], ask: Callable[[T], R], pool: Executor
+    questions: Sequence[T], ask: Callable[[T], R], at_once: int
 ) -> tuple[list[R | None], Exception | None]:
-    """Ask several questions at once; after the server's first failure, no further one is sent.
+    """Ask several questions at once; after the first failure, no further one is sent.
+
+    Ctrl-C does not wait for the answers that are under way, which may take minutes.
 
     Args:
         ask: a function that asks one question; a ``ServerError`` or ``UserError`` of it is a
-            failure of the server.
+            failure of the server, and any other error is raised.
+        at_once: the number of questions that are sent at once.
 
     Returns:
         The answers in order, ``None`` where there is none, and the first failure.
     """
-    failed = threading.Event()
+    answers: list[R | None] = [None] * len(questions)
+    errors: dict[int, Exception] = {}
+    stopped = threading.Event()
+    waiting = deque(enumerate(questions))
 
-    def ask_one(question: T) -> R:
-        if failed.is_set():  # this request would fail as well
-            raise CancelledError
-        try:
-            return ask(question)
-        except (ServerError, UserError):
-            failed.set()
-            raise
+    def work() -> None:
+        while not stopped.is_set():
+            try:
+                number, question = waiting.popleft()
+            except IndexError:
+                return
+            try:
+                answers[number] = ask(question)
+            except Exception as error:  # a further question would fail as well
+                errors[number] = error
+                stopped.set()
 
-    waiting = [pool.submit(ask_one, question) for question in questions]
-    answers: list[R | None] = []
-    gone: Exception | None = None
-    for future in waiting:
-        answer = None
-        try:
-            answer = future.result()
-        except CancelledError:
-            pass
-        except (ServerError, UserError) as error:
-            gone = gone or error
-        answers.append(answer)
-    return answers, gone
+    # Daemons, unlike a pool's threads: the interpreter does not wait for them at its end.
+    threads = [
+        threading.Thread(target=work, daemon=True) for _ in range(min(at_once, len(questions)))
+    ]
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        stopped.set()
+    error = errors[min(errors)] if errors else None
+    if error is not None and not isinstance(error, ServerError | UserError):
+        raise error
+    return answers, error
 
 
 NO_CHAT, NO_JSON, WRONG_FORM, EMPTY, REFUSED, CUT_OFF = (
@@ -360,22 +377,17 @@ class ChatAsker:
         missing = {task.key: task for task in tasks if task.key not in self._kept}
         refused: dict[str, ChatAnswer] = {}
         asked = list(missing.items())
-        pool = ThreadPoolExecutor(self.concurrency)
-        try:
-            for start in range(0, len(asked), AT_RISK):
-                refused |= self._ask_some(asked[start : start + AT_RISK], pool)
-        finally:
-            pool.shutdown(cancel_futures=True)
+        for start in range(0, len(asked), AT_RISK):
+            refused |= self._ask_some(asked[start : start + AT_RISK])
         return [
             refused[task.key] if task.key in refused else ChatAnswer(self._kept[task.key])
             for task in tasks
         ]
 
-    def _ask_some(
-        self, asked: Sequence[tuple[str, ChatTask]], pool: ThreadPoolExecutor
-    ) -> dict[str, ChatAnswer]:
+    def _ask_some(self, asked: Sequence[tuple[str, ChatTask]]) -> dict[str, ChatAnswer]:
         """Send several tasks, keep the valid answers, and return the invalid ones."""
-        answers, gone = ask_at_once([task for _, task in asked], self._ask_or_refuse, pool)
+        tasks = [task for _, task in asked]
+        answers, gone = ask_at_once(tasks, self._ask_or_refuse, self.concurrency)
         valid: dict[str, Mapping[str, Any]] = {}
         invalid: dict[str, ChatAnswer] = {}
         for (key, _), answer in zip(asked, answers, strict=True):

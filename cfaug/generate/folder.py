@@ -17,7 +17,7 @@ from typing import IO, Any
 from cfaug.core.errors import UserError
 from cfaug.core.files import require_regular, write_file, write_json
 from cfaug.core.processes import acquire, hold_lock
-from cfaug.core.stores import is_store, local_name, mirror_of, open_mirror
+from cfaug.core.stores import is_address, is_store, local_name, mirror_of, open_mirror
 from cfaug.data.shards import shards as edits
 from cfaug.data.shards.shards import (
     CARD,
@@ -93,6 +93,8 @@ OBJECT = re.compile(
     rf"(?:{FOLDER}/)?\d{{5,}}\.\w+|{RECORD}|{CARD}|{CHOSEN}|{FOLDER}/report\.md|{GALLERY}|{CANDIDATES}"
 )
 """Names of the objects that generation writes; others in the folder are left alone."""
+WRITABLE = ("s3", "gs", "az")
+"""Schemes of the stores that shards are written to."""
 
 
 @contextmanager
@@ -104,7 +106,13 @@ def work_folder(shards: str, cache: Path) -> Iterator[Path]:
         cache: the folder in which mirrors lie.
     """
     if not is_store(shards):
-        yield Path(local_name(shards))
+        local = local_name(shards)
+        if is_address(local):
+            raise UserError(
+                f"paths.shards={shards} is not a folder: addresses are "
+                f"{', '.join(f'{scheme}://BUCKET/FOLDER' for scheme in WRITABLE)} and file://FOLDER"
+            )
+        yield Path(local)
         return
     if shards.startswith("hf:"):
         raise UserError(

@@ -14,7 +14,6 @@ import io
 import json
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -112,11 +111,7 @@ class ImageServer(InstructedEditor):
         asked = [_Question(self, request) for request in requests]
         made = {question.key: self._read_kept(question) for question in asked}
         missing = list({q.key: q for q in asked if made[q.key] is None}.values())
-        pool = ThreadPoolExecutor(self.concurrency)
-        try:
-            answers, gone = ask_at_once(missing, self._ask, pool)
-        finally:
-            pool.shutdown(cancel_futures=True)
+        answers, gone = ask_at_once(missing, self._ask, self.concurrency)
         if isinstance(gone, ServerError):
             where = "" if self._folder is None else f" Answers are kept in {self._folder}:"
             raise UnavailableError(

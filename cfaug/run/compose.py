@@ -19,6 +19,7 @@ from cfaug.core.errors import UserError, name_some, say
 from cfaug.core.processes import speaks
 from cfaug.core.progress import watch
 from cfaug.core.safety.addresses import hide_settings
+from cfaug.core.stores import is_address
 from cfaug.data.mixture.settings import data_seed
 from cfaug.run.arguments import KEY, SEARCH_PATH, flatten, how_to_quote, key_of
 from cfaug.run.unread import refuse_unread
@@ -281,7 +282,12 @@ def _bind_typed(
     # The text of each key as it was typed, as ``1e3`` and ``007`` may also be names.
     pairs = (word.lstrip("+").partition("=") for word in words)
     typed = {key: text for key, _, text in pairs if "$" not in text and text[:1] not in "'\""}
-    return bind(_keep_taken(hide_settings(config), command), command, typed, options)
+    bound = bind(_keep_taken(hide_settings(config), command), command, typed, options)
+    for name in ("runs", "worlds", "data", "cache"):  # paths.shards may be in an object store
+        folder = str(bound.get("paths", {}).get(name, ""))
+        if is_address(folder):
+            raise UserError(f"paths.{name}={folder} should be a folder of this machine")
+    return bound
 
 
 def _plain(tree: Any) -> Config:

@@ -47,7 +47,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(code)
         for name, value in headers:
             self.send_header(name, value)
-        self.send_header("Content-Length", str(len(raw)))
+        if "Content-Length" not in dict(headers):  # a longer one breaks off in the middle
+            self.send_header("Content-Length", str(len(raw)))
         self.end_headers()
         self.wfile.write(raw)
 

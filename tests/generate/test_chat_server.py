@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 import time
 from collections import Counter
 from dataclasses import replace
@@ -15,7 +17,7 @@ from cfaug.editing.instructed_edit import InstructedEdit
 from cfaug.editing.label_guard import LabelGuard
 from cfaug.editing.protocols import VariationModel, VariationRequest
 from cfaug.generate.captions import edit_captions
-from cfaug.generate.chat_asking import ChatServer, ChatSettings
+from cfaug.generate.chat_asking import ChatServer, ChatSettings, ask_at_once
 from cfaug.generate.failures import Attempt
 from cfaug.generate.job import Job, generate
 from cfaug.generate.recipe import Recipe, RunSettings, ShardSettings
@@ -205,6 +207,10 @@ def test_an_answer_that_takes_too_long_is_given_up():
     [
         ("localhost:8000", "base_url=localhost:8000 should be such as"),
         ("file:///etc/passwd", "should be such as http"),
+        ("http://[::1/v1", "should be such as http"),
+        ("http://localhost:99999/v1", "should be such as http"),
+        ("http://localhost:8000/vé", "should be such as http"),
+        ("http://local host/v1", "should be such as http"),
         ("http://me:secret@host/v1", "holds a name, a password or a query"),
     ],
 )
@@ -274,3 +280,27 @@ def test_a_run_whose_server_dies_resumes_and_writes_the_bytes_of_one_that_did_no
     edited = [of_example for n in (0, 1) for _, of_example in read_edits(tmp_path / "cut", n)]
     lost = Counter(rejected.reason for of_example in edited for rejected in of_example.rejected)
     assert lost == {"same caption": 12, "duplicated": 12, "changes the label": 6}
+
+
+def test_an_answer_whose_connection_breaks_in_the_middle_is_asked_for_again():
+    def broken(number, body):
+        code, answer = good(number, body)
+        return (code, answer) if number else (code, b'{"choices": [', ("Content-Length", "400"))
+
+    with serving(broken) as server:
+        (answered,) = model(server, attempts=1).vary(requests("a dog"))
+    assert answered.texts == ("a red a dog", "a blue a dog", "a")
+
+
+def test_an_interruption_does_not_wait_for_answers_that_are_under_way():
+    go_on = threading.Event()
+
+    def ask(question):
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        assert go_on.wait(30)
+
+    start = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        ask_at_once([1], ask, 2)
+    go_on.set()
+    assert time.monotonic() - start < 10

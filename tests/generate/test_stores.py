@@ -206,6 +206,7 @@ def test_one_process_owns_a_folder(store, tmp_path):
     [
         (["parts=2"], "which has none: leave part and parts out"),
         (["paths.shards=hf://datasets/OWNER/NAME"], "a commit of git"),
+        (["paths.worlds=s3://b/c"], "paths.worlds=s3://b/c should be a folder of this machine"),
     ],
 )
 def test_what_a_store_cannot_do_is_refused(store, words, said, script, capsys, tmp_path):
@@ -312,3 +313,12 @@ def test_what_cannot_be_read_is_named(address, fetch, said, store, tmp_path, mon
     monkeypatch.delitem(known, "s3", raising=False)
     with pytest.raises(UserError, match=said):
         open_source(address, None, None, tmp_path, tmp_path, fetch=fetch)
+
+
+@pytest.mark.parametrize("address", ["gcs://bucket/pairs", "S3://b/x", "http://h/x", "s3:"])
+def test_an_address_of_no_store_is_not_made_a_folder(address, tmp_path):
+    with (
+        pytest.raises(UserError, match=r"is not a folder: addresses are s3://BUCKET/FOLDER, gs://"),
+        work_folder(address, tmp_path),
+    ):
+        pass
