@@ -175,11 +175,22 @@ class Tokenizer:
     """A tokenizer with the padding that its model was trained with.
 
     A caption is tokenised once in a process; batches are padded from the cache.
+
+    Args:
+        embeddings: the number of tokens that the model has an embedding for; ``None`` if unknown.
     """
 
-    def __init__(self, tokenizer: Any, max_length: int, *, padded: bool = False) -> None:
+    def __init__(
+        self,
+        tokenizer: Any,
+        max_length: int,
+        embeddings: int | None = None,
+        *,
+        padded: bool = False,
+    ) -> None:
         self.tokenizer = tokenizer
         self.max_length = max_length
+        self.embeddings = embeddings
         self._checked = False
         # If a tokenizer has no attention mask, its model was trained on texts of full length, as
         # SigLIP was, for which transformers' Siglip2Tokenizer makes one all the same.
@@ -233,7 +244,16 @@ class Tokenizer:
         # transformers warns that calling a fast tokenizer again is faster than padding; here it is
         # slower.
         self.tokenizer.deprecation_warnings["Asking-to-pad-a-fast-tokenizer"] = True
-        return dict(self.tokenizer.pad(columns, return_tensors="pt", **self.padding))
+        batch = dict(self.tokenizer.pad(columns, return_tensors="pt", **self.padding))
+        last = int(batch["input_ids"].max())
+        if self.embeddings is not None and last >= self.embeddings:
+            raise UserError(
+                f"{self.tokenizer.name_or_path}: the token "
+                f"{self.tokenizer.convert_ids_to_tokens(last)!r} has the number {last}, and the "
+                f"model has embeddings for {self.embeddings} tokens: give it more "
+                "(model.resize_token_embeddings) and save it, or leave out the added tokens"
+            )
+        return batch
 
 
 def on_device(tokens: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:
@@ -321,6 +341,13 @@ def load_processor(folder: Path, kind: str = "AutoProcessor") -> Any:
     for part in ("tokenizer", "image_processor") if kind == "AutoProcessor" else ():
         if getattr(processor, part, None) is None:
             raise UserError(f"{folder} has no {part}: save the model's whole processor there")
+    tokenizer = processor if kind == "AutoTokenizer" else getattr(processor, "tokenizer", None)
+    # Without a file of words transformers makes a tokenizer of special tokens alone.
+    if tokenizer is not None and len(tokenizer) <= len(tokenizer.all_special_tokens):
+        raise UserError(
+            f"{folder} has no words for its tokenizer, such as tokenizer.json: save the whole "
+            "tokenizer there (tokenizer.save_pretrained)"
+        )
     return processor
 
 
@@ -392,7 +419,8 @@ def inputs(
         )
     transform = image_transform(processor.image_processor, folder, geometry)
     length = text_length(model, processor.tokenizer, max_length, folder)
-    return transform, Tokenizer(processor.tokenizer, length, padded=kind == "siglip")
+    known = getattr(getattr(model.config, "text_config", model.config), "vocab_size", None)
+    return transform, Tokenizer(processor.tokenizer, length, known, padded=kind == "siglip")
 
 
 def text_length(model: nn.Module, tokenizer: Any, asked: int | None, owner: object) -> int:

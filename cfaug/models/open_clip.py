@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -230,9 +231,16 @@ def _build(source: str, model_config: Mapping[str, Any], **options: Any) -> Any:
     text = model_config.get("text_cfg", {})
     if text.get("hf_model_name"):
         options["text_cfg"] = {**text, "hf_model_pretrained": False}
-    return open_clip.create_model(
-        source, precision="fp32", weights_only=True, pretrained_text=False, **options
-    )
+    # Built without weights, to be counted, it would warn that the model is random.
+    disabled = logging.root.manager.disable
+    if not options.get("load_weights", True):
+        logging.disable(logging.WARNING)
+    try:
+        return open_clip.create_model(
+            source, precision="fp32", weights_only=True, pretrained_text=False, **options
+        )
+    finally:
+        logging.disable(disabled)
 
 
 def _lengthen(model: Any, source: str, config: Mapping[str, Any], count: int) -> Any:

@@ -62,7 +62,15 @@ class MixtureDataModule(pl.LightningDataModule):
                 f"the module's loss is {module.weighting}, and these data are for {asked}: "
                 f"make the module by {type(module).__name__}.from_data(data)"
             )
-        trained = module.trained if isinstance(module, TrainingModule) else self.task.load()
+        if not isinstance(module, TrainingModule):
+            trained = self.task.load()
+        elif module.trainer.precision in {"16-true", "bf16-true", "64-true"}:
+            raise UserError(
+                f"precision={module.trainer.precision}: weights and images of the module are "
+                "float32; give the Trainer precision=bf16-mixed, 16-mixed or 32-true"
+            )
+        else:
+            trained = module.trained
         self._plan = self.task.make_plan(trained, NEVER, None)
 
     def teardown(self, stage: str | None = None) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import shutil
 
 import numpy as np
@@ -362,3 +363,32 @@ def test_an_unknown_token_that_also_ends_texts_counts_nothing(capsys):
     assert ours.tokenizer.unk_token_id == ours.tokenizer.eos_token_id
     ours(["Zyxw vuts"])
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("token", ["purple", "[FILL]"], ids=["word", "padding"])
+def test_a_token_without_an_embedding_is_named(tmp_path, token):
+    folder = tiny.save_clip(tmp_path / "clip")
+    words = AutoTokenizer.from_pretrained(folder)
+    known = len(words)
+    if token == "purple":
+        words.add_tokens([token])
+    else:
+        words.add_special_tokens({"pad_token": token})
+    words.save_pretrained(folder)
+    model = HFClip(str(folder)).load()
+    model.encode_text(model.tokenize(["a red ball"]))
+    with pytest.raises(UserError, match=rf"clip: .*'{re.escape(token)}' has the number {known}"):
+        model.tokenize(["a purple ball on the beach", "a ball"])
+
+
+def test_a_folder_without_the_words_of_its_tokenizer_is_refused(tmp_path):
+    folder = tiny.save_clip(tmp_path / "clip")
+    (folder / "tokenizer.json").unlink()
+    with pytest.raises(UserError, match=r"clip has no words for its tokenizer"):
+        HFClip(str(folder)).load()
+
+
+def test_an_open_clip_with_weights_is_not_called_random(tmp_path, caplog):
+    folder = tiny.save_open_clip(tmp_path / "open_clip")
+    OpenClip(f"local-dir:{folder}").load()
+    assert "randomly" not in caplog.text

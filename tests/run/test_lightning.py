@@ -242,3 +242,10 @@ def test_two_processes_share_every_batch(here):
     together = torch.load(here / "two.pt", weights_only=True)
     for name, weight in weights(alone).items():
         assert torch.allclose(weight, together[name], atol=1e-5), name
+
+
+def test_a_precision_of_other_weights_is_refused(here):
+    data = cfaug.CounterfactualDataModule(MIXED)
+    trainer = pl.Trainer(max_steps=1, precision="bf16-true", logger=False, accelerator="cpu")
+    with pytest.raises(cfaug.UserError, match=r"precision=bf16-true: .*bf16-mixed"):
+        trainer.fit(cfaug.ContrastiveModule.from_data(data), data)
