@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -25,6 +26,8 @@ from tests.shared_fixtures import (  # noqa: F401
 # Two test processes share two cores: one thread each is faster than two fighting over both, and
 # results on CPU, whose last digits depend on the number, are the same on every machine.
 use_threads(1)
+# Threads of a forked process would now and then make its thread pool anew at once, and fail.
+os.register_at_fork(after_in_child=partial(use_threads, 1))
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("WANDB_MODE", "offline")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
