@@ -6,7 +6,7 @@ is; whatever it prints can be written in every format and read back from its JSO
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import chdir, suppress
 
 import pytest
 from markupsafe import escape
@@ -25,6 +25,13 @@ AMONG_OURS = ("compositional",)
 
 SETTINGS = {"wise_ft": ["table.experiment=demo"]}
 """{table: settings that it needs}."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def elsewhere(tmp_path_factory):
+    """Leave the folder of the tests, which may hold shards that a table reads."""
+    with chdir(tmp_path_factory.mktemp("elsewhere")):
+        yield
 
 
 @pytest.fixture(scope="module", params=TABLES)
