@@ -99,7 +99,9 @@ def measure(file: Path, repeats: int) -> dict[str, list[float]]:
     """Return the seconds of opening and of each action, with a new browser for each repeat."""
     seconds: dict[str, list[float]] = {"open": []} | {name: [] for name in ACTIONS}
     for _ in range(repeats):
-        with tempfile.TemporaryDirectory() as profile, Browser(Path(profile)) as browser:
+        # The browser's other processes may still write to the profile when it is removed.
+        folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+        with folder as profile, Browser(Path(profile)) as browser:
             started = time.perf_counter()
             browser.open(file)
             browser.run(DRAWN)
