@@ -26,7 +26,7 @@ from tests.shared_fixtures import (  # noqa: F401
 # Two test processes share two cores: one thread each is faster than two fighting over both, and
 # results on CPU, whose last digits depend on the number, are the same on every machine.
 use_threads(1)
-# Threads of a forked process would now and then make its thread pool anew at once, and fail.
+# A forked process makes torch's thread pool anew, which fails if two of its threads do so at once.
 os.register_at_fork(after_in_child=partial(use_threads, 1))
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("WANDB_MODE", "offline")

@@ -280,7 +280,7 @@ def test_a_set_called_by_a_number(tmp_path):
     assert open_index(tmp_path / "x", tmp_path / "cache").key(0) == "7_0"
 
 
-@pytest.mark.parametrize("number", [0, "0"])
+@pytest.mark.parametrize("number", [0, "0", 0.0])
 def test_a_group_called_zero_is_a_group(tmp_path, number):
     lines = [{"image": f"{i}.png", "caption": "a cat", "group": number} for i in (1, 2)]
     (tmp_path / "list").mkdir()

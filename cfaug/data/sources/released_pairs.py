@@ -38,6 +38,7 @@ from cfaug.data.sources.row import (
     caption,
     clean_key,
     files_identity,
+    group_name,
     known,
 )
 
@@ -357,7 +358,7 @@ def _prompt(folder: Path, name: str) -> _Prompt:
     raw = [record.get("caption") or record.get("input")]
     raw += [record[k] for k in numbered] or [record.get("output")]
     texts = [caption(text, f"{where} (caption or input, output)") for text in raw]
-    group = next((str(record[g]) for g in GROUPS if record.get(g) is not None), texts[0])
+    group = next((group_name(record[g]) for g in GROUPS if record.get(g) is not None), texts[0])
     edit, metadata = record.get("edit"), folder / METADATA
     # The last line of a seed counts, because a rerun appends.
     lines = json_lines(metadata) if metadata.is_file() else ()

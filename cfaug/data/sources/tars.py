@@ -39,6 +39,7 @@ from cfaug.data.sources.row import (
     class_caption,
     clean_key,
     files_identity,
+    group_name,
     known,
     make_distinct,
 )
@@ -134,7 +135,7 @@ class TarReader(Reader):
         if isinstance(about.get("member"), int) and KEY_PATTERN.fullmatch(str(about.get("set"))):
             key, first, image_id = str(about["set"]), about["member"], str(about.get("image_name"))
         named = (about[name] for name in GROUPS if about.get(name) not in (None, ""))
-        group = str(next(named, sample.key))
+        group = next(map(group_name, named), sample.key)
         if ".txt" in sample.parts:
             text, where = sample.text(".txt"), f"{sample.where}.txt"
             lines = text.split("\n") if self.lines_are_captions else [text]
