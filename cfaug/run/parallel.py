@@ -18,11 +18,11 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from multiprocessing import get_context
 from pathlib import Path
 from queue import SimpleQueue
@@ -30,7 +30,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cfaug.core.errors import CALLED_BY, UserError, say
-from cfaug.core.processes import CHECKOUT, PLAN_PRINTED, call, keep_handlers
+from cfaug.core.processes import CHECKOUT, PLAN_PRINTED, call
 from cfaug.core.progress import Progress
 from cfaug.core.validation import Positive, PositiveNumber, Processes, Weight, check_fields
 from cfaug.run.launch import DONE, FAILED
@@ -206,6 +206,8 @@ if __name__ == "__main__":
 
 SECONDS_TO_RESTART = 1.0
 """The pause after a worker was lost, before it is asked whether it is there again."""
+SECONDS_TO_FINISH = 20.0
+"""The time that Ray's start or end gets to finish once the command was interrupted."""
 
 Task = TypeVar("Task")
 Answer = TypeVar("Answer")
@@ -333,9 +335,12 @@ class RayEngine:
         if ray.is_initialized():
             yield ray
             return
-        with keep_handlers():  # Ray's would end this process in the middle of its work
+        thread = _SignalFreeThread()
+        try:
             try:
-                ray.init(self.address, include_dashboard=False, logging_level="ERROR")
+                thread.call(
+                    partial(ray.init, self.address, include_dashboard=False, logging_level="ERROR")
+                )
             except Exception as error:  # a bare one of Ray's if its processes start too slowly
                 address = self.address or os.environ.get("RAY_ADDRESS")
                 if address is None:
@@ -347,10 +352,61 @@ class RayEngine:
                     f"engine.address={address}: no Ray cluster answers there "
                     f"({_first_line(error)}); ray start --head starts one on this machine"
                 ) from error
-        try:
             yield ray
         finally:
-            ray.shutdown()
+            thread.call(ray.shutdown)
+            thread.end()
+
+
+class _SignalFreeThread:
+    """The thread of ``ray.init`` and ``ray.shutdown``, where no signal interrupts them.
+
+    Interrupted, they may wait forever. It is one thread for both, because the processes that
+    ``ray.init`` starts end with its thread.
+    """
+
+    def __init__(self) -> None:
+        self._calls: SimpleQueue[tuple[Future[None], Callable[[], object]] | None] = SimpleQueue()
+        threading.Thread(target=self._work, daemon=True).start()
+
+    def _work(self) -> None:
+        for finished, function in iter(self._calls.get, None):
+            try:
+                function()
+            except BaseException as error:
+                finished.set_exception(error)
+            else:
+                finished.set_result(None)
+
+    def call(self, function: Callable[[], object]) -> None:
+        """Call a function and wait for its end, in the main thread with this process's handlers.
+
+        Raises:
+            KeyboardInterrupt: once the function has returned, if a signal asked for it meanwhile;
+                after ``SECONDS_TO_FINISH`` in any case.
+        """
+        finished = Future[None]()
+        self._calls.put((finished, function))
+        if threading.current_thread() is not threading.main_thread():
+            finished.result()
+            return
+        handlers = {name: signal.getsignal(name) for name in (signal.SIGINT, signal.SIGTERM)}
+        interrupted: float | None = None
+        while interrupted is None or time.monotonic() < interrupted + SECONDS_TO_FINISH:
+            try:
+                wait([finished], timeout=0.02)
+                for name, handler in handlers.items():
+                    signal.signal(name, handler)  # Ray's C++ sets some that end this process
+                if finished.done():
+                    break
+            except KeyboardInterrupt:
+                interrupted = interrupted or time.monotonic()
+        if interrupted is not None:
+            raise KeyboardInterrupt
+        finished.result()
+
+    def end(self) -> None:
+        self._calls.put(None)
 
 
 class _Worker:

@@ -136,6 +136,45 @@ def test_shards_are_those_of_one_process_after_a_lost_worker_and_after_sigterm(
     assert contents(there) == alone
 
 
+SIGNALLED = """
+import ctypes, os, signal, sys, time
+from threading import Timer
+import ray
+from cfaug.core.processes import interruptible
+from cfaug.run.parallel import RayEngine
+
+moment, said = sys.argv[1], []
+
+def forget_handlers():  # as Ray's C++ does
+    ctypes.CDLL(None).signal(signal.SIGTERM, signal.SIG_DFL)
+    time.sleep(0.5)
+
+def signalled(function):
+    def call(*args, **kwargs):
+        forget_handlers()
+        Timer(0.3, os.kill, [os.getpid(), signal.SIGTERM]).start()
+        function(*args, **kwargs)
+        said.append("finished")
+    return call
+
+setattr(ray, moment, signalled(getattr(ray, moment)))
+try:
+    with interruptible():
+        said += list(RayEngine(workers=1).run(lambda: len, ["ab"], "counting", "words"))
+except KeyboardInterrupt:
+    print(said, ray.is_initialized())
+"""
+
+
+@pytest.mark.parametrize(
+    ("moment", "said"), [("init", "['finished'] False"), ("shutdown", "['finished'] False")]
+)
+def test_a_signal_while_ray_starts_or_ends_is_an_interruption_once_it_has(moment, said):
+    command = [sys.executable, "-c", SIGNALLED, moment]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=90)
+    assert done.stdout.splitlines()[-1:] == [said], done.stderr
+
+
 def test_runs_and_their_evaluations_are_those_of_one_process(tmp_path, shards, script):
     alone, by_ray = (Place(tmp_path / name, shards, script) for name in ("alone", "ray"))
     words = ["seed=1,2", "--multirun"]
