@@ -30,7 +30,7 @@ Answer = TypeVar("Answer")
 STORES = ("s3", "gs", "az", "hf", "memory")
 """Schemes of object stores; fsspec names the package that opens one."""
 PACKAGES = {"s3": "'cfaug[s3]'", "gs": "gcsfs", "az": "adlfs"}
-"""What pip installs for a store."""
+"""The schemes of the stores that shards are written to, and what pip installs for each."""
 
 LIMIT = "CFAUG_REMOTE_GIB"
 """The environment variable with the limit of one source's size in the cache."""

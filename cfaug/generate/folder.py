@@ -17,7 +17,7 @@ from typing import IO, Any
 from cfaug.core.errors import UserError
 from cfaug.core.files import require_regular, write_file, write_json
 from cfaug.core.processes import acquire, hold_lock
-from cfaug.core.stores import is_address, is_store, local_name, mirror_of, open_mirror
+from cfaug.core.stores import PACKAGES, is_address, is_store, local_name, mirror_of, open_mirror
 from cfaug.data.shards import shards as edits
 from cfaug.data.shards.shards import (
     CARD,
@@ -93,8 +93,6 @@ OBJECT = re.compile(
     rf"(?:{FOLDER}/)?\d{{5,}}\.\w+|{RECORD}|{CARD}|{CHOSEN}|{FOLDER}/report\.md|{GALLERY}|{CANDIDATES}"
 )
 """Names of the objects that generation writes; others in the folder are left alone."""
-WRITABLE = ("s3", "gs", "az")
-"""Schemes of the stores that shards are written to."""
 
 
 @contextmanager
@@ -110,7 +108,7 @@ def work_folder(shards: str, cache: Path) -> Iterator[Path]:
         if is_address(local):
             raise UserError(
                 f"paths.shards={shards} is not a folder: addresses are "
-                f"{', '.join(f'{scheme}://BUCKET/FOLDER' for scheme in WRITABLE)} and file://FOLDER"
+                f"{', '.join(f'{scheme}://BUCKET/FOLDER' for scheme in PACKAGES)} and file://FOLDER"
             )
         yield Path(local)
         return
