@@ -325,7 +325,8 @@ class RayEngine:
     @contextmanager
     def _connect(self) -> Iterator[Any]:
         """Connect to Ray unless this process is connected, and disconnect at the end."""
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        for name in ("RAY_USAGE_STATS_ENABLED", "RAY_DEDUP_LOGS", "RAY_COLOR_PREFIX"):
+            os.environ.setdefault(name, "0")  # runs whose lines differ in a number are no repeats
         try:
             import ray
         except ModuleNotFoundError as error:

@@ -40,10 +40,11 @@ from cfaug.planning.training import TrainSettings
 from cfaug.report.records import FAILED, INTERRUPTED, read_run
 from cfaug.report.results import read_record
 from cfaug.run import run_folder
-from cfaug.run.arguments import flatten
+from cfaug.run.arguments import flatten, key_of
 from cfaug.run.identity import EXTENDED
 from cfaug.run.launch import DONE, GOES_ON, Jobs, Script, launch, report
 from cfaug.run.parallel import RayEngine, run_at_once, shared_pixels, start_ranks
+from cfaug.run.reading_rules import OF_SWEEPS
 from cfaug.run.run_folder import Verdict
 from cfaug.run.run_plan import TrainJob, describe, plan_run, prepare_data, rehearse, unequal_sizes
 from cfaug.train.mixture_task import ContrastiveTask, MixtureTask
@@ -233,8 +234,8 @@ def run_one(job: TrainJob) -> int:
 
 def _words(job: TrainJob) -> list[str]:
     """Return the command line of this run alone, without the words of its sweep."""
-    words = job.settings.overrides
-    return [word for word in words if word.split("=", 1)[0] not in {"part", "parts"}]
+    unused = {"part", "parts", *OF_SWEEPS}
+    return [word for word in job.settings.overrides if key_of(word) not in unused]
 
 
 def _attempts(job: TrainJob, verdict: Verdict) -> list[dict[str, Any]]:
