@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -28,6 +29,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
 
 from cfaug.core.errors import CALLED_BY, UserError, say
 from cfaug.core.processes import CHECKOUT, PLAN_PRINTED, call
@@ -337,25 +339,28 @@ class RayEngine:
             yield ray
             return
         thread = _SignalFreeThread()
+        address = self.address or os.environ.get("RAY_ADDRESS")
         try:
             try:
+                _connect_briefly(address or "")
                 thread.call(
                     partial(ray.init, self.address, include_dashboard=False, logging_level="ERROR")
                 )
             except Exception as error:  # a bare one of Ray's if its processes start too slowly
-                address = self.address or os.environ.get("RAY_ADDRESS")
                 if address is None:
                     raise UserError(
                         f"Ray did not start on this machine ({_first_line(error)}): if other work "
                         "fills it, wait, or run without engine=ray"
                     ) from error
+                setting = "engine.address" if self.address else "RAY_ADDRESS"
                 raise UserError(
-                    f"engine.address={address}: no Ray cluster answers there "
+                    f"{setting}={address}: no Ray cluster answers there "
                     f"({_first_line(error)}); ray start --head starts one on this machine"
                 ) from error
             yield ray
         finally:
-            thread.call(ray.shutdown)
+            if not thread.hangs:
+                thread.call(ray.shutdown)
             thread.end()
 
 
@@ -364,9 +369,13 @@ class _SignalFreeThread:
 
     Interrupted, they may wait forever. It is one thread for both, because the processes that
     ``ray.init`` starts end with its thread.
+
+    Attributes:
+        hangs: whether a call was left, unfinished, after an interruption.
     """
 
     def __init__(self) -> None:
+        self.hangs = False
         self._calls: SimpleQueue[tuple[Future[None], Callable[[], object]] | None] = SimpleQueue()
         threading.Thread(target=self._work, daemon=True).start()
 
@@ -403,6 +412,7 @@ class _SignalFreeThread:
             except KeyboardInterrupt:
                 interrupted = interrupted or time.monotonic()
         if interrupted is not None:
+            self.hangs = not finished.done()
             raise KeyboardInterrupt
         finished.result()
 
@@ -429,6 +439,13 @@ class _Worker:
     def work(self, task: Any) -> Any:
         """Return the answer to a task."""
         return self._work(task)
+
+
+def _connect_briefly(address: str) -> None:
+    """Raise an error if nothing listens at ``host:port``; Ray itself asks for 14 minutes."""
+    parts = urlsplit(address if "://" in address else f"ray://{address}")
+    if parts.scheme == "ray" and parts.port is not None:
+        socket.create_connection((parts.hostname or "", parts.port), SECONDS_TO_FINISH).close()
 
 
 def _first_line(error: BaseException) -> str:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
 from functools import partial
 from pathlib import Path
+from threading import Event, Timer
 
 import psutil
 import pytest
@@ -16,7 +19,7 @@ import pytest
 from benchmarks import shards
 from cfaug.core.errors import UserError
 from cfaug.report.results import read_results
-from cfaug.run import generate
+from cfaug.run import generate, parallel
 from cfaug.run.parallel import RayEngine
 from tests import skips
 from tests.run import ray_tasks
@@ -202,3 +205,23 @@ def test_the_simulated_cluster_predicts_a_run_whose_workers_are_killed(tmp_path)
     assert made.kills == len(shards.KILLED_IN)
     assert made.predicted_wall == pytest.approx(made.wall, rel=0.5)
     assert made.lost / 3 < made.predicted_lost < made.lost * 3
+
+
+def test_a_closed_port_is_refused_at_once_and_a_silent_one_can_be_left(monkeypatch):
+    """Ray asked a closed port for 14 minutes, and one Ctrl-C meanwhile waited for its answer."""
+    asked, silent = [], Event()
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", lambda *_, **__: (asked.append("init"), silent.wait()))
+    monkeypatch.setattr(ray, "shutdown", lambda: asked.append("shutdown"))
+    monkeypatch.setattr(parallel, "SECONDS_TO_FINISH", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        Timer(0.3, os.kill, [os.getpid(), signal.SIGINT]).start()
+        with pytest.raises(KeyboardInterrupt):
+            answers(RayEngine(address=address), lambda: ray_tasks.square)
+    assert asked == ["init"]
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    with pytest.raises(UserError, match=rf"RAY_ADDRESS={address}: no Ray cluster .*refused"):
+        answers(RayEngine(), lambda: ray_tasks.square)
+    assert asked == ["init", "shutdown"]
+    silent.set()
