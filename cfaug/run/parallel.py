@@ -208,6 +208,8 @@ if __name__ == "__main__":
 
 SECONDS_TO_RESTART = 1.0
 """The pause after a worker was lost, before it is asked whether it is there again."""
+SECONDS_TO_PRINT = 1.0
+"""The pause before Ray ends, which prints what workers said when it next looks for it."""
 SECONDS_TO_FINISH = 20.0
 """The time that Ray's start or end gets to finish once the command was interrupted."""
 
@@ -290,6 +292,7 @@ class RayEngine:
                         number = waiting.pop()
                         busy[worker.work.remote(tasks[number])] = worker, number
             finally:
+                time.sleep(SECONDS_TO_PRINT)
                 for worker in workers:
                     ray.kill(worker)
 
@@ -355,7 +358,8 @@ class RayEngine:
                 setting = "engine.address" if self.address else "RAY_ADDRESS"
                 raise UserError(
                     f"{setting}={address}: no Ray cluster answers there "
-                    f"({_first_line(error)}); ray start --head starts one on this machine"
+                    f"({_first_line(error)}); ray start --head starts one on this machine, and one "
+                    "that asks for a token needs RAY_AUTH_MODE=token"
                 ) from error
             yield ray
         finally:
@@ -449,4 +453,4 @@ def _connect_briefly(address: str) -> None:
 
 
 def _first_line(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")

@@ -95,7 +95,7 @@ def run_jobs(jobs: Jobs) -> int:
     _refuse_shared_folders(planned)
     processes, stops = min(settings.parallel, len(planned)), settings.on_error == "stop"
     if settings.engine is not None:
-        results = _on_engine(build(settings.engine), planned, stops)
+        results = run_on_engine(planned, stops)
     elif processes > 1:
         results = run_at_once(planned, run_and_report, processes, stop_on_error=stops)
     else:
@@ -103,10 +103,15 @@ def run_jobs(jobs: Jobs) -> int:
     return _summarise(results, len(planned))
 
 
-def _on_engine(
-    engine: RayEngine, jobs: Sequence[TrainJob], stop_on_error: bool
+def run_on_engine(
+    jobs: Sequence[TrainJob], stop_on_error: bool = False
 ) -> list[tuple[TrainJob, int]]:
-    """Run the jobs in the workers of a cluster; a failure ends those at work if it is to stop."""
+    """Run the jobs in the workers of their engine; return each with its exit code.
+
+    Args:
+        stop_on_error: whether a failure ends the jobs at work, which are not returned.
+    """
+    engine: RayEngine = build(jobs[0].settings.engine or {})
     codes: dict[Path, int] = {}
     with closing(engine.run(lambda: run_and_report, jobs, "the sweep", "runs")) as finished:
         for job, code in finished:

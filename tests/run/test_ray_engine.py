@@ -225,3 +225,17 @@ def test_a_closed_port_is_refused_at_once_and_a_silent_one_can_be_left(monkeypat
         answers(RayEngine(), lambda: ray_tasks.square)
     assert asked == ["init", "shutdown"]
     silent.set()
+
+
+SPEAKING = """
+from cfaug.run.parallel import RayEngine
+list(RayEngine(workers=1).run(lambda: print, ["run 1", "run 2", "run 3"], "saying", "words"))
+"""
+
+
+def test_every_line_of_a_worker_is_printed_before_ray_ends():
+    """Ray took lines that differ in a number for repeats, and lost the last, such as an error."""
+    command = [sys.executable, "-c", SPEAKING]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=90)
+    said = [line.rpartition(") ")[2] for line in done.stdout.splitlines()]
+    assert said == ["run 1", "run 2", "run 3"], done.stderr
