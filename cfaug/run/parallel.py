@@ -306,12 +306,13 @@ class RayEngine:
 
     def _start(self, ray: Any, make_worker: Callable[[], Any], count: int) -> list[Any]:
         """Start workers in this command's folder and environment."""
-        gpus = ray.cluster_resources().get("GPU", 0)
-        if self.gpus_per_worker > gpus:
-            say(
-                f"engine.gpus_per_worker={self.gpus_per_worker:g}, and the cluster has {gpus:g} "
-                "GPUs now: workers wait for more"
-            )
+        for claim in ("cpus_per_worker", "gpus_per_worker"):
+            name, there = claim[:3].upper(), ray.cluster_resources()
+            if getattr(self, claim) > there.get(name, 0):
+                say(
+                    f"engine.{claim}={getattr(self, claim):g}, and the cluster has "
+                    f"{there.get(name, 0):g} {name}s now: workers wait for more"
+                )
         environment = {
             "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
             "OMP_NUM_THREADS": os.environ.get(

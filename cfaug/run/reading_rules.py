@@ -321,6 +321,8 @@ def _uses_negatives(config: Config) -> bool:
 OF_SWEEPS = ("parallel", "on_error")
 TRAIN = (
     Rule(OF_SWEEPS, "in sweeps (--multirun)", lambda config: config.get("multirun")),
+    Rule(("parallel",), "without an engine, whose engine.workers run at once",
+         lambda config: not config.get("engine")),
     Rule(("image_cache_mib",), "with share_image_cache=true", lambda c: c.get("share_image_cache")),
     Rule(("preset",), "by settings that are ${preset....} and are not typed or chosen themselves",
          lambda _: False),

@@ -15,6 +15,7 @@ import pytest
 
 import cfaug.data.mixture.loader
 from cfaug.core import progress
+from cfaug.core.errors import UserError
 from cfaug.planning.training import TrainSettings
 from cfaug.run import parallel
 from cfaug.run.launch import DONE, FAILED
@@ -248,3 +249,8 @@ def test_the_words_of_one_run_of_a_sweep_are_a_command():
     for config, words in jobs_of("train", *sweep):
         job = SimpleNamespace(settings=TrainSettings(**config, overrides=words))
         assert _words(job) == [f"seed={config['seed']}"]
+
+
+def test_parallel_and_an_engine_are_not_both_heeded():
+    with pytest.raises(UserError, match="parallel is read without an engine"):
+        jobs_of("train", "-m", "seed=1,2", "parallel=2", "engine=ray")

@@ -12,6 +12,7 @@ import time
 from functools import partial
 from pathlib import Path
 from threading import Event, Timer
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -51,6 +52,16 @@ def answers(engine: RayEngine, make_worker, count: int = 5) -> dict[int, int]:
 def test_every_task_is_done_also_with_more_workers_than_the_cluster_has_room_for():
     engine = RayEngine(workers=2, gpus_per_worker=1)
     assert answers(engine, lambda: ray_tasks.square) == {n: n * n for n in range(5)}
+
+
+def test_a_claim_beyond_the_cluster_is_said(capsys):
+    """A worker of more cores than there are waited without a word."""
+    remote = SimpleNamespace(options=lambda **_: SimpleNamespace())
+    cluster = SimpleNamespace(cluster_resources=lambda: {"CPU": 2.0}, remote=lambda _: remote)
+    RayEngine(cpus_per_worker=64, gpus_per_worker=0.5)._start(cluster, lambda: len, 0)
+    said = capsys.readouterr().err
+    assert "engine.cpus_per_worker=64, and the cluster has 2 CPUs now: workers wait" in said
+    assert "engine.gpus_per_worker=0.5, and the cluster has 0 GPUs now" in said
 
 
 def test_a_task_whose_worker_is_lost_is_started_again_but_not_for_ever(tmp_path, capsys):
