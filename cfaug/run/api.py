@@ -223,11 +223,12 @@ def fine_tune(
     Raises:
         UserError: for invalid settings or data, or if the run failed.
     """
-    from cfaug.run.train import run_one
+    from cfaug.run.train import run_on_engine, run_one
 
     job = _plan(settings, more, config_dir)
     _refuse_dry_run(job.settings.dry_run)
-    if run_one(job) != DONE:
+    code = run_one(job) if job.settings.engine is None else run_on_engine([job])[0][1]
+    if code != DONE:
         raise UserError(f"{job.folder.path}: the run failed; its messages are above")
     return read_run_folder(job.folder.path.absolute())
 

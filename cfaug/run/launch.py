@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import shlex
 import shutil
 import sys
 import traceback
@@ -237,8 +238,10 @@ def _through_hydra(script: Script, line: CommandLine) -> int:
         folders.append(Path(HydraConfig.get().sweep.dir))
         code = script.run_jobs(jobs)
         if code != DONE:
-            raise RuntimeError(
-                f"{script.name}.py {' '.join(overrides)} ended with exit code {code}"
+            raise UserError(
+                f"python {script.name}.py {shlex.join(overrides)} ended with exit code {code}; its "
+                "messages are above, or in hydra.launcher.submitit_folder if a launcher started it "
+                f"(by default {folders[-1]}/.submitit)"
             )
         return None if script.measure is None else script.measure(jobs)
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -28,6 +29,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
 
 from cfaug.core.errors import CALLED_BY, UserError, say
 from cfaug.core.processes import CHECKOUT, PLAN_PRINTED, call
@@ -206,6 +208,8 @@ if __name__ == "__main__":
 
 SECONDS_TO_RESTART = 1.0
 """The pause after a worker was lost, before it is asked whether it is there again."""
+SECONDS_TO_PRINT = 1.0
+"""The pause before Ray ends, which prints what workers said when it next looks for it."""
 SECONDS_TO_FINISH = 20.0
 """The time that Ray's start or end gets to finish once the command was interrupted."""
 
@@ -288,6 +292,7 @@ class RayEngine:
                         number = waiting.pop()
                         busy[worker.work.remote(tasks[number])] = worker, number
             finally:
+                time.sleep(SECONDS_TO_PRINT)
                 for worker in workers:
                     ray.kill(worker)
 
@@ -301,12 +306,13 @@ class RayEngine:
 
     def _start(self, ray: Any, make_worker: Callable[[], Any], count: int) -> list[Any]:
         """Start workers in this command's folder and environment."""
-        gpus = ray.cluster_resources().get("GPU", 0)
-        if self.gpus_per_worker > gpus:
-            say(
-                f"engine.gpus_per_worker={self.gpus_per_worker:g}, and the cluster has {gpus:g} "
-                "GPUs now: workers wait for more"
-            )
+        for claim in ("cpus_per_worker", "gpus_per_worker"):
+            name, there = claim[:3].upper(), ray.cluster_resources()
+            if getattr(self, claim) > there.get(name, 0):
+                say(
+                    f"engine.{claim}={getattr(self, claim):g}, and the cluster has "
+                    f"{there.get(name, 0):g} {name}s now: workers wait for more"
+                )
         environment = {
             "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
             "OMP_NUM_THREADS": os.environ.get(
@@ -325,7 +331,8 @@ class RayEngine:
     @contextmanager
     def _connect(self) -> Iterator[Any]:
         """Connect to Ray unless this process is connected, and disconnect at the end."""
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        for name in ("RAY_USAGE_STATS_ENABLED", "RAY_DEDUP_LOGS", "RAY_COLOR_PREFIX"):
+            os.environ.setdefault(name, "0")  # runs whose lines differ in a number are no repeats
         try:
             import ray
         except ModuleNotFoundError as error:
@@ -336,25 +343,29 @@ class RayEngine:
             yield ray
             return
         thread = _SignalFreeThread()
+        address = self.address or os.environ.get("RAY_ADDRESS")
         try:
             try:
+                _connect_briefly(address or "")
                 thread.call(
                     partial(ray.init, self.address, include_dashboard=False, logging_level="ERROR")
                 )
             except Exception as error:  # a bare one of Ray's if its processes start too slowly
-                address = self.address or os.environ.get("RAY_ADDRESS")
                 if address is None:
                     raise UserError(
                         f"Ray did not start on this machine ({_first_line(error)}): if other work "
                         "fills it, wait, or run without engine=ray"
                     ) from error
+                setting = "engine.address" if self.address else "RAY_ADDRESS"
                 raise UserError(
-                    f"engine.address={address}: no Ray cluster answers there "
-                    f"({_first_line(error)}); ray start --head starts one on this machine"
+                    f"{setting}={address}: no Ray cluster answers there "
+                    f"({_first_line(error)}); ray start --head starts one on this machine, and one "
+                    "that asks for a token needs RAY_AUTH_MODE=token"
                 ) from error
             yield ray
         finally:
-            thread.call(ray.shutdown)
+            if not thread.hangs:
+                thread.call(ray.shutdown)
             thread.end()
 
 
@@ -363,9 +374,13 @@ class _SignalFreeThread:
 
     Interrupted, they may wait forever. It is one thread for both, because the processes that
     ``ray.init`` starts end with its thread.
+
+    Attributes:
+        hangs: whether a call was left, unfinished, after an interruption.
     """
 
     def __init__(self) -> None:
+        self.hangs = False
         self._calls: SimpleQueue[tuple[Future[None], Callable[[], object]] | None] = SimpleQueue()
         threading.Thread(target=self._work, daemon=True).start()
 
@@ -402,6 +417,7 @@ class _SignalFreeThread:
             except KeyboardInterrupt:
                 interrupted = interrupted or time.monotonic()
         if interrupted is not None:
+            self.hangs = not finished.done()
             raise KeyboardInterrupt
         finished.result()
 
@@ -430,5 +446,12 @@ class _Worker:
         return self._work(task)
 
 
+def _connect_briefly(address: str) -> None:
+    """Raise an error if nothing listens at ``host:port``; Ray itself asks for 14 minutes."""
+    parts = urlsplit(address if "://" in address else f"ray://{address}")
+    if parts.scheme == "ray" and parts.port is not None:
+        socket.create_connection((parts.hostname or "", parts.port), SECONDS_TO_FINISH).close()
+
+
 def _first_line(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")

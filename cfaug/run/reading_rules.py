@@ -318,11 +318,11 @@ def _uses_negatives(config: Config) -> bool:
     return negatives in {"text", "image"} or loss.get("negative_captions") == "used"
 
 
+OF_SWEEPS = ("parallel", "on_error")
 TRAIN = (
-    Rule(
-        ("parallel", "on_error"), "in sweeps (--multirun)",
-        lambda config: config.get("multirun"),
-    ),
+    Rule(OF_SWEEPS, "in sweeps (--multirun)", lambda config: config.get("multirun")),
+    Rule(("parallel",), "without an engine, whose engine.workers run at once",
+         lambda config: not config.get("engine")),
     Rule(("image_cache_mib",), "with share_image_cache=true", lambda c: c.get("share_image_cache")),
     Rule(("preset",), "by settings that are ${preset....} and are not typed or chosen themselves",
          lambda _: False),

@@ -40,10 +40,11 @@ from cfaug.planning.training import TrainSettings
 from cfaug.report.records import FAILED, INTERRUPTED, read_run
 from cfaug.report.results import read_record
 from cfaug.run import run_folder
-from cfaug.run.arguments import flatten
+from cfaug.run.arguments import flatten, key_of
 from cfaug.run.identity import EXTENDED
 from cfaug.run.launch import DONE, GOES_ON, Jobs, Script, launch, report
 from cfaug.run.parallel import RayEngine, run_at_once, shared_pixels, start_ranks
+from cfaug.run.reading_rules import OF_SWEEPS
 from cfaug.run.run_folder import Verdict
 from cfaug.run.run_plan import TrainJob, describe, plan_run, prepare_data, rehearse, unequal_sizes
 from cfaug.train.mixture_task import ContrastiveTask, MixtureTask
@@ -94,7 +95,7 @@ def run_jobs(jobs: Jobs) -> int:
     _refuse_shared_folders(planned)
     processes, stops = min(settings.parallel, len(planned)), settings.on_error == "stop"
     if settings.engine is not None:
-        results = _on_engine(build(settings.engine), planned, stops)
+        results = run_on_engine(planned, stops)
     elif processes > 1:
         results = run_at_once(planned, run_and_report, processes, stop_on_error=stops)
     else:
@@ -102,10 +103,15 @@ def run_jobs(jobs: Jobs) -> int:
     return _summarise(results, len(planned))
 
 
-def _on_engine(
-    engine: RayEngine, jobs: Sequence[TrainJob], stop_on_error: bool
+def run_on_engine(
+    jobs: Sequence[TrainJob], stop_on_error: bool = False
 ) -> list[tuple[TrainJob, int]]:
-    """Run the jobs in the workers of a cluster; a failure ends those at work if it is to stop."""
+    """Run the jobs in the workers of their engine; return each with its exit code.
+
+    Args:
+        stop_on_error: whether a failure ends the jobs at work, which are not returned.
+    """
+    engine: RayEngine = build(jobs[0].settings.engine or {})
     codes: dict[Path, int] = {}
     with closing(engine.run(lambda: run_and_report, jobs, "the sweep", "runs")) as finished:
         for job, code in finished:
@@ -233,8 +239,8 @@ def run_one(job: TrainJob) -> int:
 
 def _words(job: TrainJob) -> list[str]:
     """Return the command line of this run alone, without the words of its sweep."""
-    words = job.settings.overrides
-    return [word for word in words if word.split("=", 1)[0] not in {"part", "parts"}]
+    unused = {"part", "parts", *OF_SWEEPS}
+    return [word for word in job.settings.overrides if key_of(word) not in unused]
 
 
 def _attempts(job: TrainJob, verdict: Verdict) -> list[dict[str, Any]]:

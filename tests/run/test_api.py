@@ -15,6 +15,7 @@ import pytest
 
 import cfaug
 from cfaug.run.arguments import write_override
+from cfaug.run.parallel import RayEngine
 from tests.run.conftest import SCENES, WORLD, stdout_of
 from tests.scripts import ROOT
 
@@ -294,3 +295,13 @@ def test_settings_are_arrays_too_and_no_sets():
     assert write_override("a", {"lr=1": np.bool_(True)}) == "a={lr\\=1:True}"
     with pytest.raises(cfaug.UserError, match=r"\{'x'\} is a set: a setting is a text, a number"):
         write_override("a", {"x"})
+
+
+def test_fine_tune_trains_in_a_worker_of_its_engine(here, monkeypatch):
+    def run(engine, make_worker, jobs, *_):
+        yield from ((job, 1) for job in jobs)
+
+    monkeypatch.setattr(RayEngine, "run", run)
+    with pytest.raises(cfaug.UserError, match="the run failed"):
+        cfaug.fine_tune({**numbers(TINY), "data.size": 40, "engine": "ray"})
+    assert not list(Path("runs").glob("*"))

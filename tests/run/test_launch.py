@@ -299,3 +299,11 @@ def test_a_scheduler_tells_every_process_and_each_step_is_saved(place):
 
 def _lines(file) -> int:
     return max(0, file.read_bytes().count(b"\n") - 1) if file.exists() else 0
+
+
+@pytest.mark.slow
+def test_a_job_of_a_plugin_that_is_refused_is_a_sentence(place):
+    place.folder().parent.mkdir(parents=True)
+    place.folder().touch()
+    said = refusal(place.train, "-m", "hydra/sweeper=basic", "seed=107")
+    assert "ended with exit code 2; its messages are above" in said

@@ -9,16 +9,20 @@ import os
 import shlex
 import shutil
 from multiprocessing import get_context
+from types import SimpleNamespace
 
 import pytest
 
 import cfaug.data.mixture.loader
 from cfaug.core import progress
+from cfaug.core.errors import UserError
+from cfaug.planning.training import TrainSettings
 from cfaug.run import parallel
 from cfaug.run.launch import DONE, FAILED
 from cfaug.run.parallel import run_at_once
+from cfaug.run.train import _words
 from tests import children, scripts
-from tests.run.conftest import Place, exit_with, refusal
+from tests.run.conftest import Place, exit_with, jobs_of, refusal
 from tests.run.worker_jobs import ask_for_bars, die_unless_even, read_threads
 
 WORDS = [
@@ -237,3 +241,16 @@ def test_a_killed_pack_goes_on_where_it_was(place, in_turn, capfd):
     assert place.record(seed=1) == first
     assert len(place.record(seed=2)["attempts"]) == 2
     assert all(place.weights(seed=seed) == in_turn.weights(seed=seed) for seed in (1, 2))
+
+
+def test_the_words_of_one_run_of_a_sweep_are_a_command():
+    """Settings of sweeps, which a single run refuses, were printed and given to its processes."""
+    sweep = ["-m", "seed=1,2", "parallel=2", "on_error=stop", "part=0", "parts=2"]
+    for config, words in jobs_of("train", *sweep):
+        job = SimpleNamespace(settings=TrainSettings(**config, overrides=words))
+        assert _words(job) == [f"seed={config['seed']}"]
+
+
+def test_parallel_and_an_engine_are_not_both_heeded():
+    with pytest.raises(UserError, match="parallel is read without an engine"):
+        jobs_of("train", "-m", "seed=1,2", "parallel=2", "engine=ray")

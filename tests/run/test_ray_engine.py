@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
 from functools import partial
 from pathlib import Path
+from threading import Event, Timer
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -16,7 +20,7 @@ import pytest
 from benchmarks import shards
 from cfaug.core.errors import UserError
 from cfaug.report.results import read_results
-from cfaug.run import generate
+from cfaug.run import generate, parallel
 from cfaug.run.parallel import RayEngine
 from tests import skips
 from tests.run import ray_tasks
@@ -48,6 +52,16 @@ def answers(engine: RayEngine, make_worker, count: int = 5) -> dict[int, int]:
 def test_every_task_is_done_also_with_more_workers_than_the_cluster_has_room_for():
     engine = RayEngine(workers=2, gpus_per_worker=1)
     assert answers(engine, lambda: ray_tasks.square) == {n: n * n for n in range(5)}
+
+
+def test_a_claim_beyond_the_cluster_is_said(capsys):
+    """A worker of more cores than there are waited without a word."""
+    remote = SimpleNamespace(options=lambda **_: SimpleNamespace())
+    cluster = SimpleNamespace(cluster_resources=lambda: {"CPU": 2.0}, remote=lambda _: remote)
+    RayEngine(cpus_per_worker=64, gpus_per_worker=0.5)._start(cluster, lambda: len, 0)
+    said = capsys.readouterr().err
+    assert "engine.cpus_per_worker=64, and the cluster has 2 CPUs now: workers wait" in said
+    assert "engine.gpus_per_worker=0.5, and the cluster has 0 GPUs now" in said
 
 
 def test_a_task_whose_worker_is_lost_is_started_again_but_not_for_ever(tmp_path, capsys):
@@ -202,3 +216,37 @@ def test_the_simulated_cluster_predicts_a_run_whose_workers_are_killed(tmp_path)
     assert made.kills == len(shards.KILLED_IN)
     assert made.predicted_wall == pytest.approx(made.wall, rel=0.5)
     assert made.lost / 3 < made.predicted_lost < made.lost * 3
+
+
+def test_a_closed_port_is_refused_at_once_and_a_silent_one_can_be_left(monkeypatch):
+    """Ray asked a closed port for 14 minutes, and one Ctrl-C meanwhile waited for its answer."""
+    asked, silent = [], Event()
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", lambda *_, **__: (asked.append("init"), silent.wait()))
+    monkeypatch.setattr(ray, "shutdown", lambda: asked.append("shutdown"))
+    monkeypatch.setattr(parallel, "SECONDS_TO_FINISH", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        Timer(0.3, os.kill, [os.getpid(), signal.SIGINT]).start()
+        with pytest.raises(KeyboardInterrupt):
+            answers(RayEngine(address=address), lambda: ray_tasks.square)
+    assert asked == ["init"]
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    with pytest.raises(UserError, match=rf"RAY_ADDRESS={address}: no Ray cluster .*refused"):
+        answers(RayEngine(), lambda: ray_tasks.square)
+    assert asked == ["init", "shutdown"]
+    silent.set()
+
+
+SPEAKING = """
+from cfaug.run.parallel import RayEngine
+list(RayEngine(workers=1).run(lambda: print, ["run 1", "run 2", "run 3"], "saying", "words"))
+"""
+
+
+def test_every_line_of_a_worker_is_printed_before_ray_ends():
+    """Ray took lines that differ in a number for repeats, and lost the last, such as an error."""
+    command = [sys.executable, "-c", SPEAKING]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=90)
+    said = [line.rpartition(") ")[2] for line in done.stdout.splitlines()]
+    assert said == ["run 1", "run 2", "run 3"], done.stderr
