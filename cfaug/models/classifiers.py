@@ -45,7 +45,7 @@ from cfaug.models.encoder import (
     FromFolder,
     Tunable,
     channels,
-    image_transform,
+    equal_transform,
     label_names,
     load_processor,
     square,
@@ -93,7 +93,7 @@ class HFClassifier(FromFolder, TrainedClassifier):
         super().__init__()
         self.model = model
         self.processor = processor
-        self.transform = image_transform(processor, folder, geometry)
+        self.transform = equal_transform(processor, folder, geometry)
         names = label_names(self.model, folder)
         self.classes: tuple[str, ...] = choose_classes(classes, names, len(names), folder)
 

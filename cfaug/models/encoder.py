@@ -9,7 +9,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
+import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor, nn
 
 from cfaug.core.errors import UserError, say_once
@@ -156,7 +158,7 @@ def square(size: object, owner: object) -> int:
     """Return the side of a square image size given as a number or a pair."""
     if isinstance(size, int):
         return size
-    if isinstance(size, tuple | list) and len(size) == 2 and size[0] == size[1]:
+    if isinstance(size, tuple | list) and len(size) == 2 and size[0] == size[1] is not None:
         return int(size[0])
     raise UserError(f"{owner}: the image size {size} is not square, which is not supported")
 
@@ -417,7 +419,7 @@ def inputs(
             f"{folder} is a SigLIP 2 for images of any shape (NaFlex), which is not supported: "
             "choose one of a fixed size, such as google/siglip2-base-patch16-224, or model=siglip2"
         )
-    transform = image_transform(processor.image_processor, folder, geometry)
+    transform = equal_transform(processor.image_processor, folder, geometry)
     length = text_length(model, processor.tokenizer, max_length, folder)
     known = getattr(getattr(model.config, "text_config", model.config), "vocab_size", None)
     return transform, Tokenizer(processor.tokenizer, length, known, padded=kind == "siglip")
@@ -453,17 +455,55 @@ def image_transform(
         raise UserError(f"{owner}: the filter {processor.resample!r} is not bicubic or bilinear")
     if abs(getattr(processor, "rescale_factor", 1 / 255) - 1 / 255) > 1e-9:
         raise UserError(f"{owner}: rescale_factor {processor.rescale_factor} is not 1/255")
-    default: Geometry = "crop" if dict(processor.size).get("shortest_edge") else "squash"
+    default: Geometry = "crop" if dict(processor.size or {}).get("shortest_edge") else "squash"
     resized = _side(processor.size, owner)
     crops = getattr(processor, "do_center_crop", False)
     size = _side(processor.crop_size, owner) if crops else resized
+    if getattr(processor, "crop_pct", None):  # of ConvNeXt and ResNet, or of PoolFormer
+        if crops or size < WARPED:
+            resized = int(resized / processor.crop_pct)
+        else:
+            default = "squash"
     mean, std = (channels(getattr(processor, f"image_{n}"), n, owner) for n in ("mean", "std"))
     cut = resized if resized != size else None
     return ImageTransform(size, mean, std, resample, geometry or default, cut)
 
 
-def _side(size: Mapping[str, int], owner: object) -> int:
-    given = dict(size)
+WARPED = 384
+"""The size from which ConvNeXt's image processor crops nothing and changes the proportions."""
+
+
+def equal_transform(
+    processor: Any, owner: object, geometry: Geometry | None = None
+) -> ImageTransform:
+    """Return ``image_transform``'s result, and refuse a processor that prepares images otherwise.
+
+    Some have steps of their own, such as exchanging red and blue. They are found by a square image
+    of ramps: filters differ little on it, geometries only on other shapes. A processor that the
+    library itself cannot run, as some of older versions, is taken as its settings describe it.
+    """
+    transform = image_transform(processor, owner, geometry)
+    ramp = np.linspace(0, 255, 64, dtype=np.uint8)
+    picture = Image.fromarray(
+        np.stack(np.broadcast_arrays(ramp[:, None], ramp, ramp[::-1, None] // 2), axis=-1)
+    )
+    try:
+        theirs = processor(picture, return_tensors="pt")["pixel_values"].float()
+    except Exception:  # the library may raise anything
+        return transform
+    ours = transform.normalize(torch.from_numpy(transform(picture)[None].copy()))
+    two_pixels = 2 / (transform.size * min(transform.std))  # crops round to different sides
+    if theirs.shape != ours.shape or (ours - theirs).abs().mean() > two_pixels:
+        raise UserError(
+            f"{owner}: its {type(processor).__name__} does more or less than resize, crop, divide "
+            "by 255 and normalise images, which is not supported: the model would see other images "
+            "than in its training. Choose another checkpoint, such as timm's (model=timm)"
+        )
+    return transform
+
+
+def _side(size: Mapping[str, int] | None, owner: object) -> int:
+    given = dict(size or {})
     both = given.get("height") or None, given.get("width") or None
     return given.get("shortest_edge") or square(both, owner)
 
