@@ -434,7 +434,9 @@ def text_length(model: nn.Module, tokenizer: Any, asked: int | None, owner: obje
             "tokenizer_config.json, or the number of the model's positions, is invalid"
         )
     if asked is not None and asked > longest:
-        raise UserError(f"model.max_length={asked}: {owner} takes at most {longest} tokens")
+        raise UserError(
+            f"model.max_length={asked}: {owner} takes at most {longest} tokens; null is that many"
+        )
     return asked or longest
 
 

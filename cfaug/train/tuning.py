@@ -215,6 +215,8 @@ def recompute_activations(encoder: Trainable) -> None:
         usual = model.gradient_checkpointing_enable  # its name before version 6
         enable = getattr(model, "activation_checkpointing_enable", usual)
         enable({"use_reentrant": False})  # for frozen layers and DDP
+        # Only reentrant recomputation needs inputs with gradients, and BLIP changes them in place.
+        model.disable_input_require_grads()
     elif hasattr(model, "set_grad_checkpointing"):  # open_clip
         model.set_grad_checkpointing()
     else:
