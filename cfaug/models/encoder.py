@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -504,6 +504,23 @@ def equal_transform(
     return transform
 
 
+def check_size(read: Callable[[Tensor], Tensor], transform: ImageTransform, owner: object) -> None:
+    """Refuse a model that cannot read images as large as its processor makes them.
+
+    Args:
+        read: the model as a function of uint8 (n, 3, size, size); it is called with a black image.
+    """
+    try:
+        with torch.inference_mode():
+            read(torch.zeros((1, 3, transform.size, transform.size), dtype=torch.uint8))
+    except (ValueError, RuntimeError) as error:
+        raise UserError(
+            f"{owner}: its image processor makes images of {transform.size} pixels, and the model "
+            f"does not read them ({error}): correct the sizes in processor_config.json or "
+            "preprocessor_config.json"
+        ) from error
+
+
 def _side(size: Mapping[str, int] | None, owner: object) -> int:
     given = dict(size or {})
     both = given.get("height") or None, given.get("width") or None
@@ -533,6 +550,7 @@ class HFEncoder(FromFolder, Encoder):
         super().__init__(model, transform, log_scale_bounds)
         self.processor = processor
         self.tokenizer = tokenizer
+        check_size(self.encode_image, transform, folder)
 
     def tokenize(self, texts: Sequence[str]) -> dict[str, Tensor]:
         """Return the tokenizer's int64 tensors (batch, length), padded to the longest caption."""

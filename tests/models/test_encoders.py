@@ -422,3 +422,12 @@ def test_a_processor_with_steps_of_its_own_is_refused(kind, settings):
     processor = getattr(transformers, f"{kind}ImageProcessor")(**settings)
     with pytest.raises(UserError, match=r"than resize, crop|is not square"):
         equal_transform(processor, "x")
+
+
+@pytest.mark.parametrize("name", ["clip", "siglip"])
+def test_images_of_another_size_than_the_models_are_refused(folders, tmp_path, name):
+    folder = shutil.copytree(folders[name], tmp_path / name)
+    file = folder / "processor_config.json"
+    file.write_text(re.sub(r'(height|width|shortest_edge)": 32', r'\1": 48', file.read_text()))
+    with pytest.raises(UserError, match="makes images of 48 pixels, and the model does not read"):
+        HFClip(str(folder)).load()
