@@ -451,14 +451,21 @@ def image_transform(
     Args:
         geometry: ``crop`` or ``squash`` images to a square; ``None`` follows the processor.
     """
+    sizes = {name: side for name, side in dict(processor.size or {}).items() if side is not None}
+    if "longest_edge" in sizes:
+        raise UserError(
+            f"{owner}: its image processor makes images of many shapes (size={sizes}), and here all "
+            "are squares of one size: choose a model that reads squares, such as LLaVA-1.5 or "
+            "BLIP; model=vlm reads any"
+        )
     filters: dict[int, Literal["bicubic", "bilinear"]] = {2: "bilinear", 3: "bicubic"}
     resample = filters.get(int(processor.resample))
     if resample is None:
         raise UserError(f"{owner}: the filter {processor.resample!r} is not bicubic or bilinear")
     if abs(getattr(processor, "rescale_factor", 1 / 255) - 1 / 255) > 1e-9:
         raise UserError(f"{owner}: rescale_factor {processor.rescale_factor} is not 1/255")
-    default: Geometry = "crop" if dict(processor.size or {}).get("shortest_edge") else "squash"
-    resized = _side(processor.size, owner)
+    default: Geometry = "crop" if sizes.get("shortest_edge") else "squash"
+    resized = _side(sizes, owner)
     crops = getattr(processor, "do_center_crop", False)
     size = _side(processor.crop_size, owner) if crops else resized
     if getattr(processor, "crop_pct", None):  # of ConvNeXt and ResNet, or of PoolFormer
@@ -521,8 +528,8 @@ def check_size(read: Callable[[Tensor], Tensor], transform: ImageTransform, owne
         ) from error
 
 
-def _side(size: Mapping[str, int] | None, owner: object) -> int:
-    given = dict(size or {})
+def _side(size: Mapping[str, int], owner: object) -> int:
+    given = dict(size)
     both = given.get("height") or None, given.get("width") or None
     return given.get("shortest_edge") or square(both, owner)
 
