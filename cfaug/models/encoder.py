@@ -454,8 +454,8 @@ def image_transform(
     sizes = {name: side for name, side in dict(processor.size or {}).items() if side is not None}
     if "longest_edge" in sizes:
         raise UserError(
-            f"{owner}: its image processor makes images of many shapes (size={sizes}), and here all "
-            "are squares of one size: choose a model that reads squares, such as LLaVA-1.5 or "
+            f"{owner}: its image processor makes images of many shapes (size={sizes}), and here "
+            "all are squares of one size: choose a model that reads squares, such as LLaVA-1.5 or "
             "BLIP; model=vlm reads any"
         )
     filters: dict[int, Literal["bicubic", "bilinear"]] = {2: "bilinear", 3: "bicubic"}
