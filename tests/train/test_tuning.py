@@ -11,7 +11,7 @@ from cfaug.models.lora import merge
 from cfaug.models.specs import HFClip
 from cfaug.planning.build import build
 from cfaug.train.settings import OptimSettings
-from cfaug.train.tuning import Lora, Tuning, recompute_activations, trainable
+from cfaug.train.tuning import Lora, Tuning, matching, recompute_activations, trainable
 from tests.models import tiny
 from tests.test_conf import CONF
 from tests.train import tiny_plan
@@ -307,3 +307,9 @@ def test_siglip_and_blip_have_heads_and_a_fused_layer(tmp_path):
     step(blip)
     learning = {n.split(".")[0] for n, p in blip.model.named_parameters() if p.grad is not None}
     assert learning == {"text_model", "vision_model"}
+
+
+@pytest.mark.parametrize("names", [["classifier.weight"], ["fc.bias"], ["heads.head.bias"]])
+def test_heads_only_trains_the_head_of_a_classifier(names):
+    pattern = preset("heads_only").train
+    assert matching("tuning.train", pattern, [*names, "layer1.0.weight"]) == set(names)
