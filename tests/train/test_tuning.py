@@ -309,8 +309,9 @@ def test_siglip_and_blip_have_heads_and_a_fused_layer(tmp_path):
     assert learning == {"text_model", "vision_model"}
 
 
-@pytest.mark.parametrize("names", [["classifier.weight"], ["fc.bias"], ["heads.head.bias"]])
-def test_heads_only_trains_the_head_of_a_classifier(names):
+@pytest.mark.parametrize("names", [["classifier.weight"], ["fc.bias"], ["heads.head.bias"],
+                                   ["visual.attnpool.c_proj.bias"]])  # fmt: skip
+def test_heads_only_trains_heads_by_their_names(names):
     pattern = preset("heads_only").train
     assert matching("tuning.train", pattern, [*names, "layer1.0.weight"]) == set(names)
 
