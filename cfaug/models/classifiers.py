@@ -45,7 +45,8 @@ from cfaug.models.encoder import (
     FromFolder,
     Tunable,
     channels,
-    image_transform,
+    check_size,
+    equal_transform,
     label_names,
     load_processor,
     square,
@@ -93,9 +94,10 @@ class HFClassifier(FromFolder, TrainedClassifier):
         super().__init__()
         self.model = model
         self.processor = processor
-        self.transform = image_transform(processor, folder, geometry)
+        self.transform = equal_transform(processor, folder, geometry)
         names = label_names(self.model, folder)
         self.classes: tuple[str, ...] = choose_classes(classes, names, len(names), folder)
+        check_size(self.classify, self.transform, folder)
 
     @classmethod
     def load_with_head(
@@ -229,7 +231,12 @@ def _build_timm(path: Path, architecture: str | None) -> nn.Module:
             if f"{layer}.bias" in state and not options:
                 options = {"num_classes": int(state[f"{layer}.bias"].shape[0])}
     else:
-        (file,), name = find_weights(path), f"local-dir:{path}"
+        (file, *others), name = find_weights(path), f"local-dir:{path}"
+        if others:
+            raise UserError(
+                f"{path}: its weights are in {len(others) + 1} files, and timm reads one: save "
+                "them as model.safetensors"
+            )
         check_folder(path)
         refuse_pickles([file])
         config = read_json(path / "config.json")

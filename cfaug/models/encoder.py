@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
+import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor, nn
 
 from cfaug.core.errors import UserError, say_once
@@ -156,7 +158,7 @@ def square(size: object, owner: object) -> int:
     """Return the side of a square image size given as a number or a pair."""
     if isinstance(size, int):
         return size
-    if isinstance(size, tuple | list) and len(size) == 2 and size[0] == size[1]:
+    if isinstance(size, tuple | list) and len(size) == 2 and size[0] == size[1] is not None:
         return int(size[0])
     raise UserError(f"{owner}: the image size {size} is not square, which is not supported")
 
@@ -417,7 +419,7 @@ def inputs(
             f"{folder} is a SigLIP 2 for images of any shape (NaFlex), which is not supported: "
             "choose one of a fixed size, such as google/siglip2-base-patch16-224, or model=siglip2"
         )
-    transform = image_transform(processor.image_processor, folder, geometry)
+    transform = equal_transform(processor.image_processor, folder, geometry)
     length = text_length(model, processor.tokenizer, max_length, folder)
     known = getattr(getattr(model.config, "text_config", model.config), "vocab_size", None)
     return transform, Tokenizer(processor.tokenizer, length, known, padded=kind == "siglip")
@@ -432,7 +434,9 @@ def text_length(model: nn.Module, tokenizer: Any, asked: int | None, owner: obje
             "tokenizer_config.json, or the number of the model's positions, is invalid"
         )
     if asked is not None and asked > longest:
-        raise UserError(f"model.max_length={asked}: {owner} takes at most {longest} tokens")
+        raise UserError(
+            f"model.max_length={asked}: {owner} takes at most {longest} tokens; null is that many"
+        )
     return asked or longest
 
 
@@ -447,19 +451,81 @@ def image_transform(
     Args:
         geometry: ``crop`` or ``squash`` images to a square; ``None`` follows the processor.
     """
+    sizes = {name: side for name, side in dict(processor.size or {}).items() if side is not None}
+    if "longest_edge" in sizes:
+        raise UserError(
+            f"{owner}: its image processor makes images of many shapes (size={sizes}), and here "
+            "all are squares of one size: choose a model that reads squares, such as LLaVA-1.5 or "
+            "BLIP; model=vlm reads any"
+        )
     filters: dict[int, Literal["bicubic", "bilinear"]] = {2: "bilinear", 3: "bicubic"}
     resample = filters.get(int(processor.resample))
     if resample is None:
         raise UserError(f"{owner}: the filter {processor.resample!r} is not bicubic or bilinear")
     if abs(getattr(processor, "rescale_factor", 1 / 255) - 1 / 255) > 1e-9:
         raise UserError(f"{owner}: rescale_factor {processor.rescale_factor} is not 1/255")
-    default: Geometry = "crop" if dict(processor.size).get("shortest_edge") else "squash"
-    resized = _side(processor.size, owner)
+    default: Geometry = "crop" if sizes.get("shortest_edge") else "squash"
+    resized = _side(sizes, owner)
     crops = getattr(processor, "do_center_crop", False)
     size = _side(processor.crop_size, owner) if crops else resized
+    if getattr(processor, "crop_pct", None):  # of ConvNeXt and ResNet, or of PoolFormer
+        if crops or size < WARPED:
+            resized = int(resized / processor.crop_pct)
+        else:
+            default = "squash"
     mean, std = (channels(getattr(processor, f"image_{n}"), n, owner) for n in ("mean", "std"))
     cut = resized if resized != size else None
     return ImageTransform(size, mean, std, resample, geometry or default, cut)
+
+
+WARPED = 384
+"""The size from which ConvNeXt's image processor crops nothing and changes the proportions."""
+
+
+def equal_transform(
+    processor: Any, owner: object, geometry: Geometry | None = None
+) -> ImageTransform:
+    """Return ``image_transform``'s result, and refuse a processor that prepares images otherwise.
+
+    Some have steps of their own, such as exchanging red and blue. They are found by a square image
+    of ramps: filters differ little on it, geometries only on other shapes. A processor that the
+    library itself cannot run, as some of older versions, is taken as its settings describe it.
+    """
+    transform = image_transform(processor, owner, geometry)
+    ramp = np.linspace(0, 255, 64, dtype=np.uint8)
+    picture = Image.fromarray(
+        np.stack(np.broadcast_arrays(ramp[:, None], ramp, ramp[::-1, None] // 2), axis=-1)
+    )
+    try:
+        theirs = processor(picture, return_tensors="pt")["pixel_values"].float()
+    except Exception:  # the library may raise anything
+        return transform
+    ours = transform.normalize(torch.from_numpy(transform(picture)[None].copy()))
+    two_pixels = 2 / (transform.size * min(transform.std))  # crops round to different sides
+    if theirs.shape != ours.shape or (ours - theirs).abs().mean() > two_pixels:
+        raise UserError(
+            f"{owner}: its {type(processor).__name__} does more or less than resize, crop, divide "
+            "by 255 and normalise images, which is not supported: the model would see other images "
+            "than in its training. Choose another checkpoint, such as timm's (model=timm)"
+        )
+    return transform
+
+
+def check_size(read: Callable[[Tensor], Tensor], transform: ImageTransform, owner: object) -> None:
+    """Refuse a model that cannot read images as large as its processor makes them.
+
+    Args:
+        read: the model as a function of uint8 (n, 3, size, size); it is called with a black image.
+    """
+    try:
+        with torch.inference_mode():
+            read(torch.zeros((1, 3, transform.size, transform.size), dtype=torch.uint8))
+    except (ValueError, RuntimeError) as error:
+        raise UserError(
+            f"{owner}: its image processor makes images of {transform.size} pixels, and the model "
+            f"does not read them ({error}): correct the sizes in processor_config.json or "
+            "preprocessor_config.json"
+        ) from error
 
 
 def _side(size: Mapping[str, int], owner: object) -> int:
@@ -491,6 +557,7 @@ class HFEncoder(FromFolder, Encoder):
         super().__init__(model, transform, log_scale_bounds)
         self.processor = processor
         self.tokenizer = tokenizer
+        check_size(self.encode_image, transform, folder)
 
     def tokenize(self, texts: Sequence[str]) -> dict[str, Tensor]:
         """Return the tokenizer's int64 tensors (batch, length), padded to the longest caption."""

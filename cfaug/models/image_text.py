@@ -88,8 +88,16 @@ class HFCaptioner(Wrapped):
             kept = len(ids) - bool(ids and ids[-1] in ends)
             for name in ("input_ids", "attention_mask"):
                 inputs[name] = inputs[name][:, :kept]
-        with torch.inference_mode():
-            written = self.model.generate(**inputs, do_sample=False, **self.generation)
+        try:
+            with torch.inference_mode():
+                written = self.model.generate(**inputs, do_sample=False, **self.generation)
+        except (TypeError, AttributeError) as error:  # InstructBLIP, BLIP-2 with T5
+            if self.prompt:
+                raise
+            raise UserError(
+                f"{type(self.model).__name__} writes no caption without a text to continue "
+                f'({error}): give model.prompt="a photo of"'
+            ) from error
         asked = ""
         if "input_ids" in inputs:
             shown = tokenizer.batch_decode(inputs["input_ids"][:1], skip_special_tokens=True)

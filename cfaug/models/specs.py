@@ -170,6 +170,13 @@ class BridgeTowerMatching(Folder):
     provides = (Matcher,)
     implementation = "cfaug.models.fusion.BridgeTowerMatcher"
 
+    def answering(self) -> dict[str, Any]:
+        """Return the settings that change the answers, and the head.
+
+        The authors' folders have a contrastive head as well, whose scores are others.
+        """
+        return {**super().answering(), "head": "matching"}
+
 
 @dataclass(frozen=True)
 class ViltMatching(Folder):

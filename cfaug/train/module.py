@@ -227,6 +227,11 @@ class TrainingModule(pl.LightningModule):
                 f"step {self.global_step + 1}: the loss is {loss.item()}; nothing was updated. "
                 f"Lower optim.lr (now {self.steps.optim.lr}) or raise optim.warmup_steps"
             )
+        if torch.is_grad_enabled() and not loss.requires_grad:
+            raise UserError(
+                "the loss depends on none of the weights that are trained: name others in "
+                "tuning.train, tuning.freeze or tuning.lora.targets"
+            )
         return loss
 
     def optimizer_zero_grad(self, *args: Any, **kwargs: Any) -> None:

@@ -215,13 +215,16 @@ def recompute_activations(encoder: Trainable) -> None:
         usual = model.gradient_checkpointing_enable  # its name before version 6
         enable = getattr(model, "activation_checkpointing_enable", usual)
         enable({"use_reentrant": False})  # for frozen layers and DDP
+        # Only reentrant recomputation needs inputs with gradients, and BLIP changes them in place.
+        model.disable_input_require_grads()
     elif hasattr(model, "set_grad_checkpointing"):  # open_clip
         model.set_grad_checkpointing()
     else:
+        kind = type(getattr(model, "encoder", model)).__name__
         raise UserError(
-            f"trainer.gradient_checkpointing=true: {type(model).__name__} cannot compute its "
-            "activations again; trainer.micro_batch_size and trainer.accumulate_grad_batches save "
-            "memory with every model"
+            f"trainer.gradient_checkpointing=true: {kind} cannot compute its activations again; "
+            "trainer.accumulate_grad_batches saves memory with every model, and "
+            "trainer.micro_batch_size with dual encoders"
         )
 
 

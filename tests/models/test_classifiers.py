@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from dataclasses import replace
 from importlib.util import find_spec
@@ -390,3 +391,13 @@ def test_a_label_that_is_misspelt_is_named(learners):
     spec, _ = learners["timm"]
     with pytest.raises(UserError, match="cubbe"):
         spec.load_with_head(["ball", "cubbe"], 7, match_classes)
+
+
+def test_a_folder_of_timm_in_several_files_is_refused(timm_folder, tmp_path):
+    folder = shutil.copytree(timm_folder, tmp_path / "sharded")
+    (folder / "model.safetensors").rename(folder / "a.safetensors")
+    (folder / "b.safetensors").touch()
+    listing = {"weight_map": {"x": "a.safetensors", "y": "b.safetensors"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(listing))
+    with pytest.raises(UserError, match="its weights are in 2 files, and timm reads one"):
+        TimmClassification(str(folder)).load()

@@ -9,6 +9,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
+import transformers
 from PIL import Image
 from transformers import AutoTokenizer, CLIPTokenizer
 
@@ -392,3 +393,41 @@ def test_an_open_clip_with_weights_is_not_called_random(tmp_path, caplog):
     folder = tiny.save_open_clip(tmp_path / "open_clip")
     OpenClip(f"local-dir:{folder}").load()
     assert "randomly" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [("ConvNext", {"size": {"shortest_edge": 32}}), ("ConvNext", {"size": {"shortest_edge": 384}}),
+     ("PoolFormer", {"size": {"shortest_edge": 36}, "crop_size": {"height": 36, "width": 36}})],
+)  # fmt: skip
+def test_a_processor_that_crops_a_share_is_followed(kind, settings):
+    from cfaug.models.encoder import equal_transform
+
+    processor = getattr(transformers, f"{kind}ImageProcessorPil")(**settings)
+    transform, image = equal_transform(processor, kind), tiny.image(67, 50)
+    expected = processor(images=[image], return_tensors="pt")["pixel_values"]
+    pixels = transform.normalize(torch.from_numpy(transform(image)[None].copy()))
+    torch.testing.assert_close(pixels, expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [("EfficientNet", {"resample": 3}), ("Levit", {}), ("CLIP", {"do_normalize": False}),
+     ("MobileViT", {"size": {"shortest_edge": 256}, "image_mean": [0.5] * 3,
+                    "image_std": [0.5] * 3}), ("Siglip2", {})],
+)  # fmt: skip
+def test_a_processor_with_steps_of_its_own_is_refused(kind, settings):
+    from cfaug.models.encoder import equal_transform
+
+    processor = getattr(transformers, f"{kind}ImageProcessor")(**settings)
+    with pytest.raises(UserError, match=r"than resize, crop|is not square"):
+        equal_transform(processor, "x")
+
+
+@pytest.mark.parametrize("name", ["clip", "siglip"])
+def test_images_of_another_size_than_the_models_are_refused(folders, tmp_path, name):
+    folder = shutil.copytree(folders[name], tmp_path / name)
+    file = folder / "processor_config.json"
+    file.write_text(re.sub(r'(height|width|shortest_edge)": 32', r'\1": 48', file.read_text()))
+    with pytest.raises(UserError, match="makes images of 48 pixels, and the model does not read"):
+        HFClip(str(folder)).load()

@@ -250,3 +250,8 @@ def test_separate_transforms_have_no_contrastive_feature(folders, tmp_path):
     (folder / "config.json").write_text(json.dumps(config))
     with pytest.raises(UserError, match=r"share_cross_modal|missing"):
         BridgeTower(str(folder)).load()
+
+
+def test_a_folder_with_two_heads_has_two_identities(folders):
+    folder = str(folders["bridgetower"])
+    assert BridgeTower(folder).identity() != BridgeTowerMatching(folder).identity()

@@ -13,13 +13,14 @@ from PIL import Image
 from cfaug.core import protocols
 from cfaug.core.errors import UserError
 from cfaug.models.task_specs import (
+    AskedEntailment,
     ImageCaptioning,
     ImageClassification,
     ObjectDetection,
     TextEntailment,
     VisionLanguage,
 )
-from tests.models import tiny
+from tests.models import tiny, tiny_vlm
 
 PROMPT = "the {image} on {question} a"
 
@@ -244,3 +245,13 @@ def test_identities_tell_settings_that_change_answers_apart(folders):
     ]  # fmt: skip
     assert len({captioner.identity() for captioner in others}) == 4
     assert len({captioner.settings_hash() for captioner in others}) == 4
+
+
+def test_models_that_cannot_describe_squares_say_so(tmp_path):
+    folder = str(tiny_vlm.save_qwen2_vl(tmp_path / "qwen2_vl"))
+    for spec in (ImageCaptioning(folder), AskedEntailment(folder, prompt=None)):
+        with pytest.raises(UserError, match=r"images of many shapes .*model=vlm reads any"):
+            spec.load()
+    captioner = ImageCaptioning(str(tiny_vlm.save_instructblip(tmp_path / "instructblip"))).load()
+    with pytest.raises(UserError, match="without a text to continue"):
+        captioner.caption(tiny.pixels(1))

@@ -360,8 +360,8 @@ def save_llava(folder: Path, seed=0) -> Path:
     return _save(hf.LlavaForConditionalGeneration, config, processor, folder, seed)
 
 
-def save_blip(folder: Path, seed=0) -> Path:
-    """A BlipForConditionalGeneration."""
+def save_blip(folder: Path, seed=0, kind="BlipForConditionalGeneration") -> Path:
+    """A BLIP of one of its classes: by default, it writes captions."""
     import transformers as hf
 
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *WORDS, "[DEC]"]
@@ -377,7 +377,7 @@ def save_blip(folder: Path, seed=0) -> Path:
     )  # fmt: skip
     images = hf.BlipImageProcessor(size={"height": SIZE, "width": SIZE})
     processor = hf.BlipProcessor(images, words)
-    return _save(hf.BlipForConditionalGeneration, config, processor, folder, seed)
+    return _save(getattr(hf, kind), config, processor, folder, seed)
 
 
 def save_blip_2(folder: Path, seed=0) -> Path:

@@ -16,6 +16,7 @@ from cfaug.models.specs import BridgeTower, HFClip
 from cfaug.train.contrastive_module import ContrastiveModule
 from cfaug.train.module import ChunkedFeatures, refuse_batch_norm
 from cfaug.train.settings import LossSettings, OptimSettings
+from cfaug.train.tuning import Tuning
 from tests.models import tiny
 from tests.train import tiny_plan
 from tests.train.test_distributed import torchrun
@@ -361,3 +362,12 @@ def test_a_batch_norm_is_refused_unless_it_is_held(weights):
         refuse_batch_norm(SimpleNamespace(named_modules=lambda: [("model.1", norm)]))
     refuse_batch_norm(SimpleNamespace(named_modules=lambda: [("model.1", norm.eval())]))
     refuse_batch_norm(HFClip(str(weights)).load().train())
+
+
+def test_a_loss_that_no_trained_weight_changes_is_refused(tmp_path):
+    encoder = HFClip(str(tiny.save_flava(tmp_path / "flava"))).load()
+    Tuning(freeze=[".*"], train=["multimodal_model"]).apply(encoder, seed=0)
+    features = encoder.features(tiny.pixels(), tiny.CAPTIONS)
+    module = SimpleNamespace(global_step=0)
+    with pytest.raises(UserError, match="depends on none of the weights that are trained"):
+        ContrastiveModule._finite(module, encoder.contrastive(features))

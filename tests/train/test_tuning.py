@@ -11,7 +11,7 @@ from cfaug.models.lora import merge
 from cfaug.models.specs import HFClip
 from cfaug.planning.build import build
 from cfaug.train.settings import OptimSettings
-from cfaug.train.tuning import Lora, Tuning, trainable
+from cfaug.train.tuning import Lora, Tuning, matching, recompute_activations, trainable
 from tests.models import tiny
 from tests.test_conf import CONF
 from tests.train import tiny_plan
@@ -31,7 +31,8 @@ def load(folders, kind):
 
 
 def preset(name):
-    return build(yaml.safe_load((CONF / "tuning" / f"{name}.yaml").read_text()))
+    settings = yaml.safe_load((CONF / "tuning" / f"{name}.yaml").read_text())
+    return build({key: value for key, value in settings.items() if key != "defaults"})
 
 
 def step(encoder, lr=0.1):
@@ -290,3 +291,32 @@ def test_the_schedule_is_multiplied_with_every_rate(tmp_path, folders):
     assert 1e-2 < moved("text_projection.weight") < 3e-2
     assert 0 < moved("text_model.encoder.layers.0.mlp.fc1.weight") < 3e-5
     assert 0 < moved("text_model.embeddings.position_embedding.weight") < 1e-7
+
+
+def test_siglip_and_blip_have_heads_and_a_fused_layer(tmp_path):
+    siglip = HFClip(str(tiny.save_siglip(tmp_path / "siglip"))).load()
+    preset("heads_only").apply(siglip, seed=0)
+    trained = {n.rpartition("head.")[0] for n, p in siglip.model.named_parameters()
+               if p.requires_grad}  # fmt: skip
+    assert trained == {"text_model.", "vision_model.", ""}  # the last: scale and bias
+    assert siglip.model.logit_bias.requires_grad
+
+    blip = HFClip(str(tiny.save_blip(tmp_path / "blip", kind="BlipModel"))).load()
+    preset("lora").apply(blip, seed=0)
+    recompute_activations(blip)
+    step(blip)
+    learning = {n.split(".")[0] for n, p in blip.model.named_parameters() if p.grad is not None}
+    assert learning == {"text_model", "vision_model"}
+
+
+@pytest.mark.parametrize("names", [["classifier.weight"], ["fc.bias"], ["heads.head.bias"],
+                                   ["visual.attnpool.c_proj.bias"]])  # fmt: skip
+def test_heads_only_trains_heads_by_their_names(names):
+    pattern = preset("heads_only").train
+    assert matching("tuning.train", pattern, [*names, "layer1.0.weight"]) == set(names)
+
+
+def test_queries_of_t5_are_adapted():
+    names = ["language_model.encoder.block.0.layer.0.SelfAttention.q", "encoder.layer.0.output"]
+    targets = preset("lora_qkv").lora.targets
+    assert matching("tuning.lora.targets", targets, names) == {names[0]}
