@@ -174,7 +174,8 @@ class NltkTagger:
                 "NLTK's tagger has no data (taggers/averaged_perceptron_tagger_eng, JSON files) on "
                 "this machine. Where there is a network: python -m nltk.downloader "
                 "averaged_perceptron_tagger_eng. Elsewhere put the files into a folder and set "
-                "NLTK_DATA to it; or choose cfaug.editing.sentence.TextBlobTagger, which needs none"
+                "NLTK_DATA to it; or choose one that needs none: "
+                "zoo.tagger._target_=cfaug.editing.sentence.TextBlobTagger"
             ) from error
 
     def describe(self) -> dict[str, str]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import NoneType, UnionType
@@ -21,7 +20,7 @@ from cfaug.core.grids import ATTRIBUTES
 from cfaug.core.types import Draw, Edit, ImageJob, Images, Proposal
 from cfaug.core.validation import Positive, check, check_fields, nearest
 from cfaug.core.weights import sha256_text
-from cfaug.imaging.model import PipelineFolder
+from cfaug.imaging.model import PipelineFolder, without_advice
 from cfaug.imaging.photo_editing import PhotoPreparation, UnfitPhotoError
 from cfaug.imaging.select import UNSAFE
 
@@ -384,7 +383,7 @@ class InstructedPhotos(InstructedEditor):
             arguments["image"] = Image.fromarray(request.photo)
         pipeline = self._pipeline
         try:
-            with _without_advice():
+            with without_advice():
                 result = pipeline(
                     prompt=request.prompt,
                     generator=torch.Generator("cpu").manual_seed(draw.seed),
@@ -410,19 +409,6 @@ class InstructedPhotos(InstructedEditor):
                 f"an image is not finite with model.dtype={self.model.dtype}: use bf16 or fp32"
             )
         return (image * 255).round().astype(np.uint8)
-
-
-@contextmanager
-def _without_advice() -> Iterator[None]:
-    """Silence diffusers' advice, which it would repeat for every image."""
-    from diffusers.utils import logging
-
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity_error()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(verbosity)
 
 
 def _is_plain(annotation: Any) -> bool:
