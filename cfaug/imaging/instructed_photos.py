@@ -303,9 +303,20 @@ class InstructedPhotos(InstructedEditor):
                 " recipe.image_editor.model.pipeline from the classes that are built from the same "
                 f"parts: {', '.join(others) or 'there is none'}"
             )
-        settings = self.settings or {}
+        if "mask_image" in taken:
+            raise UserError(
+                f"{self.model.weights}: {kind.__name__} paints inside a mask, and no recipe makes "
+                "masks. Choose weights, or a recipe.image_editor.model.pipeline, of whole photos"
+            )
+        settings: Mapping[str, Any] = self.settings or {}
         for name, value in settings.items():
             self._check_argument(taken, name, f"settings.{name}", value)
+        steps, strength = settings.get("num_inference_steps"), settings.get("strength", 1)
+        if steps is not None and steps * strength < 1:
+            raise UserError(
+                f"recipe.image_editor.settings: num_inference_steps={steps} with strength="
+                f"{strength} leaves no step: their product should be at least 1"
+            )
         if self.guidance is not None:
             self._check_argument(taken, self.guidance, "guidance")
         if self.guidance in settings:
@@ -333,7 +344,7 @@ class InstructedPhotos(InstructedEditor):
         choices = [name for name in taken if name not in GIVEN_HERE and name != "kwargs"]
         if name not in choices:
             near = nearest(name, choices)
-            meant = f"; {near} is meant?" if near else ""
+            meant = f"; {near} is meant?" if near else "."
             raise UserError(
                 f"recipe.image_editor.{place}: {self.model.kind.__name__} takes no {name} from "
                 f"settings{meant} Choose from {', '.join(choices)}"

@@ -195,8 +195,8 @@ class DiffusionWeights:
         else:
             return
         raise UserError(
-            f"recipe.image_editor.model.weights={self.weights}: its UNet {reads}: it is no "
-            "StableDiffusionPipeline of version 1 or 2. SDXL and newer pipelines are drawn with by "
+            f"recipe.image_editor.model.weights={self.weights}: its UNet {reads}, so "
+            "this is not Stable Diffusion 1 or 2. SDXL and newer pipelines are drawn with by "
             "zoo=sd35 zoo.set_editor.model.weights=NAME, InstructPix2Pix by zoo=flux2_klein "
             "zoo.photo_editor.model.weights=NAME (docs/editors.md)"
         )

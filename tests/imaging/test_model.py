@@ -202,5 +202,5 @@ def test_a_unet_that_is_told_more_than_latents_and_a_text_is_refused(tmp_path):
         (tiny_pipelines.instruct_pix2pix, "reads 8 channels, and the autoencoder makes 4"),
     ):
         folder = tiny_pipelines.save(build, tmp_path / build.__name__)
-        with pytest.raises(UserError, match=f"its UNet {reads}: .* by zoo=sd35 zoo.set_editor"):
+        with pytest.raises(UserError, match=f"its UNet {reads}, so .* by zoo=sd35 zoo.set_editor"):
             DiffusionWeights(str(folder), device="cpu").load()
