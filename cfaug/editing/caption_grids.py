@@ -25,7 +25,6 @@ from itertools import product
 from math import prod
 from pathlib import Path
 from typing import Any, ClassVar
-from unicodedata import normalize
 
 from cfaug.core.errors import UserError
 from cfaug.core.files import require_regular
@@ -383,7 +382,7 @@ def _text(value: Any, where: str, *, braces: bool = False) -> str:
         raise UserError(
             f"{where} should be a text, not {reprlib.repr(value)}: put it in quotes if it is one"
         )
-    text = normalize("NFC", normalise(value))  # accents have two encodings
+    text = normalise(value)
     if not text:
         raise UserError(f"{where} is empty")
     if len(text) > MOST_CHARACTERS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -38,10 +39,12 @@ _WORD = re.compile(
 def normalise(text: str) -> str:
     """Return a text without outer white space, and with a single space for every inner run of it.
 
+    Accents are part of their letters (NFC): an accent of its own would end a word.
+
     >>> normalise("  a   cat ")
     'a cat'
     """
-    return " ".join(text.split())
+    return unicodedata.normalize("NFC", " ".join(text.split()))
 
 
 @dataclass(frozen=True)
@@ -174,7 +177,8 @@ class NltkTagger:
                 "NLTK's tagger has no data (taggers/averaged_perceptron_tagger_eng, JSON files) on "
                 "this machine. Where there is a network: python -m nltk.downloader "
                 "averaged_perceptron_tagger_eng. Elsewhere put the files into a folder and set "
-                "NLTK_DATA to it; or choose cfaug.editing.sentence.TextBlobTagger, which needs none"
+                "NLTK_DATA to it; or choose one that needs none: "
+                "zoo.tagger._target_=cfaug.editing.sentence.TextBlobTagger"
             ) from error
 
     def describe(self) -> dict[str, str]:

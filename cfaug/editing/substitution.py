@@ -15,6 +15,7 @@ from cfaug.core.binding import ReadWith
 from cfaug.core.errors import UserError
 from cfaug.core.types import Edit, Edited, Example, Proposal
 from cfaug.core.validation import Positive, check_fields
+from cfaug.core.words import normalise_caption
 from cfaug.editing.protocols import (
     TAGS,
     Blank,
@@ -197,13 +198,13 @@ class Substitution:
         slot = p.slots[position]
         start, end = slot.span(p.sentence)
         before = p.sentence.text[start:end]
-        seen = {before.lower()}
+        seen = {normalise_caption(before)}
         for rank, fill in enumerate(fills):
-            if fill.word is None or fill.word.lower() in seen:
+            if fill.word is None or (name := normalise_caption(fill.word)) in seen:
                 continue
             if len(seen) > self.top_k:
                 return
-            seen.add(fill.word.lower())
+            seen.add(name)
             after = copy_case(fill.word, before)
             yield Candidate(
                 row=p.row,

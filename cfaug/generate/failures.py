@@ -97,6 +97,8 @@ def attempt(
     ]
     if len(general) == len(items) > 1:
         raise together
+    if len(general) == len(errors) > 1 and len(set(map(str, general))) == 1:
+        raise general[0]
     blamed = {
         i: Rejection(key(items[i]), str(error), error.reason)
         if isinstance(error, RejectedError)

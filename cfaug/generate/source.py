@@ -22,7 +22,7 @@ from cfaug.data.index.extra_columns import Strings
 from cfaug.data.index.reading import shorten
 from cfaug.data.sources.columns import one_column
 from cfaug.data.sources.lists import LISTS, list_records, text_lines
-from cfaug.data.sources.row import ErrorCollector, caption, clean_key
+from cfaug.data.sources.row import ErrorCollector, caption, clean_key, group_name, whole
 
 TEXT = ("caption", "text")
 GROUP = ("image_id", "group")
@@ -178,6 +178,7 @@ def read_captions(
             column = one_column(given, TEXT, "caption", where)
             text = caption(None if column is None else record[column], where)
             photo = _name(record, GROUP, where)
+            photo = None if photo is None else group_name(photo)
             if texts.add(repr((photo, text))):
                 duplicates += 1
                 continue
@@ -207,10 +208,11 @@ def read_captions(
 
 
 def _name(record: Mapping[str, Any], fields: Sequence[str], where: str) -> str | None:
-    field = next((f for f in fields if record.get(f) not in (None, "")), None)
+    given = (f for f in fields if record.get(f) not in (None, "") and record[f] == record[f])
+    field = next(given, None)  # NaN, which differs from itself, is no name
     if field is None:
         return None
-    value = record[field]
+    value = whole(record[field])
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise UserError(f"{where}: {field} should be a text or a whole number, not {value!r}")
     return str(value).strip() or None

@@ -5,8 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import NoneType, UnionType
@@ -21,7 +20,7 @@ from cfaug.core.grids import ATTRIBUTES
 from cfaug.core.types import Draw, Edit, ImageJob, Images, Proposal
 from cfaug.core.validation import Positive, check, check_fields, nearest
 from cfaug.core.weights import sha256_text
-from cfaug.imaging.model import PipelineFolder
+from cfaug.imaging.model import PipelineFolder, without_advice
 from cfaug.imaging.photo_editing import PhotoPreparation, UnfitPhotoError
 from cfaug.imaging.select import UNSAFE
 
@@ -304,9 +303,20 @@ class InstructedPhotos(InstructedEditor):
                 " recipe.image_editor.model.pipeline from the classes that are built from the same "
                 f"parts: {', '.join(others) or 'there is none'}"
             )
-        settings = self.settings or {}
+        if "mask_image" in taken:
+            raise UserError(
+                f"{self.model.weights}: {kind.__name__} paints inside a mask, and no recipe makes "
+                "masks. Choose weights, or a recipe.image_editor.model.pipeline, of whole photos"
+            )
+        settings: Mapping[str, Any] = self.settings or {}
         for name, value in settings.items():
             self._check_argument(taken, name, f"settings.{name}", value)
+        steps, strength = settings.get("num_inference_steps"), settings.get("strength", 1)
+        if steps is not None and steps * strength < 1:
+            raise UserError(
+                f"recipe.image_editor.settings: num_inference_steps={steps} with strength="
+                f"{strength} leaves no step: their product should be at least 1"
+            )
         if self.guidance is not None:
             self._check_argument(taken, self.guidance, "guidance")
         if self.guidance in settings:
@@ -334,7 +344,7 @@ class InstructedPhotos(InstructedEditor):
         choices = [name for name in taken if name not in GIVEN_HERE and name != "kwargs"]
         if name not in choices:
             near = nearest(name, choices)
-            meant = f"; {near} is meant?" if near else ""
+            meant = f"; {near} is meant?" if near else "."
             raise UserError(
                 f"recipe.image_editor.{place}: {self.model.kind.__name__} takes no {name} from "
                 f"settings{meant} Choose from {', '.join(choices)}"
@@ -384,7 +394,7 @@ class InstructedPhotos(InstructedEditor):
             arguments["image"] = Image.fromarray(request.photo)
         pipeline = self._pipeline
         try:
-            with _without_advice():
+            with without_advice():
                 result = pipeline(
                     prompt=request.prompt,
                     generator=torch.Generator("cpu").manual_seed(draw.seed),
@@ -410,19 +420,6 @@ class InstructedPhotos(InstructedEditor):
                 f"an image is not finite with model.dtype={self.model.dtype}: use bf16 or fp32"
             )
         return (image * 255).round().astype(np.uint8)
-
-
-@contextmanager
-def _without_advice() -> Iterator[None]:
-    """Silence diffusers' advice, which it would repeat for every image."""
-    from diffusers.utils import logging
-
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity_error()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(verbosity)
 
 
 def _is_plain(annotation: Any) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import inspect
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
@@ -39,6 +40,7 @@ DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "fp64": "flo
 SAFE_WEIGHTS = ("diffusion_pytorch_model.safetensors", "model.safetensors")
 PARTS = ("unet", "vae", "text_encoder", "tokenizer", "scheduler")
 MODEL_INDEX = "model_index.json"
+DEVICE = "recipe.image_editor.model.device"
 WANTED = (
     MODEL_INDEX, "README.md", "*/*.json", "*/*.txt", "*/*.model", "*/*.jinja",
     "*/diffusion_pytorch_model*.safetensors", "*/model*.safetensors",
@@ -133,7 +135,7 @@ class DiffusionWeights:
 
     def __post_init__(self) -> None:
         check_fields(self, "recipe.image_editor.model")
-        check_device(self.device, "image.model.device")
+        check_device(self.device, DEVICE)
 
     @cached_property
     def _folder(self) -> Path:
@@ -156,7 +158,7 @@ class DiffusionWeights:
             from diffusers import AutoencoderKL, UNet2DConditionModel
             from transformers import CLIPTextModel, CLIPTokenizer
 
-        device = choose_device(self.device, "image.model.device")
+        device = choose_device(self.device, DEVICE)
         dtype: torch.dtype = getattr(torch, DTYPES[self.dtype])
         folder = self._folder
         file = folder / "scheduler" / "scheduler_config.json"
@@ -169,6 +171,7 @@ class DiffusionWeights:
         ):
             part = load_part(kind, where, dtype).to(device).requires_grad_(False).eval()
             parts[name] = part if name == "text_encoder" else part.to(memory_format=layout)
+        self._check_parts(**parts)
         scheduler = read_json(file)
         if not isinstance(scheduler, dict):
             raise UserError(f"{file} is not the configuration of a scheduler")
@@ -178,6 +181,24 @@ class DiffusionWeights:
             scheduler=scheduler,
             device=device,
             dtype=dtype,
+        )
+
+    def _check_parts(self, unet: Any, vae: Any, text_encoder: Any) -> None:
+        """Refuse parts of which the UNet is told more than the latents and one text."""
+        config, latents = unet.config, vae.config.latent_channels
+        if config.in_channels != latents:
+            reads = f"reads {config.in_channels} channels, and the autoencoder makes {latents}"
+        elif config.addition_embed_type or config.class_embed_type:
+            reads = "is told more than a text, as those of SDXL are"
+        elif config.cross_attention_dim != (width := text_encoder.config.hidden_size):
+            reads = f"reads texts of width {config.cross_attention_dim}, not {width}"
+        else:
+            return
+        raise UserError(
+            f"recipe.image_editor.model.weights={self.weights}: its UNet {reads}, so "
+            "this is not Stable Diffusion 1 or 2. SDXL and newer pipelines are drawn with by "
+            "zoo=sd35 zoo.set_editor.model.weights=NAME, InstructPix2Pix by zoo=flux2_klein "
+            "zoo.photo_editor.model.weights=NAME (docs/editors.md)"
         )
 
     def describe(self) -> dict[str, str]:
@@ -190,6 +211,19 @@ class DiffusionWeights:
         if self.vae is not None:
             described |= {"vae": self.vae, **identity("vae", self._vae_folder, ())}
         return described | {"dtype": self.dtype}
+
+
+@contextmanager
+def without_advice() -> Iterator[None]:
+    """Silence diffusers' advice, which it would repeat for every image."""
+    from diffusers.utils import logging
+
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
 
 
 def load_tools(kind: Any, folder: Path) -> Any:
@@ -215,7 +249,7 @@ def load_part(kind: Any, folder: Path, dtype: torch.dtype) -> Any:
         if not any(list(folder.glob(f"{name}*")) for name in SAFE_WEIGHTS):
             raise FileNotFoundError("there is no such file")
         skeleton(kind, folder, SAFE_WEIGHTS)
-        with quiet():
+        with quiet(), without_advice():
             part = from_folder(kind, folder, **options)
         check_finite(part, folder)
         return part
@@ -241,7 +275,7 @@ def resolve(name: str, revision: str | None, parts: tuple[str, ...]) -> Path:
     missing = [part for part in parts or ("config.json",) if not (folder / part).exists()]
     if missing:
         raise UserError(
-            f"image.model: {name} is not a Stable Diffusion folder: {folder} lacks "
+            f"recipe.image_editor.model: {name} is not a Stable Diffusion folder: {folder} lacks "
             + ", ".join(missing)
         )
     return folder
@@ -286,7 +320,7 @@ class PipelineFolder:
 
     def __post_init__(self) -> None:
         check_fields(self, "recipe.image_editor.model")
-        check_device(self.device, "recipe.image_editor.model.device")
+        check_device(self.device, DEVICE)
 
     def is_here(self) -> bool:
         """Say whether the folder is on this machine, without downloading anything."""
@@ -356,7 +390,7 @@ class PipelineFolder:
             raise UserError(
                 f"{self._folder} lacks {', '.join(missing)}, which a {self.kind.__name__} needs"
             )
-        pipeline = self.kind(**given).to(choose_device(self.device, "image.model.device"))
+        pipeline = self.kind(**given).to(choose_device(self.device, DEVICE))
         pipeline.set_progress_bar_config(disable=True)
         return pipeline
 

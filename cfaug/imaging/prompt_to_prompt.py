@@ -24,6 +24,7 @@ from cfaug.imaging.model import (
     load_part,
     load_tools,
     resolve,
+    without_advice,
 )
 from cfaug.imaging.tree import Branches, Tree, find_parents, plan
 
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 Keep = Callable[[Sequence[int], "list[Tensor]"], Sequence[int]]
 """Chooses which of the remaining jobs continue, by predictions of their final latents."""
+SAFETY_DEVICE = "recipe.image_editor.safety.device"
 KEPT = 1024
 """Number of cached text embeddings: every batch of a set's candidates needs the same texts."""
 
@@ -229,8 +231,8 @@ class PromptToPrompt(DiffusionEditor, SetEditor):
         check_fields(self, "recipe.image_editor")
         if self.row_multiple % 2 or self.max_rows % self.row_multiple:
             raise UserError(
-                f"image.row_multiple={self.row_multiple} must be even (a latent is two rows) and "
-                f"divide image.max_rows={self.max_rows}"
+                f"recipe.image_editor.row_multiple={self.row_multiple} must be even (a latent is "
+                f"two rows) and divide recipe.image_editor.max_rows={self.max_rows}"
             )
 
     @cached_property
@@ -316,7 +318,7 @@ class SafetyChecker:
     device: str = "auto"
 
     def __post_init__(self) -> None:
-        check_device(self.device, "image.safety.device")
+        check_device(self.device, SAFETY_DEVICE)
 
     @cached_property
     def _parts(self) -> tuple[Any, Any]:
@@ -329,7 +331,7 @@ class SafetyChecker:
         folder = resolve(self.weights, self.revision, ("safety_checker", "feature_extractor"))
         checker = load_part(StableDiffusionSafetyChecker, folder / "safety_checker", torch.float32)
         processor = load_tools(CLIPImageProcessor, folder / "feature_extractor")
-        return checker.to(choose_device(self.device, "image.safety.device")).eval(), processor
+        return checker.to(choose_device(self.device, SAFETY_DEVICE)).eval(), processor
 
     def flag(self, images: Tensor) -> list[bool]:
         """Return whether each image, float32 (n, 3, H, W) in [0, 1], is flagged."""
@@ -338,7 +340,7 @@ class SafetyChecker:
         checker, processor = self._parts
         pixels = (images.clamp(0, 1) * 255).round().byte().cpu()
         inputs = processor(list(pixels), return_tensors="pt").pixel_values.to(checker.device)
-        with torch.inference_mode():
+        with torch.inference_mode(), without_advice():
             # The checker blackens its image argument; only its verdicts are used.
             _, flags = checker(clip_input=inputs, images=torch.zeros(len(images), 1))
         return [bool(flag) for flag in flags]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,6 +32,8 @@ FAMILIES = {
     "StableDiffusionXLPipeline": "StableDiffusionXL",
 }
 """The pipelines whose attention can be shared, and their classes in ``text_to_image``."""
+GIVEN_HERE = ("self", "device", "do_classifier_free_guidance")
+"""Arguments of ``encode_prompt``, besides those about prompts, that no setting may give."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,18 @@ class SharedPipeline(SetEditor):
                 f"{self.model.weights}: attention of a {name} cannot be shared; choose weights of "
                 f"{', '.join(FAMILIES)}, or edit by instructions (InstructedPhotos)"
             )
+        kind: Any = self.model.kind
+        taken = [
+            argument
+            for argument in inspect.signature(kind.encode_prompt).parameters
+            if argument not in GIVEN_HERE and "prompt" not in argument
+        ]
+        for setting in self.text_settings or {}:
+            if setting not in taken:
+                raise UserError(
+                    f"recipe.image_editor.text_settings.{setting}: {name} takes no such argument "
+                    f"for its texts; choose from {', '.join(taken)}"
+                )
 
     @cached_property
     def _loaded(self) -> TextToImage:

@@ -366,9 +366,16 @@ def _explain_one(
             return f"{before}: {key_of(before)} has settings of its own, such as {key}"
     tree = compose(tried)
     # A model's own values come last: users set the settings that take these.
-    known = sorted(flatten(tree), key=lambda setting: setting.startswith("preset."))
+    flat = flatten(tree)
+    known = sorted(flat, key=lambda setting: setting.startswith("preset."))
     nodes = {key.rsplit(".", depth)[0] for key in known for depth in range(1, key.count(".") + 1)}
     if key in {*known, *nodes}:
+        place, _, name = key.rpartition(".")
+        parts = [node for node in sorted(nodes) if node.startswith("zoo.")]
+        parts = [node for node in parts if _below(flat, node) == _below(flat, place)]
+        if parts:  # a reference to one of them, which has no settings of its own
+            others = " or ".join(f"{node}.{name}" for node in parts)
+            return f"{word}: {place} is a part of the zoo: set {others}"
         return f"{word}: {reason_of(failure)}"
     head = key.split(".")[0]
     if options(head) and tree.get(head) is None:
@@ -387,6 +394,10 @@ def _explain_one(
     near = nearest(key, [*known, *sorted(nodes)])
     hint = f"did you mean {near}?" if near else "--help lists them all"
     return f"no setting is called {key!r}: {hint}"
+
+
+def _below(flat: Mapping[str, Any], node: str) -> dict[str, Any]:
+    return {key[len(node) :]: flat[key] for key in flat if key.startswith(f"{node}.")}
 
 
 def reason_of(error: Exception | None) -> str:

@@ -263,3 +263,14 @@ def test_words_that_name_the_picture_stay_unless_asked():
     assert sum(map(len, places[True])) < sum(map(len, places[False]))
     assert "photo" in places[True][3]
     assert "picture" in places[True][2]
+
+
+def test_the_same_word_in_other_letters_is_no_edit():
+    """A ligature, or an accent of its own, which would also be left behind by an edit."""
+    filler = ListedWords("fire", "caf\N{LATIN SMALL LETTER E WITH ACUTE}", "cat")
+    for word, same in (
+        ("\N{LATIN SMALL LIGATURE FI}re", "fire"),
+        ("cafe\N{COMBINING ACUTE ACCENT}", filler.words[1]),
+    ):
+        expected = {f"he sees {name}" for name in filler.words if name != same}
+        assert candidates_of(f"he sees {word}", filler) == expected

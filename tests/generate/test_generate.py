@@ -368,3 +368,16 @@ def test_kills_leave_no_trace(tmp_path: Path, what: str) -> None:
     assert contents(tmp_path / "cut") == contents(tmp_path / "whole")
     assert not list((tmp_path / "cut").rglob("*.batch"))
     assert not list((tmp_path / "cut").rglob("*.tmp"))
+
+
+def test_a_mistake_that_all_share_who_come_that_far_is_the_user_s(tmp_path) -> None:
+    """Captions about a star have no edit, so that not every caption meets it."""
+
+    class Lost(tiny.WordSwap):
+        def edit(self, captions):
+            if any("star" not in caption.text for caption in captions):
+                raise UserError("no weights at zoo:nowhere")
+            return super().edit(captions)
+
+    with pytest.raises(UserError, match="no weights at zoo:nowhere"):
+        generate(job(tmp_path, editor=Lost()))

@@ -309,3 +309,18 @@ def test_siblings_are_the_other_captions_of_a_group(groups):
         [other.text for other in examples if other.group == this.group and other.key != this.key]
         for this in examples
     ]
+
+
+def test_names_that_pandas_made_floats_are_the_whole_numbers(tmp_path: Path) -> None:
+    """In a csv a photo is "7.0", in a json 7.0; NaN is no name."""
+    table = tmp_path / "c.csv"
+    table.write_text("image_id,caption\n7.0,a cat\n7,a cat\n,a dog\n")
+    rows = [(7.0, float("nan"), "a cat"), (7, None, "a cat"), (float("nan"), 3.0, "a dog")]
+    lines = [{"image_id": photo, "id": name, "caption": text} for photo, name, text in rows]
+    listed = tmp_path / "c.json"
+    listed.write_text(json.dumps(lines))
+    for file, last in ((table, "00000001"), (listed, "3")):
+        captions = read_captions(file)
+        assert captions.duplicates == 1
+        names = [(example.key, example.group) for example in captions.captions]
+        assert names == [("7-0", "7"), (last, last)]

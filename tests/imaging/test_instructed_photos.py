@@ -175,7 +175,10 @@ def test_further_parameters_of_the_draws_are_arguments(shelf):
     ("family", "changes", "said"),
     [
         ("kontext", {"settings": {"steps": 2}}, r"settings.steps: FluxKontext.* num_inference_st"),
-        ("kontext", {"settings": {"image": 2}}, r"settings.image: .*takes no image from settings"),
+        ("kontext", {"settings": {"image": 2}}, r"takes no image from settings\. Choose from"),
+        ("kontext", {"settings": {"num_inference_steps": 0}}, "num_inference_steps=0 .* no step"),
+        ("sd3", {"settings": {"num_inference_steps": 3, "strength": 0.3}}, "0.3 leaves no step"),
+        ("sd3", {"pipeline": "StableDiffusion3InpaintPipeline"}, "paints inside a mask"),
         ("kontext", {"guidance": "image_guidance_scale"}, "guidance: FluxKontextPipeline takes no"),
         ("kontext", {"settings": {"guidance_scale": 2.0}}, "recipe.draws.guidance_scale gives it"),
         ("kontext", {"guidance": "true_cfg_scale"}, r"guides only with .*negative_prompt"),

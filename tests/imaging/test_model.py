@@ -15,7 +15,7 @@ from cfaug.core.protocols import ImageEditor
 from cfaug.imaging.cross_attention import CrossAttention
 from cfaug.imaging.model import DiffusionWeights, load_part
 from cfaug.imaging.prompt_to_prompt import PromptToPrompt, SafetyChecker
-from tests.imaging import tiny
+from tests.imaging import tiny, tiny_pipelines
 from tests.imaging.test_sharing import PAIR, editor, job
 
 
@@ -142,7 +142,7 @@ def test_settings_that_mean_nothing_are_refused(pipeline):
     with pytest.raises(UserError, match="mode"):
         PromptToPrompt(model, mode="x")
     for settings in ({"row_multiple": 3}, {"row_multiple": 48}):
-        with pytest.raises(UserError, match=r"even .* divide image.max_rows=64"):
+        with pytest.raises(UserError, match=r"even .* divide recipe.image_editor.max_rows=64"):
             PromptToPrompt(model, **settings)
 
 
@@ -194,3 +194,13 @@ def test_settings_import_neither_torch_nor_diffusers():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_unet_that_is_told_more_than_latents_and_a_text_is_refused(tmp_path):
+    for build, reads in (
+        (tiny_pipelines.sdxl, "is told more than a text, as those of SDXL are"),
+        (tiny_pipelines.instruct_pix2pix, "reads 8 channels, and the autoencoder makes 4"),
+    ):
+        folder = tiny_pipelines.save(build, tmp_path / build.__name__)
+        with pytest.raises(UserError, match=f"its UNet {reads}, so .* by zoo=sd35 zoo.set_editor"):
+            DiffusionWeights(str(folder), device="cpu").load()

@@ -282,3 +282,11 @@ def test_the_card_names_weights_and_settings(shelf):
     assert (described["licence"], described["steps"]) == ("apache-2.0", str(STEPS))
     assert described["sharing"] == "ip2p"
     assert described["text_settings"] == '{"max_sequence_length": 8}'
+
+
+def test_arguments_that_encode_prompt_does_not_take_are_refused(shelf):
+    """Those about prompts too: a negative prompt would be read by nothing."""
+    for setting in ("banana", "negative_prompt", "device"):
+        says = rf"text_settings.{setting}: StableDiffusion3Pipeline .* choose from .*clip_skip"
+        with pytest.raises(UserError, match=says):
+            editor(shelf("sd3"), "sd3", text_settings={setting: "ugly"})

@@ -349,3 +349,8 @@ def test_a_choice_beside_help_shows_its_settings(script):
     said = stdout_of(script("evaluate"), ["benchmark=skew", "--help"])
     assert "permutations: " in said
     assert "auto*" in said  # the default is still the default
+
+
+def test_a_setting_of_a_part_of_the_zoo_is_answered_with_the_one_to_set():
+    with pytest.raises(UserError, match=r"model is a part of the zoo: set zoo\.diffusion\.weights"):
+        compose("generate", "recipe.image_editor.model.weights=x")
