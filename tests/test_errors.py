@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from cfaug.__main__ import COMMANDS, main
 from cfaug.core import progress
-from cfaug.core.errors import UserError, say, visible
+from cfaug.core.errors import CALLED_BY, UserError, name_commands, say, visible
 from cfaug.core.progress import MIB, Progress, watch
 from cfaug.run.launch import report
 from tests.scripts import ROOT
@@ -208,3 +208,13 @@ def test_counts_add_up(units, known):
     for count in units:
         shown.advance(count)
     assert (shown.done, shown.known) == (sum(units) + known, known)
+
+
+def test_commands_are_named_by_the_path_that_the_user_typed(monkeypatch):
+    monkeypatch.delenv(CALLED_BY, raising=False)
+    monkeypatch.setattr("sys.argv", ["../my clone/evaluate.py"])
+    assert name_commands("python train.py a") == "python '../my clone'/train.py a"
+    monkeypatch.setattr("sys.argv", ["evaluate.py"])
+    assert name_commands("python train.py a") == "python train.py a"
+    monkeypatch.setattr("sys.argv", ["/bin/pytest"])
+    assert name_commands("python train.py a") == "python train.py a"

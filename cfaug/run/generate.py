@@ -53,8 +53,8 @@ from cfaug.generate.recipe import (
 from cfaug.planning.build import build
 from cfaug.planning.examples import ExampleSettings, find_examples
 from cfaug.planning.sources import SOURCE, shows_world
-from cfaug.run.arguments import flatten
-from cfaug.run.identity import without_module
+from cfaug.run.arguments import flatten, write_override
+from cfaug.run.identity import clean_name, without_module
 from cfaug.run.launch import DONE, FAILED, Jobs, Script, launch, report
 from cfaug.run.parallel import run_at_once
 
@@ -174,6 +174,8 @@ def _generate(settings: GenerateSettings, folder: Path) -> int:
         words += [f"data.counterfactual={shown(folder)}", "data.cf_ratio=0,0.6"]
         if any(len(made.members) < 2 for made in islice(read_sets(folder), 1)):
             words.append("data.counterfactual_members=singles")
+        # An experiment of its own: its arms may have other seeds than those of main.
+        words.append(write_override("name", clean_name(Path(shown(folder)).name, "")))
         say(f"next: {shlex.join(words)}")
     for line in yield_lines(summary.yields) if summary.yields else ():
         say(line)

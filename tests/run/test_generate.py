@@ -47,7 +47,8 @@ def test_a_run_makes_sets_pages_and_a_json_line_and_parts_make_the_same(generate
     assert {"card.json", "candidates.svg", "gallery.html", "captions/report.md"} < set(first)
 
     again, said = generate()
-    assert f"next: python train.py --multirun data.counterfactual={tmp_path / 'out'} data" in said
+    words = f"data.counterfactual={tmp_path / 'out'} data.cf_ratio=0,0.6 name=out"
+    assert f"next: python train.py --multirun {words}\n" in said
     assert again["sets"] == 5
     assert "nothing to do" in said
     for part, complete in ((1, False), (0, True)):
