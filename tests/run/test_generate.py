@@ -162,6 +162,11 @@ def test_exports_follow_when_every_part_is_complete(generate, tmp_path):
     assert not (tmp_path / "hub").exists()
     generate("part=1", "parts=2", hub)
     assert (tmp_path / "hub" / "DATASHEET.md").exists()
+    # The same command again finds its export; another one does not replace it.
+    _, said = generate("part=1", "parts=2", hub)
+    assert f"nothing to do: {tmp_path / 'hub'} is written" in said
+    said = generate.refused("part=1", "parts=2", hub, "export.about.license=cc0-1.0")
+    assert "hub is not empty; name a folder that is, or remove it" in said
 
 
 @pytest.mark.slow
