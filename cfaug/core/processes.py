@@ -153,6 +153,7 @@ def end_with_parent() -> None:
     A parent that is killed (SIGKILL, or for memory) cannot stop its processes, and they would wait
     for the next job for ever. A run first finishes its step and saves.
     """
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a forked process has its parent's handler
     threading.Thread(target=_stop_without_parent, daemon=True).start()
 
 
