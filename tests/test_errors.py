@@ -210,11 +210,14 @@ def test_counts_add_up(units, known):
     assert (shown.done, shown.known) == (sum(units) + known, known)
 
 
-def test_commands_are_named_by_the_path_that_the_user_typed(monkeypatch):
+def test_commands_are_named_by_the_path_that_the_user_typed(tmp_path, monkeypatch):
     monkeypatch.delenv(CALLED_BY, raising=False)
-    monkeypatch.setattr("sys.argv", ["../my clone/evaluate.py"])
-    assert name_commands("python train.py a") == "python '../my clone'/train.py a"
-    monkeypatch.setattr("sys.argv", ["evaluate.py"])
-    assert name_commands("python train.py a") == "python train.py a"
-    monkeypatch.setattr("sys.argv", ["/bin/pytest"])
-    assert name_commands("python train.py a") == "python train.py a"
+    clone = tmp_path / "my clone"
+    clone.mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["my clone/evaluate.py"])
+    assert name_commands("python train.py a") == "python 'my clone'/train.py a"
+    monkeypatch.chdir(clone)
+    for called in ("evaluate.py", "./evaluate.py", f"{clone}/evaluate.py", "/bin/pytest"):
+        monkeypatch.setattr("sys.argv", [called])
+        assert name_commands("python train.py a") == "python train.py a"

@@ -91,7 +91,8 @@ def name_commands(text: str) -> str:
     prefix, (folder, script) = os.environ.get(CALLED_BY), os.path.split(sys.argv[0])
     if prefix:
         return SCRIPT.sub(rf"{prefix} \1", text)
-    if folder and SCRIPT.fullmatch(script):
+    elsewhere = os.path.isdir(folder) and not os.path.samefile(folder, ".")
+    if elsewhere and SCRIPT.fullmatch(script):
         return SCRIPT.sub(lambda match: f"python {shlex.quote(folder)}/{match[1]}.py", text)
     return text
 
