@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from cfaug.__main__ import COMMANDS, main
 from cfaug.core import progress
-from cfaug.core.errors import UserError, say, visible
+from cfaug.core.errors import CALLED_BY, UserError, name_commands, say, visible
 from cfaug.core.progress import MIB, Progress, watch
 from cfaug.run.launch import report
 from tests.scripts import ROOT
@@ -208,3 +208,16 @@ def test_counts_add_up(units, known):
     for count in units:
         shown.advance(count)
     assert (shown.done, shown.known) == (sum(units) + known, known)
+
+
+def test_commands_are_named_by_the_path_that_the_user_typed(tmp_path, monkeypatch):
+    monkeypatch.delenv(CALLED_BY, raising=False)
+    clone = tmp_path / "my clone"
+    clone.mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["my clone/evaluate.py"])
+    assert name_commands("python train.py a") == "python 'my clone'/train.py a"
+    monkeypatch.chdir(clone)
+    for called in ("evaluate.py", "./evaluate.py", f"{clone}/evaluate.py", "/bin/pytest"):
+        monkeypatch.setattr("sys.argv", [called])
+        assert name_commands("python train.py a") == "python train.py a"

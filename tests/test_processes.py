@@ -204,3 +204,22 @@ def test_accelerators_as_lightning_names_them(monkeypatch, machine, good, bad):
     for name in bad:
         with pytest.raises(UserError, match=f"trainer.accelerator={name}: .*choose auto or cpu"):
             check_accelerator(name)
+
+
+POOL = """
+import os, signal, time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from cfaug.core.processes import end_with_parent, interruptible
+
+with interruptible(), ProcessPoolExecutor(2, get_context("fork"), end_with_parent) as pool:
+    list(pool.map(time.sleep, [0.1, 0.1]))
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_pool_ends_with_a_parent_that_was_killed():
+    process = subprocess.Popen([sys.executable, "-c", POOL], stderr=subprocess.PIPE)
+    _, said = process.communicate(timeout=20)  # until no process of the pool can write any more
+    assert said == b""
+    assert process.returncode == -signal.SIGKILL

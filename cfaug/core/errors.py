@@ -6,6 +6,7 @@ import atexit
 import json
 import os
 import re
+import shlex
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
@@ -80,13 +81,20 @@ def visible(text: str) -> str:
 
 
 def name_commands(text: str) -> str:
-    """Return a message with its commands as the user types them: ``cfaug train`` if installed.
+    """Return a message with its commands as the user types them.
+
+    That is ``cfaug train`` if installed, and ``python ../cfaug/train.py`` from another folder.
 
     Args:
         text: a message with the commands of the repository, ``python train.py ...``.
     """
-    prefix = os.environ.get(CALLED_BY)
-    return SCRIPT.sub(rf"{prefix} \1", text) if prefix else text
+    prefix, (folder, script) = os.environ.get(CALLED_BY), os.path.split(sys.argv[0])
+    if prefix:
+        return SCRIPT.sub(rf"{prefix} \1", text)
+    elsewhere = os.path.isdir(folder) and not os.path.samefile(folder, ".")
+    if elsewhere and SCRIPT.fullmatch(script):
+        return SCRIPT.sub(lambda match: f"python {shlex.quote(folder)}/{match[1]}.py", text)
+    return text
 
 
 def say(text: str, to: TextIO | None = None) -> None:

@@ -147,6 +147,27 @@ def _end_when_told(parent: int) -> None:
     os._exit(0)
 
 
+def end_with_parent() -> None:
+    """Stop this process of a pool, as SIGTERM does, once its parent is gone.
+
+    A parent that is killed (SIGKILL, or for memory) cannot stop its processes, and they would wait
+    for the next job for ever. A run first finishes its step and saves.
+    """
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a forked process has its parent's handler
+    threading.Thread(target=_stop_without_parent, daemon=True).start()
+
+
+def _stop_without_parent() -> None:
+    from multiprocessing import parent_process
+
+    parent = parent_process()
+    assert parent is not None
+    parent.join()
+    while True:  # until no handler takes it for a request to save
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
+        time.sleep(1)
+
+
 def acquire(file: IO[str] | int, *, shared: bool = False, wait: bool = True) -> bool:
     """Lock an open file until it is closed; convert a lock that is already held.
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from cfaug.core.errors import UserError
 from cfaug.core.grids import NEUTRAL
+from cfaug.core.processes import end_with_parent
 from cfaug.core.protocols import Answerer, Entailer, LanguageModel
 from cfaug.core.questions import AskedImage
 from cfaug.core.types import ENTAILMENT
@@ -104,7 +105,8 @@ def prepare_sources(runs: Sequence[tuple[DataSettings, Mapping[str, Any]]]) -> N
     if len(wanted) < 2:
         return
     # Forked before torch is imported, so a process costs next to nothing.
-    with ProcessPoolExecutor(mp_context=get_context("fork")) as pool:
+    fork = get_context("fork")
+    with ProcessPoolExecutor(mp_context=fork, initializer=end_with_parent) as pool:
         for _ in pool.map(_prepare, *zip(*wanted.values(), strict=True)):
             pass
 

@@ -164,13 +164,19 @@ def _count(of: Mapping[str, Sequence[str]]) -> int:
 
 def _say(rows: Sequence[Mapping[str, Any]], budget: int) -> None:
     for row in rows:
+        there, back = (
+            f"{row[f'accepted_{way}']} of {row[f'tried_{way}']}" for way in ("forward", "reverse")
+        )
         if row["editable"]:
             tail = f"{row['chosen']} images of {row['planned']} planned"
         else:
             tail = f"not editable; its {row['planned']} images go to the others"
-        say(f"{row['failure']}: {row['yield']:.0%} of the edits were accepted, {tail}")
+        say(f"{row['failure']}: {there} edits and {back} back were accepted, {tail}")
     chosen = sum(row["chosen"] for row in rows)
-    say(f"{chosen} of the budget's {budget} images are chosen; {budget - chosen} are returned")
+    more = "; more photos (limit, data.source) may find more" if chosen < budget else ""
+    say(
+        f"{chosen} of the budget's {budget} images are chosen; {budget - chosen} are returned{more}"
+    )
 
 
 def allocate(

@@ -86,13 +86,14 @@ def _read_harness(file: Path, chosen: str | None) -> EvaluatorLog | None:
     if chosen is not None and chosen not in filters:
         raise UserError(f"{file} has no filter {chosen!r}; it has {', '.join(filters)}")
     records = filters[next(iter(filters)) if chosen is None else chosen]
-    if "filter" not in first[1] and len({str(record.get("doc_id")) for _, record in records}) < len(
-        records
-    ):
-        raise UserError(
-            f"{file} has several lines for a doc_id: lmms-eval does not write which filter, or "
-            "which of several runs, a line is from; run the task again with one filter"
-        )
+    if len({str(record.get("doc_id")) for _, record in records}) < len(records):
+        why = "keep those of one run"
+        if "filter" not in first[1]:
+            why = (
+                "lmms-eval does not write which filter, or which of several runs, a line is from; "
+                "run the task again with one filter"
+            )
+        raise UserError(f"{file} has several lines for a doc_id: {why}")
     return EvaluatorLog(file.absolute().parent.name, records)
 
 

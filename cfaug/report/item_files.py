@@ -542,11 +542,12 @@ def _explain(comparisons: Sequence[FileComparison], clustered: bool) -> list[str
     whole = [comparison for comparison in comparisons if comparison.part == WHOLE]
     first = {comparison.metric: comparison for comparison in reversed(whole)}
     unlike = any(math.isnan(comparison.p_exact) for comparison in comparisons)
-    numbers = "; of values other than right and wrong, in their unit, p is a bootstrap's over items"
+    numbers = "; values other than right and wrong are in their unit"
+    numbers += "" if clustered else ", and their p is a bootstrap's over items"
     return [
         "Difference: first minus other, in points, with its standard error (SE) over items; p: "
         "McNemar's exact test on the items that only one answers right, two-sided"
-        f"{drawn if clustered else numbers * unlike}. Holm: p{over} corrected over {count} "
+        f"{drawn * clustered}{numbers * unlike}. Holm: p{over} corrected over {count} "
         f"comparison{'s' * (count > 1)}. Each file is one model, so this does not show what "
         "training again would give.",
         *(comparison.describe() for comparison in whole if first[comparison.metric] is comparison),

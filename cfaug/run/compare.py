@@ -220,6 +220,7 @@ def compare(
         return None
     shown = {row.benchmark for row in rows}
     notes = [*_sizes(trained, labels), *_settings(trained, labels)]
+    notes += _equal_labels(arm_labels(arms), labels, settings.labels)
     others = [b for b in dict.fromkeys(row.benchmark for row in measured.rows) if b not in shown]
     if others:
         notes.append(
@@ -306,6 +307,18 @@ def _sizes(trained: Mapping[str, Arm], labels: Mapping[str, str]) -> list[str]:
     ]
     more = f" and {len(texts) - NAMED} other numbers" if len(texts) > NAMED else ""
     return [f"Arms differ in their number of training examples: {'; '.join(texts[:NAMED])}{more}."]
+
+
+def _equal_labels(
+    automatic: Mapping[str, str], labels: Mapping[str, str], given: Mapping[str, str]
+) -> list[str]:
+    """Name the arms that did not get the label given for them, as others were given the same."""
+    alike = [
+        arm
+        for arm, label in automatic.items()
+        if labels[arm] != given.get(arm, given.get(label, labels[arm]))
+    ]
+    return [f"Arms with equal labels keep their names: {', '.join(alike)}."] if alike else []
 
 
 def _settings(trained: Mapping[str, Arm], labels: Mapping[str, str]) -> list[str]:

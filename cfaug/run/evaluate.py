@@ -24,7 +24,7 @@ from unicodedata import normalize
 
 from annotated_types import MinLen
 
-from cfaug.core.errors import USERS_MISTAKE, UserError, say
+from cfaug.core.errors import USERS_MISTAKE, UserError, name_some, say
 from cfaug.core.processes import Threads, check_device, choose_device, find_folder, use_threads
 from cfaug.core.protocols import NoModel
 from cfaug.core.validation import Means, Node, RunPaths, RunSeed, Share, check_fields
@@ -323,8 +323,10 @@ def _find_finished(
         say(line)
     if not finished:
         where = ", ".join(runs) if runs else f"{root}/{wanted}"
+        arms = {file.parents[1].relative_to(root) for file in root.glob("*/*/seed=*/run.json")}
+        there = f" (there are {name_some(sorted(arms))})" if arms and not runs else ""
         raise UserError(
-            f"no finished run in {where}: train one with "
+            f"no finished run in {where}{there}: train one with "
             "`python train.py data.cf_ratio=0.6 seed=107`, or name a checkpoint with weights=..."
         )
     return finished, damaged

@@ -108,6 +108,7 @@ def ask(
     Returns:
         Whether anything was evaluated or written.
     """
+    _check_provided(target.model, benchmarks)
     for benchmark in benchmarks:  # also if it was evaluated before
         leaks = benchmark.leaks if isinstance(benchmark, LeakAware) else None
         if leaks is not None:
@@ -134,7 +135,6 @@ def ask(
     ]
     if not pending:
         return bool(drawn)
-    _check_provided(target.model, pending)
     load = cache(lambda protocol: _load(target.model, protocol, device, cached))
     for benchmark in pending:
         protocol = loadable_as(benchmark, target.model.provides)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from cfaug.core.errors import UserError
+from cfaug.core.processes import end_with_parent
 from cfaug.core.safety.safe_loading import read_json
 from cfaug.core.stores import is_store, mirror_folder
 from cfaug.core.validation import write_value
@@ -182,7 +183,8 @@ def prepare_worlds(tested: Sequence[EvaluationTarget], suite: Any, opener: DataO
         from multiprocessing import get_context
 
         # Forked before torch is imported, so a process costs next to nothing.
-        with ProcessPoolExecutor(mp_context=get_context("fork")) as pool:
+        fork = get_context("fork")
+        with ProcessPoolExecutor(mp_context=fork, initializer=end_with_parent) as pool:
             list(pool.map(partial(_prepare, suite, opener), worlds.values()))
 
 

@@ -21,15 +21,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
 from cfaug.core.binding import Config, locate
 from cfaug.core.errors import UserError, say, say_record
+from cfaug.core.files import write_json
 from cfaug.core.processes import Threads, find_folder, use_threads
+from cfaug.core.safety.safe_loading import read_json
 from cfaug.core.stores import is_store, local_name, mirror_of, open_mirror, shown
 from cfaug.core.types import Example
 from cfaug.core.validation import DryRun, Keys, Means, Node, Positive, Processes, check
-from cfaug.core.weights import HUB_ID, QUESTIONS_PREFIX, is_world
+from cfaug.core.weights import HUB_ID, QUESTIONS_PREFIX, is_world, sha256_text
 from cfaug.generate.failures import Failure, ProgressReporter
 from cfaug.generate.folder import (
     CANDIDATES,
     GALLERY,
+    WORK,
     join_store,
     publish_files,
     read_record,
@@ -53,8 +56,8 @@ from cfaug.generate.recipe import (
 from cfaug.planning.build import build
 from cfaug.planning.examples import ExampleSettings, find_examples
 from cfaug.planning.sources import SOURCE, shows_world
-from cfaug.run.arguments import flatten
-from cfaug.run.identity import without_module
+from cfaug.run.arguments import flatten, write_override
+from cfaug.run.identity import clean_name, without_module
 from cfaug.run.launch import DONE, FAILED, Jobs, Script, launch, report
 from cfaug.run.parallel import run_at_once
 
@@ -174,6 +177,8 @@ def _generate(settings: GenerateSettings, folder: Path) -> int:
         words += [f"data.counterfactual={shown(folder)}", "data.cf_ratio=0,0.6"]
         if any(len(made.members) < 2 for made in islice(read_sets(folder), 1)):
             words.append("data.counterfactual_members=singles")
+        # An experiment of its own: its arms may have other seeds than those of main.
+        words.append(write_override("name", clean_name(Path(shown(folder)).name, "")))
         say(f"next: {shlex.join(words)}")
     for line in yield_lines(summary.yields) if summary.yields else ():
         say(line)
@@ -508,7 +513,7 @@ def write_exports(folder: Path, export: Mapping[str, Any]) -> None:
         export_vlmevalkit,
         removed_on_failure,
     )
-    from cfaug.data.shards.shards import read_sets
+    from cfaug.data.shards.shards import read_chosen, read_sets
 
     verdicts: dict[str, bool] = {}  # the majority's, by ``<set>_<member>``
     if export["verified"] is not None:
@@ -520,7 +525,15 @@ def write_exports(folder: Path, export: Mapping[str, Any]) -> None:
         }
         people.check_images(members, str(folder))
         verdicts = {name: label == GOOD for name, label in people.labels.items()}
+    how = {key: value for key, value in export.items() if key not in names}
+    content = json.dumps([card, sorted(read_chosen(folder) or ()), how, verdicts], sort_keys=True)
+    record = folder / WORK / "exports.json"
+    written: dict[str, str] = (read_json(record) if record.exists() else None) or {}
     for name, path in paths.items():
+        key, made = f"{name} {path.expanduser().absolute()}", sha256_text(content)
+        if written.get(key) == made and path.expanduser().exists():
+            say(f"nothing to do: {path} is written")
+            continue
         with removed_on_failure(path):
             sets = read_sets(folder)
             if name == "hub":
@@ -537,6 +550,9 @@ def write_exports(folder: Path, export: Mapping[str, Any]) -> None:
             else:
                 export_vlmevalkit(lambda: read_sets(folder), path, verdicts)
         say(f"wrote {path}")
+        written[key] = made
+        record.parent.mkdir(exist_ok=True)
+        write_json(record, written)
 
 
 SCRIPT = Script("generate", GenerateSettings, run_jobs, find_folder("conf"), __doc__ or "")

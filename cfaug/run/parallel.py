@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from cfaug.core.errors import CALLED_BY, UserError, say
-from cfaug.core.processes import CHECKOUT, PLAN_PRINTED, call
+from cfaug.core.processes import CHECKOUT, PLAN_PRINTED, call, end_with_parent
 from cfaug.core.progress import Progress
 from cfaug.core.validation import Positive, PositiveNumber, Processes, Weight, check_fields
 from cfaug.run.launch import DONE, FAILED
@@ -99,12 +99,12 @@ def run_at_once(
 
 def _one_process() -> ProcessPoolExecutor:
     # Not forked: torch's threads would not survive it.
-    return ProcessPoolExecutor(1, get_context("spawn"), initializer=_draw_no_bars)
+    return ProcessPoolExecutor(1, get_context("spawn"), initializer=_begin)
 
 
-def _draw_no_bars() -> None:
-    """Have this process print lines of progress: bars of several would overwrite each other."""
-    os.environ["TERM"] = "dumb"
+def _begin() -> None:
+    end_with_parent()
+    os.environ["TERM"] = "dumb"  # lines of progress: bars of several would overwrite each other
 
 
 @contextmanager

@@ -265,3 +265,14 @@ def test_without_bounds_it_is_the_largest_remainder(weights, total):
 )
 def test_examples(weights, total, limits, counts):
     assert allocate(weights, total, least=8, limits=limits) == counts
+
+
+def test_what_was_accepted_is_said_in_both_directions(tmp_path, capsys):
+    file = tmp_path / "failures.jsonl"
+    write_failures(file, failures_of(2))
+    folder = make(tmp_path / "shards", both({0: (9, 8), 1: (6, 0)}), both({0: (9, 7), 1: (6, 0)}))
+    RepairChoice(str(file), budget=32).choose(folder)
+    first, second, last = capsys.readouterr().err.splitlines()
+    assert first.endswith("9 of 9 edits and 7 of 8 back were accepted, 8 images of 8 planned")
+    assert second.endswith("6 of 6 edits and 0 of 0 back were accepted, 0 images of 8 planned")
+    assert last.startswith("8 of the budget's 32 images are chosen; 24 are returned; more photos")

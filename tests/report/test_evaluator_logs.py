@@ -218,3 +218,11 @@ def test_a_target_that_one_version_writes_as_a_number_is_the_same_target(tmp_pat
         files.append(tmp_path / name / "samples_t.jsonl")
         files[-1].write_text(json.dumps(line) + "\n")
     assert compare(files)
+
+
+def test_two_logs_in_one_file_are_refused(tmp_path):
+    twice = tmp_path / "b" / LM_EVAL[1].name
+    twice.parent.mkdir()
+    twice.write_text(2 * LM_EVAL[1].read_text())
+    with pytest.raises(UserError, match="several lines for a doc_id: keep those of one run"):
+        compare([LM_EVAL[0], twice], filter="strict-match")

@@ -253,4 +253,7 @@ def test_the_p_of_values_that_are_not_right_or_wrong_is_in_the_table(tmp_path):
     rows = compare_item_files(answers)
     text = to_markdown(comparison_document(answers, rows, "x"))
     assert "p, bootstrap" in text
-    assert "p is a bootstrap's over items" in text
+    assert "in their unit, and their p is a bootstrap's over items" in text
+    answers = read_item_files(files, ItemColumns(metrics="score", cluster="item"))
+    text = to_markdown(comparison_document(answers, compare_item_files(answers), "x"))
+    assert "(bootstrap); values other than right and wrong are in their unit. Holm" in text

@@ -404,3 +404,11 @@ def test_an_experiment_with_brackets_in_its_name_is_found(tmp_path, script, caps
 def test_factors_that_would_share_an_arm_are_refused():
     with pytest.raises(UserError, match="each once"):
         check_factors([0.1234567, 0.12345678])
+
+
+def test_known_results_do_not_hide_a_model_that_a_benchmark_cannot_ask(asked, tmp_path):
+    asked(Known(None))
+    model: Any = SimpleNamespace(identity=lambda: "w", provides=(), load=None)
+    target = Checkpoint(tmp_path, "real", 1, model, None, "x")  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="needs DualEncoder"):
+        ask(target, [Known(None)], "cpu", Memory(tmp_path, 0))

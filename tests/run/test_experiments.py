@@ -18,9 +18,10 @@ from scipy import stats
 
 import cfaug
 from cfaug.core.errors import UserError
+from cfaug.report.arms import Arm, arm_labels
 from cfaug.report.layout import comparisons_csv
 from cfaug.report.significance_table import significance_table
-from cfaug.run.compare import Comparison, join_experiments
+from cfaug.run.compare import Comparison, _equal_labels, join_experiments
 from tests.report.example import OOD, results
 from tests.run.conftest import Place, output_of, refusal, stdout_of
 
@@ -269,3 +270,14 @@ def test_the_command_tables_both(trained):
     assert len(joined.results) == len(joined.to_pandas()) * 2  # of two seeds
     assert joined.folder == (trained.root / "a+b").absolute()
     assert (trained.root / "a/real/seed=1/results.jsonl").is_file()
+
+
+def test_arms_with_equal_labels_are_named():
+    arms = {name: Arm(name) for name in ("lr=1,size=5", "lr=2,size=5", "real")}
+    automatic = arm_labels(arms)
+    for given, alike in (
+        ({"lr=1": "mine", "lr=2,size=5": "mine"}, ["lr=1,size=5, lr=2,size=5"]),
+        ({"lr=1": "mine", "real": "yours"}, []),
+    ):
+        notes = _equal_labels(automatic, arm_labels(arms, given), given)
+        assert notes == [f"Arms with equal labels keep their names: {names}." for names in alike]

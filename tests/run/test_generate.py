@@ -47,7 +47,8 @@ def test_a_run_makes_sets_pages_and_a_json_line_and_parts_make_the_same(generate
     assert {"card.json", "candidates.svg", "gallery.html", "captions/report.md"} < set(first)
 
     again, said = generate()
-    assert f"next: python train.py --multirun data.counterfactual={tmp_path / 'out'} data" in said
+    words = f"data.counterfactual={tmp_path / 'out'} data.cf_ratio=0,0.6 name=out"
+    assert f"next: python train.py --multirun {words}\n" in said
     assert again["sets"] == 5
     assert "nothing to do" in said
     for part, complete in ((1, False), (0, True)):
@@ -161,6 +162,11 @@ def test_exports_follow_when_every_part_is_complete(generate, tmp_path):
     assert not (tmp_path / "hub").exists()
     generate("part=1", "parts=2", hub)
     assert (tmp_path / "hub" / "DATASHEET.md").exists()
+    # The same command again finds its export; another one does not replace it.
+    _, said = generate("part=1", "parts=2", hub)
+    assert f"nothing to do: {tmp_path / 'hub'} is written" in said
+    said = generate.refused("part=1", "parts=2", hub, "export.about.license=cc0-1.0")
+    assert "hub is not empty; name a folder that is, or remove it" in said
 
 
 @pytest.mark.slow

@@ -94,6 +94,8 @@ def test_many_arms_become_a_table_and_a_page(place):
     words = ["name=small", "arm=real", "seed=3", "data.cf_ratio=0", "data.size=30"]
     assert place.train(*words) == 0
     assert "lacks seed 3" in refusal(place.evaluate)
+    there = "(there are small/before, small/counterfactual, small/real)"
+    assert there in refusal(place.evaluate, "name=smal")
 
 
 def test_nothing_to_evaluate_names_the_next_command(place):

@@ -134,7 +134,7 @@ def disk_errors(folder: Path, content: str, need: int) -> Iterator[None]:
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise UserError(
-                f"no space left in {folder}: {content} needs {need / 2**20:.1f} MiB. "
+                f"no space left in {folder}: {content} needs {need:,} bytes. "
                 "What was complete before it is kept; free some space and run the same command "
                 "again"
             ) from error

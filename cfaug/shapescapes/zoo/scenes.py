@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from cfaug.core.pixels import ImageTransform
+from cfaug.core.processes import end_with_parent
 from cfaug.core.rng import derive, generator
 from cfaug.shapescapes.drawing import Scene, render
 from cfaug.shapescapes.settings import (
@@ -179,7 +180,8 @@ def draw_chunks(
     columns = (*map(repeat, given), starts, stops)
     if processes <= 1:
         return list(map(draw, *columns))
-    with ProcessPoolExecutor(processes, mp_context=get_context("forkserver")) as pool:
+    server = get_context("forkserver")
+    with ProcessPoolExecutor(processes, server, initializer=end_with_parent) as pool:
         return list(pool.map(draw, *columns))
 
 
