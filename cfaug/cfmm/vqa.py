@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from cfaug.report.gallery import ImageSource, ModelPage
     from cfaug.report.items import Items
 
-SAID = ("acc_b", "acc_c", "acc_plus", "strict", "phi", "right", "q_acc", "f_acc", "g_acc")
+SAID = ("acc_b", "acc_c", "acc_plus", "strict", "phi", "right", "q_acc", "i_acc", "f_acc", "g_acc")
 """Metrics of all questions in the terminal summary."""
 
 
@@ -313,6 +313,11 @@ class VisualQuestions(WritesModelPage):
         ]  # fmt: skip
         if "flips" in whole:
             lines.append(f"the reduction decides {whole['flips'].value:.1%} of the answers")
+        if "ties" in whole and whole["ties"].value:
+            lines.append(
+                f"{whole['ties'].value:.1%} of the questions have several equally likely options, "
+                "which counts as wrong"
+            )
         if disputed := [str(row.question.extra[DISPUTED]) for row in self._rows
                         if DISPUTED in row.question.extra]:  # fmt: skip
             lines.append(f"disputed answers, counted as the set has them: {'; '.join(disputed)}")

@@ -125,7 +125,10 @@ class Retrieval(SourceBenchmark):
             rows: the rows to use; ``None`` for all.
         """
         rows = np.arange(len(index)) if rows is None else np.sort(rows)
-        image_of_row = index.images[rows]
+        # Equal bytes are one image: sets of one photo have a number of their own for it.
+        codes = index.content_codes(rows)
+        _, first, image_of_row = np.unique(codes, return_index=True, return_inverse=True)
+        image_of_row = first[image_of_row]
         if self.captions_per_image is not None:
             keep = _rank_within(image_of_row) < self.captions_per_image
             rows, image_of_row = rows[keep], image_of_row[keep]

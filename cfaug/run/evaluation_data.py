@@ -86,10 +86,10 @@ class DataOpener:
             reader = reader.with_roots(self.image_roots)
             key = (folder, reader.kind, reader.image_roots, reader.without_missing)
             if key not in self._open:
-                self._open[key] = open_index(folder, self.cache, reader=reader)
+                self._open[key] = open_index(folder, self.cache, reader.image_roots, reader)
             index = self._open[key]
         else:
-            index = open_index(folder, self.cache, reader=reader)
+            index = open_index(folder, self.cache, self.image_roots, reader)
         say_source("test", folder, index)
         return index
 

@@ -7,6 +7,8 @@ import math
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from cfaug.cfmm.question_checks import validate
@@ -20,7 +22,12 @@ from cfaug.evaluation import cached_model
 from cfaug.evaluation.cached_model import CachedAnswerer
 from cfaug.models.vision_language import VisionLanguageModel
 from cfaug.report.items import Items, write_items
-from tests.data.question_files import hallusion_record, put_image, write_csv
+from tests.data.question_files import (
+    hallusion_record,
+    naturalbench_row,
+    put_image,
+    write_csv,
+)
 from tests.evaluation.questions import Drawn, Picture, Writer, context, image, opened, rows
 from tests.models import tiny_vlm
 
@@ -432,3 +439,18 @@ def test_what_cannot_be_opened_is_said():
         opened([image(0, questions=two)])
     with pytest.raises(UserError, match="no question set can be opened"):
         VisualQuestions(data="x").open(replace(context(IMAGES), questions=None))
+
+
+def test_ties_and_all_four_accuracies_of_naturalbench_are_on_the_terminal(tmp_path):
+    class Level(Drawn):
+        def answer(self, images, questions):
+            return [
+                [replace(answer, scores=(answer.scores[0],) * len(answer.scores)) for answer in row]
+                for row in super().answer(images, questions)
+            ]
+
+    pq.write_table(pa.Table.from_pylist([naturalbench_row(0)]), tmp_path / "test.parquet")
+    benchmark = opened(read_questions(tmp_path))
+    first, *_, last = benchmark.summarise(benchmark.run(Level()))
+    assert first == "right 0.000  q_acc 0.000  i_acc 0.000  g_acc 0.000"
+    assert last.startswith("100.0% of the questions have several equally likely options")

@@ -17,11 +17,12 @@ from hypothesis import strategies as st
 
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import ImageTransform
-from cfaug.core.types import CounterfactualSet, Member
+from cfaug.core.types import CounterfactualSet, Edit, Member
 from cfaug.data.index import open_index
 from cfaug.data.mixture.loader import (
     Examples,
     KeptPixels,
+    Share,
     Slab,
     TrainingShares,
     ValidationShares,
@@ -29,6 +30,7 @@ from cfaug.data.mixture.loader import (
     place_bytes,
 )
 from cfaug.data.mixture.mixture import plan_mixture
+from cfaug.data.mixture.records import COUNTERFACTUAL
 from cfaug.data.mixture.settings import DataSettings
 from cfaug.data.shards.shards import write_shards
 from tests.data.loading import TRANSFORM, loader, mixture_of, planned, seen
@@ -279,3 +281,22 @@ def test_the_limit_holds_and_earlier_runs_make_room():
     copy = pickle.loads(pickle.dumps(kept))
     assert copy.limit == kept.limit
     assert copy.slabs((real, None), TINY)[0].get(0) is None
+
+
+def test_a_photo_in_several_sets_is_one_image(tmp_path):
+    """The mask of ``same_image`` counted a photo's other captions as negatives there."""
+    sets = [
+        CounterfactualSet(
+            f"s{i}", f"photo-{i // 2}",
+            (Member(f"caption {i}", "a", "0"), Member(f"edit {i}", "b", "0", Edit("noun", "", ""))),
+            {"a": noise_image(i // 2), "b": noise_image(100 + i)},
+        )
+        for i in range(4)
+    ]  # fmt: skip
+    write_shards(sets, tmp_path / "sets")
+    indexes = (None, open_index(tmp_path / "sets", tmp_path / "cache"))
+    rows = np.array([[COUNTERFACTUAL, row] for row in range(8)])
+    batch = Examples(indexes, TRANSFORM, 8).__getitems__(Share(rows, rows))
+    images = batch["images"].tolist()
+    assert [images.index(image) for image in images] == [0, 1, 0, 3, 4, 5, 4, 7]
+    assert min(images) >= 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import gzip
 import json
 import random
 import shutil
@@ -373,3 +374,26 @@ def test_released_ids_that_pandas_made_floats(tmp_path):
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     file.write_text("".join(json.dumps({**line, "id": 7.0}) + "\n" for line in lines[:1]))
     assert [cf_set.key for cf_set in import_sets(folder)] == ["7"]
+
+
+@pytest.mark.parametrize("name", ["captions.jsonl.gz", "train.CSV.GZ", "captions.tsv.zst"])
+@pytest.mark.parametrize("sidecar", [False, True])
+def test_a_compressed_list_is_not_passed_over(tmp_path, name, sidecar):
+    images = tmp_path / "images"
+    images.mkdir()
+    for number in range(2):
+        (images / f"{number}.png").write_bytes(noise_image(number))
+        if sidecar:
+            (images / f"{number}.txt").write_text(f"photo {number}")
+    (images / name).write_bytes(gzip.compress(b"image,caption\n0.png,a dog\n"))
+    for source in (images, images / name):
+        with pytest.raises(UserError, match=rf"{name} is compressed, .*: unpack or remove it"):
+            find_reader(source)
+
+
+@pytest.mark.parametrize("listed", ["CAFE\u0301.png", "caf\u00e9", "caf\u00e9.jpg"])
+def test_a_photo_of_nearly_the_listed_name_is_named(tmp_path, listed):
+    (tmp_path / "cafe\u0301.png").write_bytes(noise_image(0))
+    (tmp_path / "captions.csv").write_text(f"image,caption\n{listed},a dog\n")
+    with pytest.raises(UserError, match=r"no image.*'cafe\u0301.png' differs from it in case"):
+        open_index(tmp_path, tmp_path / "cache")

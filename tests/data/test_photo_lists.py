@@ -461,3 +461,10 @@ def test_other_encodings_endings_and_empty_files_are_refused(tmp_path):
         read_modified_captions(file)
     with pytest.raises(UserError, match=r"choose from \.csv"):
         read_modified_captions(tmp_path / "x.pkl")
+
+
+def test_a_photo_that_pandas_wrote_as_a_float_is_the_whole_number(tmp_path):
+    columns = ["image_id", "original", "modified"]
+    file = listed(tmp_path / "x.csv", columns, ["7.0", "a dog", "a big dog"], [7, "a", "a pet"])
+    first, second = read_modified_captions(file).rows
+    assert (first.group, first.image) == (second.group, second.image) == ("7", "000000000007.jpg")

@@ -198,7 +198,7 @@ STRESSED = {
 CASES = {
     "retrieval": Case(
         ("benchmark=retrieval", "benchmark.data=@texts"),
-        {"data": "@bigger", "captions_per_image": 1, "counterfactual_holdout": 0.3,
+        {"data": "@bigger", "captions_per_image": 1, "counterfactual_holdout": 0.6,
          "human_labels": "@matched.jsonl", "edited_by": "@bigger"},
     ),
     "classification": Case(

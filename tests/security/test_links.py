@@ -20,9 +20,12 @@ from cfaug.core.errors import UserError
 from cfaug.core.files import check_link, check_links
 from cfaug.core.weights import resolve, zoo_shelf
 from cfaug.data.index import open_index
+from cfaug.data.sources import find_reader
 from cfaug.data.sources.question_sets import read_questions
 from cfaug.editing.causal_lm import CausalLM
 from cfaug.report.records import read_config
+from cfaug.run.evaluation_data import DataOpener
+from tests.data.compositional import sugarcrepe
 from tests.data.making import noise_image, write_tar
 from tests.data.question_files import own_record, write_own
 
@@ -207,3 +210,15 @@ def test_no_way_through_links_leads_out(tmp_path_factory, steps: list[str]) -> N
     else:
         with pytest.raises(UserError, match="leads out of"):
             check_links(folder)
+
+
+def test_a_benchmark_follows_a_link_into_a_permitted_folder(tmp_path: Path) -> None:
+    """SugarCrepe's val2017 as a link to COCO's: the advice of the message was not taken."""
+    folder = sugarcrepe(tmp_path / "sugarcrepe")
+    photos = shutil.move(folder / "val2017", tmp_path / "photos")
+    (folder / "val2017").symlink_to(photos)
+    reader, cache = find_reader(folder), tmp_path / "cache"
+    with pytest.raises(UserError, match=r"permit the folder: 'paths.image_roots="):
+        DataOpener(tmp_path, cache).read_test(reader, str(folder))
+    index = DataOpener(tmp_path, cache, [tmp_path / "photos"]).read_test(reader, str(folder))
+    assert index.kind == "sugarcrepe"

@@ -94,14 +94,15 @@ class Examples(Dataset[Batch]):
         """Return ``pixels`` uint8 (n, 3, size, size), ``texts``, and facts about all ranks.
 
         The latter are the ``global_size`` and, int64 (global_size,) in the whole batch's order,
-        ``images`` and ``sets``: the number of each row's image and set, equal only for the same one
-        (such as a photo in both sources); and ``negatives``, wrong captions without an image, with
-        ``negative_owners``, int64, the place of the row that each belongs to. They are computed
-        from the plan, without communication. If counterfactuals' images are wrong answers there are
-        also ``negative_pixels`` uint8 (m, 3, size, size), this process's share of the batch's, and
-        the ``negative_image_owners`` of all of them. With neutral prompts there are also
-        ``neutral_texts``, each once, and ``neutrals``, the number of each row's prompt, -1 without
-        one. With classes there is also ``labels``, int64 (n,), the class number of each row.
+        ``images`` and ``sets``: a code of each row's image and the number of its set, equal only
+        for the same one (such as a photo in both sources, or in several sets); and ``negatives``,
+        wrong captions without an image, with ``negative_owners``, int64, the place of the row that
+        each belongs to. They are computed from the plan, without communication. If counterfactuals'
+        images are wrong answers there are also ``negative_pixels`` uint8 (m, 3, size, size), this
+        process's share of the batch's, and the ``negative_image_owners`` of all of them. With
+        neutral prompts there are also ``neutral_texts``, each once, and ``neutrals``, the number of
+        each row's prompt, -1 without one. With classes there is also ``labels``, int64 (n,), the
+        class number of each row.
 
         An image that cannot be read or decoded gives the UserError that names it, returned and not
         raised: torch would carry it over from a worker as the text of a traceback.
@@ -194,19 +195,13 @@ class Examples(Dataset[Batch]):
         }
 
     def _images(self, rows: np.ndarray) -> np.ndarray:
-        """Return the numbers of the rows' images; an image in both sources has the real one's."""
-        numbers = self._numbers(rows, "images")
-        real, other = (np.flatnonzero(rows[:, 0] == source) for source in (REAL, COUNTERFACTUAL))
-        there, edited = self.indexes
-        if not len(real) or not len(other) or there is None or edited is None:
-            return numbers
-        known = there.content_codes(rows[real, 1])
-        order = np.argsort(known, kind="stable")
-        asked = edited.content_codes(rows[other, 1])
-        at = order[np.minimum(np.searchsorted(known[order], asked), len(known) - 1)]
-        same = known[at] == asked
-        numbers[other[same]] = numbers[real[at[same]]]
-        return numbers
+        """Return codes of the rows' images, from 0, equal for equal bytes, int64 (n,)."""
+        codes = np.empty(len(rows), np.int64)
+        for source, index in enumerate(self.indexes):
+            mine = rows[:, 0] == source
+            if index is not None:
+                codes[mine] = index.content_codes(rows[mine, 1]) >> np.uint64(1)
+        return codes
 
     def _numbers(self, rows: np.ndarray, column: str) -> np.ndarray:
         """Return a column of the rows' indexes; even numbers belong to the real source."""

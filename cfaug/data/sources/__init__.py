@@ -27,7 +27,12 @@ from cfaug.data.sources.caption_list import CaptionList, PairedFolders
 from cfaug.data.sources.captioned_parquet import HUB_SETS, SOCIAL_COUNTERFACTUALS, CaptionedParquet
 from cfaug.data.sources.class_folders import Food101, ImageFolder, LabelList
 from cfaug.data.sources.coco import Coco, Karpathy
-from cfaug.data.sources.columns import check_one_list, unnamed_lists, unread_lists
+from cfaug.data.sources.columns import (
+    check_one_list,
+    check_unpacked,
+    unnamed_lists,
+    unread_lists,
+)
 from cfaug.data.sources.compositional import ITEM_LISTS, ITEM_TABLES, ItemList
 from cfaug.data.sources.folders import SidecarText, hidden_below, images_below
 from cfaug.data.sources.labelled import CifarBinary, LabelledParquet
@@ -143,6 +148,9 @@ def find_reader(path: Path, image_roots: Sequence[Path] = ()) -> Reader:
         reader = next((candidate for candidate in READERS if candidate.reads(path)), None)
         if isinstance(reader, ItemList):
             reader = item_list(path)
+        if reader is None or isinstance(reader, SidecarText | ImageFolder):  # they read no list
+            check_unpacked(path)
+            check_one_list(path, unnamed_lists(path))
         if reader is None and path.is_file():
             raise UserError(f"{path} is a file: name the folder in which it lies, {path.parent}")
         if reader is None and not path.is_dir():
@@ -155,8 +163,6 @@ def find_reader(path: Path, image_roots: Sequence[Path] = ()) -> Reader:
                     "files are not read: write parquet, datasets.load_from_disk(...).to_parquet("
                     "'FOLDER/train.parquet'), of each split a file called by it, and name FOLDER"
                 )
-        if reader is None or isinstance(reader, SidecarText | ImageFolder):  # they read no list
-            check_one_list(path, unnamed_lists(path))
         if reader is not None:
             return reader.with_roots(image_roots)
     except OSError as error:

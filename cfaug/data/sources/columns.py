@@ -249,6 +249,8 @@ ANYTHING = ("annotations", "results")
 """Names among them that other lists have too: used only for one with images and captions."""
 OBJECTS = ("captions", "annotations")
 """Names among them of a json that may be a single object."""
+PACKED = (".bz2", ".gz", ".xz", ".zst")
+"""Endings of compressed files."""
 HEAD = 64 * 1024
 """Number of bytes of a json that tell whether it is a list of images."""
 FLICKR_HEADER = re.compile(r"\s*image_name\s*\|\s*comment_number\s*\|\s*comment\s*")
@@ -281,6 +283,13 @@ def check_one_list(path: Path, lists: Sequence[Path]) -> None:
             f"{', '.join(file.name for file in captioned)}: name the one to read, such as "
             f"{captioned[0]}, or put the others elsewhere"
         )
+
+
+def check_unpacked(path: Path) -> None:
+    """Refuse a compressed list, whether it is named itself or lies in the folder."""
+    for file in visible_files([path] if path.is_file() else path.glob("*.*")):
+        if file.suffix.lower() in PACKED and Path(file.stem).suffix.lower() in LISTS:
+            raise UserError(f"{file} is compressed, and would not be read: unpack or remove it")
 
 
 def unnamed_lists(path: Path) -> list[Path]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import unicodedata
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
@@ -160,10 +161,22 @@ def locate(
             f"{where}: {without_secrets(image)} is an address, and the images that a list names "
             "are not fetched: download them, for instance by img2dataset, whose shards are read"
         )
-    hint = "; folders are separated by / here, not by \\" if "\\" in image else ""
+    hint = "; folders are separated by / here, not by \\" if "\\" in image else _alike(targets)
     raise UserError(
         f"{where}: there is no image {image!r} in {path}; add it or remove the line{hint}"
     )
+
+
+def _alike(targets: Sequence[Path]) -> str:
+    def plain(stem: str) -> str:
+        return unicodedata.normalize("NFC", stem).casefold()
+
+    for target in targets:
+        stems = plain(target.name), plain(target.stem)
+        for file in sorted(target.parent.glob("*.*")):
+            if plain(file.stem) in stems:
+                return f"; {file.name!r} differs from it in case, ending or Unicode form"
+    return ""
 
 
 class SidecarText(Reader):

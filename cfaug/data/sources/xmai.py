@@ -29,7 +29,14 @@ from cfaug.data.sources.folders import file_digest
 from cfaug.data.sources.lists import LISTS, LONGEST_LINE, is_list_of_texts, list_records, read_texts
 from cfaug.data.sources.parquet import MAX_BYTES, require_image
 from cfaug.data.sources.photo_lists import PREMISE, PhotoList, PhotoText, rows_of
-from cfaug.data.sources.row import ErrorCollector, Row, caption, clean_key, entailment_label
+from cfaug.data.sources.row import (
+    ErrorCollector,
+    Row,
+    caption,
+    clean_key,
+    entailment_label,
+    group_name,
+)
 
 MODIFIED = ("modified", "augmented")
 """Columns of the edited text."""
@@ -242,7 +249,7 @@ def photo_of(record: Mapping[str, Any], where: str) -> tuple[str, str] | None:
     if photo_id in (None, ""):
         return None
     series = SERIES.fullmatch(str(photo_id).strip())
-    photo = series[1] if series else str(photo_id).strip()
+    photo = series[1] if series else group_name(str(photo_id).strip())
     if not photo.isascii() or not photo.isdigit() or len(photo) > 12 or isinstance(photo_id, bool):
         raise UserError(
             f"{where}: {PHOTO} should be a number, or a pandas Series of one as it prints itself, "
