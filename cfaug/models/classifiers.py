@@ -44,13 +44,10 @@ from cfaug.models.classifier_specs import CLASS_NAMES, SAVED_WEIGHTS
 from cfaug.models.encoder import (
     FromFolder,
     Tunable,
-    channels,
-    check_size,
-    equal_transform,
     label_names,
     load_processor,
-    square,
 )
+from cfaug.models.image_processors import channels, check_size, equal_transform, square
 
 
 class TrainedClassifier(Tunable):

@@ -24,12 +24,12 @@ from cfaug.models.encoder import (
     Encoder,
     FromFolder,
     Wrapped,
-    image_transform,
     inputs,
     label_names,
     on_device,
     text_length,
 )
+from cfaug.models.image_processors import image_transform
 from cfaug.models.prompts import HYPOTHESIS, Reduction
 
 IMAGE = "{image}"

@@ -23,7 +23,8 @@ from cfaug.core.safety.safe_loading import (
 )
 from cfaug.core.weights import open_clip_folder, open_clip_weights, refuse_pickles
 from cfaug.models.checkpoints import replace_checkpoint
-from cfaug.models.encoder import Bounds, Encoder, channels, square, stretch_positions
+from cfaug.models.encoder import Bounds, Encoder, stretch_positions
+from cfaug.models.image_processors import channels, square
 
 
 class OpenClipEncoder(Encoder):

@@ -231,7 +231,7 @@ def _processor(kind):
 
 @pytest.mark.parametrize("kind", ["clip", "clip, cropped", "siglip", "vit", "flava"])
 def test_images_of_any_shape_are_those_of_the_models_own_processor(kind):
-    from cfaug.models.encoder import image_transform
+    from cfaug.models.image_processors import image_transform
 
     processor = _processor(kind)
     transform = image_transform(processor, kind)
@@ -244,7 +244,7 @@ def test_images_of_any_shape_are_those_of_the_models_own_processor(kind):
 
 
 def test_the_geometry_can_be_chosen(folders):
-    from cfaug.models.encoder import image_transform
+    from cfaug.models.image_processors import image_transform
 
     assert image_transform(_processor("siglip"), "x", "crop").geometry == "crop"
     squashed = spec(folders, "clip", geometry="squash")
@@ -255,7 +255,7 @@ def test_the_geometry_can_be_chosen(folders):
 
 
 def test_an_image_processor_that_cannot_be_expressed_is_refused():
-    from cfaug.models.encoder import image_transform
+    from cfaug.models.image_processors import image_transform
 
     assert image_transform(tiny.image_processor(resample=2), "x").resample == "bilinear"
     with pytest.raises(UserError, match="filter"):
@@ -401,7 +401,7 @@ def test_an_open_clip_with_weights_is_not_called_random(tmp_path, caplog):
      ("PoolFormer", {"size": {"shortest_edge": 36}, "crop_size": {"height": 36, "width": 36}})],
 )  # fmt: skip
 def test_a_processor_that_crops_a_share_is_followed(kind, settings):
-    from cfaug.models.encoder import equal_transform
+    from cfaug.models.image_processors import equal_transform
 
     processor = getattr(transformers, f"{kind}ImageProcessorPil")(**settings)
     transform, image = equal_transform(processor, kind), tiny.image(67, 50)
@@ -417,7 +417,7 @@ def test_a_processor_that_crops_a_share_is_followed(kind, settings):
                     "image_std": [0.5] * 3}), ("Siglip2", {})],
 )  # fmt: skip
 def test_a_processor_with_steps_of_its_own_is_refused(kind, settings):
-    from cfaug.models.encoder import equal_transform
+    from cfaug.models.image_processors import equal_transform
 
     processor = getattr(transformers, f"{kind}ImageProcessor")(**settings)
     with pytest.raises(UserError, match=r"than resize, crop|is not square"):

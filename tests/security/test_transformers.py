@@ -10,7 +10,7 @@ import pytest
 
 from cfaug.core.errors import UserError
 from cfaug.editing.language_models import MaskedLM, SentenceEncoder
-from cfaug.models.encoder import channels
+from cfaug.models.image_processors import channels
 from cfaug.models.specs import BridgeTower, HFClip
 from tests.editing import tiny as language
 from tests.models import tiny
