@@ -23,8 +23,7 @@ from cfaug.core.errors import UserError
 from cfaug.core.files import write_file, write_json
 from cfaug.core.protocols import Editor
 from cfaug.core.types import Edited, Example
-from cfaug.data.index.codes import code_texts, find_repeated
-from cfaug.data.index.disk_format import group_code
+from cfaug.data.index.disk_format import code_texts, find_repeated, group_code
 from cfaug.data.shards.shards import (
     FOLDER,
     committed_captions,

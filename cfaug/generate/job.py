@@ -15,7 +15,7 @@ from cfaug.core.processes import interruptible
 from cfaug.core.protocols import ChecksSource, Editor, SharesExamples
 from cfaug.core.stores import shown
 from cfaug.core.types import Example, SourceImage
-from cfaug.data.index.codes import find_repeated
+from cfaug.data.index.disk_format import find_repeated
 from cfaug.data.shards import shards as edits
 from cfaug.data.shards.shards import CARD, CHOSEN, read_commit, write_chosen
 from cfaug.editing.filters import is_control

@@ -22,7 +22,7 @@ from cfaug.core.pixels import as_image
 from cfaug.core.protocols import Annotator, Editor, ImageEditor, Postprocess, Scorer
 from cfaug.core.types import Draw, Edit, ImageJob, Proposal
 from cfaug.core.validation import Positive, Seed, check_fields, check_part
-from cfaug.data.index.codes import find_repeated
+from cfaug.data.index.disk_format import find_repeated
 from cfaug.generate.sampling import AnyDraws, Trial
 from cfaug.imaging.select import Selection
 

@@ -16,8 +16,7 @@ import numpy as np
 from cfaug.core.errors import UserError
 from cfaug.core.types import Example
 from cfaug.core.validation import Positive, check
-from cfaug.data.index.codes import TextCounts, code_texts
-from cfaug.data.index.disk_format import GrowingStrings
+from cfaug.data.index.disk_format import GrowingStrings, TextCounts, code_texts
 from cfaug.data.index.extra_columns import Strings
 from cfaug.data.index.reading import shorten
 from cfaug.data.sources.columns import one_column

@@ -17,9 +17,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cfaug.core.pixels import Digest, box_digest
-from cfaug.data.index import Index, codes, open_index
-from cfaug.data.index.codes import TextCounts, find_repeated
-from cfaug.data.index.disk_format import column_files, read_about, write_index
+from cfaug.data.index import Index, disk_format, open_index
+from cfaug.data.index.disk_format import (
+    TextCounts,
+    column_files,
+    find_repeated,
+    read_about,
+    write_index,
+)
 from cfaug.data.shards.shards import write_shards
 from cfaug.data.sources import Row
 from tests.data.hostile import assert_refused
@@ -234,7 +239,7 @@ def test_repeated_texts_are_found_in_their_order(texts):
 
 
 def test_other_texts_with_one_code_are_not_equal(monkeypatch):
-    monkeypatch.setattr(codes, "group_code", len)
+    monkeypatch.setattr(disk_format, "group_code", len)
     assert find_repeated(lambda: ["ab", "cd", "e", "cd"]) == ["cd"]
 
 
