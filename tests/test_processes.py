@@ -206,7 +206,7 @@ def test_accelerators_as_lightning_names_them(monkeypatch, machine, good, bad):
             check_accelerator(name)
 
 
-POOL = """
+KILLED_WITH_A_POOL = """
 import os, signal, time
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -219,7 +219,7 @@ with interruptible(), ProcessPoolExecutor(2, get_context("fork"), end_with_paren
 
 
 def test_a_pool_ends_with_a_parent_that_was_killed():
-    process = subprocess.Popen([sys.executable, "-c", POOL], stderr=subprocess.PIPE)
-    _, said = process.communicate(timeout=20)  # until no process of the pool can write any more
+    process = subprocess.Popen([sys.executable, "-c", KILLED_WITH_A_POOL], stderr=subprocess.PIPE)
+    _, said = process.communicate(timeout=60)  # until no process of the pool can write any more
     assert said == b""
     assert process.returncode == -signal.SIGKILL
