@@ -141,6 +141,7 @@ class Retrieval(SourceBenchmark):
     @property
     def data_hash(self) -> str:
         """A hash of the data and settings, so that a result is not taken for another test's."""
+        # Results of before photos of several sets were one image are not this test's.
         several = len(np.unique(self._index.images[self._rows])) > self._image_of_text.max() + 1
         return fingerprint(self._index.hash, self._rows, *(["photos"] if several else []))
 

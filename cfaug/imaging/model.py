@@ -184,20 +184,20 @@ class DiffusionWeights:
         )
 
     def _check_parts(self, unet: Any, vae: Any, text_encoder: Any) -> None:
-        """Refuse parts of which the UNet is told more than the latents and one text."""
+        """Refuse a UNet that needs other inputs than the latents and one text."""
         config, latents = unet.config, vae.config.latent_channels
         if config.in_channels != latents:
             reads = f"reads {config.in_channels} channels, and the autoencoder makes {latents}"
         elif config.addition_embed_type or config.class_embed_type:
-            reads = "is told more than a text, as those of SDXL are"
+            reads = "needs more than a text, as those of SDXL do"
         elif config.cross_attention_dim != (width := text_encoder.config.hidden_size):
             reads = f"reads texts of width {config.cross_attention_dim}, not {width}"
         else:
             return
         raise UserError(
             f"recipe.image_editor.model.weights={self.weights}: its UNet {reads}, so "
-            "this is not Stable Diffusion 1 or 2. SDXL and newer pipelines are drawn with by "
-            "zoo=sd35 zoo.set_editor.model.weights=NAME, InstructPix2Pix by zoo=flux2_klein "
+            "this is not Stable Diffusion 1 or 2. For SDXL and newer pipelines take "
+            "zoo=sd35 zoo.set_editor.model.weights=NAME, for InstructPix2Pix zoo=flux2_klein "
             "zoo.photo_editor.model.weights=NAME (docs/editors.md)"
         )
 

@@ -408,7 +408,7 @@ def text_length(model: nn.Module, tokenizer: Any, asked: int | None, owner: obje
         )
     if asked is not None and asked > longest:
         raise UserError(
-            f"model.max_length={asked}: {owner} takes at most {longest} tokens; null is that many"
+            f"model.max_length={asked}: {owner} takes at most {longest} tokens, which null chooses"
         )
     return asked or longest
 

@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from cfaug.core.errors import UserError
+from cfaug.core.errors import UserError, say_once
 from cfaug.core.pixels import Geometry, ImageTransform
 
 
@@ -98,7 +98,11 @@ def equal_transform(
     )
     try:
         theirs = processor(picture, return_tensors="pt")["pixel_values"].float()
-    except Exception:  # the library may raise anything
+    except Exception as error:  # the library may raise anything
+        say_once(
+            f"{owner}: transformers cannot run its {type(processor).__name__} "
+            f"({type(error).__name__}: {error}); its settings are followed"
+        )
         return transform
     ours = transform.normalize(torch.from_numpy(transform(picture)[None].copy()))
     two_pixels = 2 / (transform.size * min(transform.std))  # crops round to different sides

@@ -173,7 +173,7 @@ def _say(rows: Sequence[Mapping[str, Any]], budget: int) -> None:
             tail = f"not editable; its {row['planned']} images go to the others"
         say(f"{row['failure']}: {there} edits and {back} back were accepted, {tail}")
     chosen = sum(row["chosen"] for row in rows)
-    more = "; more photos (limit, data.source) may find more" if chosen < budget else ""
+    more = "; more photos (limit, data.source) may yield more" if chosen < budget else ""
     say(
         f"{chosen} of the budget's {budget} images are chosen; {budget - chosen} are returned{more}"
     )

@@ -531,7 +531,7 @@ def write_exports(folder: Path, export: Mapping[str, Any]) -> None:
     written: dict[str, str] = (read_json(record) if record.exists() else None) or {}
     for name, path in paths.items():
         key, made = f"{name} {path.expanduser().absolute()}", sha256_text(content)
-        if written.get(key) == made and path.expanduser().exists():
+        if written.get(key) == made and any(path.expanduser().glob("*")):
             say(f"nothing to do: {path} is written")
             continue
         with removed_on_failure(path):

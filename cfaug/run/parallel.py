@@ -99,10 +99,10 @@ def run_at_once(
 
 def _one_process() -> ProcessPoolExecutor:
     # Not forked: torch's threads would not survive it.
-    return ProcessPoolExecutor(1, get_context("spawn"), initializer=_begin)
+    return ProcessPoolExecutor(1, get_context("spawn"), initializer=_prepare_process)
 
 
-def _begin() -> None:
+def _prepare_process() -> None:
     end_with_parent()
     os.environ["TERM"] = "dumb"  # lines of progress: bars of several would overwrite each other
 
@@ -209,9 +209,9 @@ if __name__ == "__main__":
 SECONDS_TO_RESTART = 1.0
 """The pause after a worker was lost, before it is asked whether it is there again."""
 SECONDS_TO_PRINT = 1.0
-"""The pause before Ray ends, which prints what workers said when it next looks for it."""
+"""The pause before Ray ends: it prints what workers write with a delay, and at its end no more."""
 SECONDS_TO_FINISH = 20.0
-"""The time that Ray's start or end gets to finish once the command was interrupted."""
+"""The time that Ray gets to start or end after an interruption, and a cluster to answer."""
 
 Task = TypeVar("Task")
 Answer = TypeVar("Answer")
@@ -306,12 +306,16 @@ class RayEngine:
 
     def _start(self, ray: Any, make_worker: Callable[[], Any], count: int) -> list[Any]:
         """Start workers in this command's folder and environment."""
-        for claim in ("cpus_per_worker", "gpus_per_worker"):
-            name, there = claim[:3].upper(), ray.cluster_resources()
-            if getattr(self, claim) > there.get(name, 0):
+        resources = ray.cluster_resources()
+        for setting, claim, kind in (
+            ("cpus_per_worker", self.cpus_per_worker, "CPU"),
+            ("gpus_per_worker", self.gpus_per_worker, "GPU"),
+        ):
+            available = resources.get(kind, 0)
+            if claim > available:
                 say(
-                    f"engine.{claim}={getattr(self, claim):g}, and the cluster has "
-                    f"{there.get(name, 0):g} {name}s now: workers wait for more"
+                    f"engine.{setting}={claim:g}, and the cluster has {available:g} {kind}s now: "
+                    "workers wait for more"
                 )
         environment = {
             "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),

@@ -111,7 +111,9 @@ def run_on_engine(
     Args:
         stop_on_error: whether a failure ends the jobs at work, which are not returned.
     """
-    engine: RayEngine = build(jobs[0].settings.engine or {})
+    settings = jobs[0].settings.engine
+    assert settings is not None
+    engine: RayEngine = build(settings)
     codes: dict[Path, int] = {}
     with closing(engine.run(lambda: run_and_report, jobs, "the sweep", "runs")) as finished:
         for job, code in finished:

@@ -196,11 +196,13 @@ def test_settings_import_neither_torch_nor_diffusers():
     assert done.stdout.strip() == "[]"
 
 
-def test_a_unet_that_is_told_more_than_latents_and_a_text_is_refused(tmp_path):
+def test_a_unet_that_needs_more_than_latents_and_a_text_is_refused(tmp_path):
     for build, reads in (
-        (tiny_pipelines.sdxl, "is told more than a text, as those of SDXL are"),
+        (tiny_pipelines.sdxl, "needs more than a text, as those of SDXL do"),
         (tiny_pipelines.instruct_pix2pix, "reads 8 channels, and the autoencoder makes 4"),
     ):
         folder = tiny_pipelines.save(build, tmp_path / build.__name__)
-        with pytest.raises(UserError, match=f"its UNet {reads}, so .* by zoo=sd35 zoo.set_editor"):
+        with pytest.raises(
+            UserError, match=f"its UNet {reads}, so .* take zoo=sd35 zoo.set_editor"
+        ):
             DiffusionWeights(str(folder), device="cpu").load()

@@ -123,6 +123,7 @@ def columns_of(record: Mapping[str, Any], where: str) -> Columns:
             owner is not None and owner[0] != "original" for owner in places
         )
 
+    # NaN, which differs from itself, is no value.
     names = tuple(name for name, value in record.items() if value is not None and value == value)
     if "" in record.values():
         names = tuple(name for name in names if record[name] != "" or not is_further(name))
