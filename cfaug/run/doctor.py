@@ -109,7 +109,7 @@ def main(argv: Sequence[str]) -> int:
     lines = LINES[max(LINES) if terminal.lines >= max(LINES) else min(LINES)]
     for name, section in sections.items():
         if name in chosen or not chosen:
-            say(section.title, sys.stdout)
+            say(section.title if chosen else _cut(section.title, width), sys.stdout)
             shown = section.screen(width, lines)
             for line in (part.line(width) for part in section.find()) if chosen else shown:
                 say(line, sys.stdout)
@@ -251,6 +251,18 @@ def _read(file: Path) -> str:
 
 def _fill(text: str, width: int, indent: int) -> str:
     return textwrap.fill(text, width, subsequent_indent=" " * indent, break_on_hyphens=False)
+
+
+def _cut(title: str, width: int) -> str:
+    """Return a title on one line: of a folder, its end says more than its beginning.
+
+    >>> _cut("data: paths.data=/home/somebody/projects/data", 30)
+    'data: pat...body/projects/data'
+    """
+    if len(title) <= width:
+        return title
+    head = (width - 3) // 3
+    return f"{title[:head]}...{title[-(width - 3 - head):]}"
 
 
 def _fill_list(mark: str, names: Sequence[str], bring: str, width: int, lines: int) -> str:

@@ -87,11 +87,16 @@ def test_half_a_model_is_not_one(machine, capsys, kind):
     )
 
 
+@pytest.mark.parametrize("depth", [0, 12])
 @pytest.mark.parametrize(("columns", "rows"), [(80, 24), (120, 50)])
-def test_everything_stands_on_one_screen(machine, monkeypatch, columns, rows):
-    """Also where half of all parts are there, so that every section has two lists."""
+def test_everything_stands_on_one_screen(machine, monkeypatch, columns, rows, depth):
+    """Also in a clone with a long path, and where half of all parts are there: two lists each."""
     monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.setenv("LINES", str(rows))
+    clone = machine.joinpath("clone", *depth * ["ein schöner Ordner"])
+    clone.mkdir(parents=True)
+    (clone / "conf").symlink_to(doctor.find_folder("conf"))
+    monkeypatch.setattr(doctor, "find_folder", lambda name: clone / name)
     (machine / "data").mkdir()
     for part in doctor.find_data(machine):
         if part.name < "f":
