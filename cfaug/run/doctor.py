@@ -262,7 +262,7 @@ def _cut(title: str, width: int) -> str:
     if len(title) <= width:
         return title
     head = (width - 3) // 3
-    return f"{title[:head]}...{title[-(width - 3 - head):]}"
+    return f"{title[:head]}...{title[-(width - 3 - head) :]}"
 
 
 def _fill_list(mark: str, names: Sequence[str], bring: str, width: int, lines: int) -> str:
