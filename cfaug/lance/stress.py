@@ -122,7 +122,8 @@ class JoinedBenchmark(SourceBenchmark):
         """A hash of the data and settings, so that a result is not taken for another test's."""
         identity: list[Any] = [self.control, *self.settings_asked()]
         for sets in self._sets:
-            columns = [name for name in IDENTIFYING if name in sets.index.extra_names]
+            known = (*IDENTIFYING, sets.class_column)
+            columns = [name for name in known if name in sets.index.extra_names]
             identity += [sets.name, sets.index.hash_with(columns), sets.rows]
         return fingerprint(*identity)
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cfaug.core.errors import UserError
+from cfaug.core.errors import UserError, say_once
 from cfaug.core.types import CLUSTER, ITEM, ORIGINAL, RECONSTRUCTION
+from cfaug.data.sources.class_folders import LABEL
 from cfaug.evaluation.benchmark import cluster_rows
 from cfaug.evaluation.cached_model import image_keys
 from cfaug.evaluation.class_mapping import SHOWN
@@ -75,9 +76,14 @@ class JoinedSets:
         return [self.index.key(int(row)) for row in self.rows]
 
     @cached_property
+    def class_column(self) -> str | None:
+        """The extra column of the classes of photos without a label, ``None`` without one."""
+        return class_column(self.index, self.photos)
+
+    @cached_property
     def labels(self) -> list[str]:
         """The class of each row's photo."""
-        return [self.index.label(int(row)) or "" for row in self.photos]
+        return [label or "" for label in photo_classes(self.index, self.photos)]
 
     @cached_property
     def parts(self) -> list[str]:
@@ -99,7 +105,9 @@ def read_joined(name: str, index: Index, rows: np.ndarray | None, control: str) 
 
     Args:
         name: the name of its edits in results, such as ``edited`` or ``random``.
-        index: the source; the first member of a set that is not edited is its photo.
+        index: the source; the first member of a set that is not edited is its photo. In a source
+            that does not say which members are edited, such as a list with image_0, image_1, the
+            first member of each set is, and the others, of other images, are its edits.
         rows: the rows to use, of whole sets; ``None`` for all.
     """
     rows = np.arange(len(index)) if rows is None else np.sort(rows)
@@ -107,16 +115,25 @@ def read_joined(name: str, index: Index, rows: np.ndarray | None, control: str) 
     if "edit_kind" in index.extra_names:
         listed = index.extra("edit_kind").take(rows).to_pylist()
         kinds[:] = [ORIGINAL if kind is None else str(kind) for kind in listed]
-    is_photo = kinds == ORIGINAL
-    sets, set_numbers = np.unique(np.asarray(index.sets)[rows], return_inverse=True)
-    several = np.bincount(set_numbers, is_photo, len(sets)) != 1
+    sets, starts, set_numbers = np.unique(
+        np.asarray(index.sets)[rows], return_index=True, return_inverse=True
+    )
+    several = np.bincount(set_numbers, kinds == ORIGINAL, len(sets)) != 1
+    marked = "edit_before" in index.extra_names  # as in our shards
+    if several.all() and not marked:
+        unmarked = _unmarked_kinds(index, rows, kinds, starts)
+        if unmarked is not None:
+            kinds, several = unmarked, np.zeros(len(sets), bool)
     if several.any():
         first = int(np.flatnonzero(np.isin(set_numbers, np.flatnonzero(several)))[0])
         raise UserError(
             f"{index.source}: {int(several.sum())} of {len(sets)} sets do not have exactly one "
             f"photo, such as that of {index.key(int(rows[first]))}: a set should hold a photo and "
-            "its edits, as `python generate.py recipe=lance` makes them"
+            "its edits, as `python generate.py recipe=lance` makes them, or as a list has them "
+            "whose lines are sets: columns image_0 (the photo), caption_0, image_1 (an edit), "
+            "caption_1, ..., label; or image, caption, cf_image, cf_caption, label"
         )
+    is_photo = kinds == ORIGINAL
     of_set = np.full(len(sets), -1)
     of_set[set_numbers[is_photo]] = rows[is_photo]
     control_of_set = np.full(len(sets), -1)
@@ -130,13 +147,59 @@ def read_joined(name: str, index: Index, rows: np.ndarray | None, control: str) 
             f"{index.source}: none of its {len(rows)} images is edited, so there is nothing to "
             "compare: name shards in which edits were accepted"
         )
-    bare = [row for row in of_set.tolist() if index.label(row) is None]
+    classes = photo_classes(index, of_set)
+    bare = [row for row, label in zip(of_set.tolist(), classes, strict=True) if label is None]
     if bare:
         raise UserError(
             f"{index.source}: {len(bare)} photos have no class, such as {index.key(bare[0])}; a "
-            "classifier is tested on labelled photos"
+            "classifier is tested on labelled photos: of a list, a column called one of "
+            f"{', '.join(LABEL)} has it"
         )
     return joined
+
+
+def _unmarked_kinds(
+    index: Index, rows: np.ndarray, kinds: np.ndarray, starts: np.ndarray
+) -> np.ndarray | None:
+    """Return the kinds in sets that mark no edit: the first member is the photo.
+
+    ``None`` where a set has only one image, or another member shows the photo: these are captions
+    of a photo, not edits.
+
+    Args:
+        starts: the place in ``rows`` of the first row of each set.
+    """
+    first = np.zeros(len(rows), bool)
+    first[starts] = True
+    images = np.asarray(index.images)[rows]
+    shows_photo = images == images[starts][np.cumsum(first) - 1]
+    alone = np.diff(np.append(starts, len(rows))) < 2
+    if alone.any() or (shows_photo & ~first).any():
+        return None
+    say_once(
+        f"{index.source} does not say which images are edits: of each set the first image is taken "
+        "as the photo, and the others as its edits"
+    )
+    return np.where(first, ORIGINAL, np.where(kinds == ORIGINAL, EDITED, kinds))
+
+
+def class_column(index: Index, rows: np.ndarray) -> str | None:
+    """Return the extra column with the classes of photos; ``None`` if all have a label."""
+    if all(index.label(int(row)) is not None for row in rows):
+        return None
+    return next((name for name in index.extra_names if name.lower() in LABEL), None)
+
+
+def photo_classes(index: Index, rows: np.ndarray) -> list[str | None]:
+    """Return the class of each photo: its label, or the value of a list's column of classes."""
+    classes = [index.label(int(row)) for row in rows]
+    if (column := class_column(index, rows)) is None:
+        return classes
+    values = index.extra(column).take(rows).to_pylist()
+    return [
+        None if label is None and value in (None, "") else label or str(value)
+        for label, value in zip(classes, values, strict=True)
+    ]
 
 
 def check_same_photos(first: JoinedSets, other: JoinedSets) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 
@@ -24,7 +25,7 @@ from cfaug.models.specs import HFClip, ViltMatching
 from cfaug.models.task_specs import ImageClassification
 from cfaug.report.items import Items, write_items
 from cfaug.stats.image_metrics import frechet_distance, kernel_distance
-from tests.evaluation.joined import joined_set, joined_sets, random_sets
+from tests.evaluation.joined import CLASSES, joined_set, joined_sets, picture, random_sets
 from tests.evaluation.questions import rows
 from tests.models import tiny
 
@@ -274,6 +275,63 @@ def test_sets_without_a_photo_or_a_class_are_refused(tmp_path):
         index = open_index(tmp_path / str(n), tmp_path / "index")
         with pytest.raises(UserError, match=said):
             read_joined("edited", index, None, "reconstruction")
+
+
+def listed_sets(folder, columns, edits=2):
+    """Write photos with their edits and a list of them, a line a set."""
+    lines = []
+    for number in range(4):
+        names = [f"{number}-{i}.png" for i in range(edits + 1)]
+        for i, name in enumerate(names):
+            (folder / "images").mkdir(parents=True, exist_ok=True)
+            (folder / "images" / name).write_bytes(picture(number, i))
+        texts = [f"a {CLASSES[number % 3]}{' at night' * i}" for i in range(edits + 1)]
+        lines.append(columns(names, texts) | {"label": CLASSES[number % 3]})
+    (folder / "sets.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+@pytest.mark.parametrize("kind", [None, "background"])
+def test_a_list_of_photos_and_edits_is_read(tmp_path, classifier, kind, capsys):
+    """The first image is the photo, whatever a column says about the line."""
+
+    def numbered(names, texts):
+        columns = {f"image_{i}": name for i, name in enumerate(names)}
+        columns |= {f"caption_{i}": text for i, text in enumerate(texts)}
+        return columns if kind is None else {**columns, "edit_kind": kind}
+
+    listed_sets(tmp_path / "x", numbered)
+    (benchmark,) = Stress(str(tmp_path / "x")).open(opener(tmp_path))
+    assert "of each set the first image is taken as the photo" in capsys.readouterr().err
+    evaluation = benchmark.run(classifier)
+    items = rows(evaluation)
+    assert len([name for name in items if name.startswith("original/")]) == 4
+    assert len([name for name in items if name.startswith("edited/")]) == 8
+    assert {row["class"] for row in items.values()} == set(CLASSES)
+
+
+def test_a_list_of_pairs_is_read_and_its_classes_count(tmp_path):
+    def pairs(names, texts):
+        return {"image": names[0], "caption": texts[0], "cf_image": names[1],
+                "cf_caption": texts[1]}  # fmt: skip
+
+    hashes = set()
+    for label in ("cube", "star"):
+        listed_sets(tmp_path / label, pairs, edits=1)
+        file = tmp_path / label / "sets.jsonl"
+        file.write_text(file.read_text().replace('"label": "ball"', f'"label": "{label}"'))
+        (benchmark,) = Stress(str(tmp_path / label)).open(opener(tmp_path))
+        hashes.add(benchmark.data_hash)
+    assert len(hashes) == 2
+
+
+def test_captions_of_a_photo_are_not_its_edits(tmp_path):
+    lines = [{"image": f"{n}.png", "captions": ["a ball", "a red ball"]} for n in range(2)]
+    (tmp_path / "x").mkdir()
+    for n in range(2):
+        (tmp_path / "x" / f"{n}.png").write_bytes(picture(n))
+    (tmp_path / "x" / "captions.json").write_text(json.dumps(lines))
+    with pytest.raises(UserError, match=r"2 of 2 sets do not have exactly.*image_0 \(the"):
+        Stress(str(tmp_path / "x")).open(opener(tmp_path))
 
 
 def test_without_a_reconstruction_nothing_is_netted(tmp_path, classifier):

@@ -12,6 +12,7 @@ import numpy as np
 
 from cfaug.core.errors import name_some
 from cfaug.data.sources import Row
+from cfaug.data.sources.missing import MissingTexts
 from cfaug.data.sources.row import Description, class_caption, one_class_error
 
 SHOWN = 80
@@ -131,6 +132,7 @@ class RowCounts:
         self._first: tuple[str, ...] = ()
         self._example: tuple[str, ...] = ()
         self._set: list[Row] = []
+        self._missing = MissingTexts()
 
     def count(self, rows: Iterable[Row]) -> Iterator[Row]:
         """Yield the rows while counting them; the rows of a set must be adjacent."""
@@ -138,6 +140,7 @@ class RowCounts:
             if self._set and (row.set != self._set[0].set or row.member == 0):
                 self._close()
             self._set.append(row)
+            self._missing.count(row)
             yield row
         self._close()
 
@@ -182,7 +185,7 @@ class RowCounts:
         Args:
             extra: the names of the extra columns of the index.
         """
-        notes, unread = [], described.unused
+        notes, unread = [*described.notes, *self._missing.notes()], described.unused
         codes = np.sort(np.frombuffer(self._codes, np.uint64))
         again = int((codes[1:] == codes[:-1]).sum())
         if again:
@@ -204,6 +207,7 @@ class RowCounts:
         )  # fmt: skip
 
     def check(self, source: str, form: str) -> None:
-        """Refuse images of a single class, which are certainly a mistake."""
+        """Refuse images of a single class, and captions that are missing."""
+        self._missing.check(source)
         if self._rows and self._classes_alone and len(self._labels) == 1:
             raise one_class_error(source, form, self._images, *self._labels)

@@ -22,6 +22,7 @@ from cfaug.data.sources.lists import (
     text_lines,
 )
 from cfaug.data.sources.parquet import holds_images, open_parquet, records
+from cfaug.data.sources.row import is_null
 
 IMAGE = ("image", "file_name", "filename", "filepath", "image_path", "path", "img", "image_name")
 CAPTION = (
@@ -123,14 +124,28 @@ def columns_of(record: Mapping[str, Any], where: str) -> Columns:
             owner is not None and owner[0] != "original" for owner in places
         )
 
-    # NaN, which differs from itself, is no value.
-    names = tuple(name for name, value in record.items() if value is not None and value == value)
+    names = tuple(name for name, value in record.items() if not is_null(value))
     if "" in record.values():
         names = tuple(name for name in names if record[name] != "" or not is_further(name))
     try:
         return read_columns(names)
     except UserError as error:
+        for kind, usual in (("image", IMAGE), ("caption", CAPTION)):
+            if (blank := _missing_column(record, names, usual)) is not None:
+                raise UserError(
+                    f"{where}: the {kind} is missing ({blank!r} is null); write it or remove the "
+                    "example"
+                ) from error
         raise UserError(f"{where}: {error}") from error
+
+
+def _missing_column(
+    record: Mapping[str, Any], names: Sequence[str], usual: tuple[str, ...]
+) -> str | None:
+    """Return the column of an image or caption that is null, if no other has its content."""
+    places = {name: place for name in record if (place := _place(_plain(name), usual)) is not None}
+    there = {places[name] for name in names if name in places}
+    return next((name for name in places if name not in names and places[name] not in there), None)
 
 
 @lru_cache(maxsize=256)

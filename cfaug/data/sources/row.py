@@ -63,18 +63,21 @@ class Description:
     Attributes:
         used: the columns that are read, by their names there; empty for a form without columns.
         left_out: other content that is not read, a phrase each.
+        notes: sentences about what was read and may not be meant, such as a column that says the
+            split.
     """
 
     used: tuple[str, ...] = ()
     unused: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @classmethod
     def of_columns(cls, used: Iterable[str], there: Iterable[str]) -> Description:
         """Divide the existing columns into used and unused ones, each once, in their order.
 
         >>> Description.of_columns(["image", "text"], ["image", "width", "text"])
-        Description(used=('image', 'text'), unused=('width',), left_out=())
+        Description(used=('image', 'text'), unused=('width',), left_out=(), notes=())
         """
         names, wanted = tuple(dict.fromkeys(there)), set(used)
         return cls(
@@ -240,12 +243,23 @@ def group_name(value: object) -> str:
 
 def caption(text: object, where: str) -> str:
     """Return a caption as one line."""
+    if is_null(text):
+        raise UserError(f"{where}: the caption is missing; write one or remove the example")
     if not isinstance(text, str):
         raise UserError(f"{where}: the caption should be a text, not {text!r}")
     line = " ".join(text.split())
     if not line:
         raise UserError(f"{where}: the caption is empty; write one or remove the example")
     return require_unicode(line, where)
+
+
+def is_null(value: object) -> bool:
+    """Return whether a field has no value: null, or NaN, by which pandas writes it.
+
+    >>> is_null(None), is_null(float("nan")), is_null(""), is_null(0)
+    (True, True, False, False)
+    """
+    return value is None or value != value
 
 
 def captions(value: object, where: str) -> list[str]:

@@ -144,6 +144,8 @@ class TarReader(Reader):
             texts = [caption(about["caption"], f"{sample.where}.json")]
         elif label is not None:
             texts = [class_caption(label)]
+        elif "caption" in about:
+            texts = [caption(None, f"{sample.where}.json")]
         else:
             raise UserError(f"{sample.where} has neither a caption (.txt) nor a class (.cls)")
         # Of a member of ours: negatives, extra values, and the edit as three of them.
@@ -226,10 +228,11 @@ class OwnShards(TarReader):
             return Description(left_out=(*list_unfinished(path), *others))
         about = json_file(file)
         try:
+            about.setdefault("notes", [])  # imports of before have none
             return Description(
                 *(tuple(map(str, about[field.name])) for field in fields(Description))
             )
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, AttributeError) as error:
             raise UserError(f"{file} is invalid ({error!r}); remove it") from error
 
     def identity(self, path: Path) -> Any:
