@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
 from cfaug.core.errors import UserError
 from cfaug.core.processes import (
@@ -17,6 +18,7 @@ from cfaug.core.processes import (
     check_accelerator,
     check_device,
     choose_device,
+    equal_threads,
     hold_lock,
     interruptible,
 )
@@ -223,3 +225,14 @@ def test_a_pool_ends_with_a_parent_that_was_killed():
     _, said = process.communicate(timeout=60)  # until no process of the pool can write any more
     assert said == b""
     assert process.returncode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize(("typed", "used"), [(None, 2), (1, 2), (2, 2), (5, 5)])
+def test_shards_are_made_with_a_number_of_threads_that_no_machine_chooses(
+    monkeypatch, typed, used
+):
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    before = torch.get_num_threads()
+    with equal_threads(typed):
+        assert (torch.get_num_threads(), os.environ["OMP_NUM_THREADS"]) == (used, str(used))
+    assert (torch.get_num_threads(), os.environ["OMP_NUM_THREADS"]) == (before, "7")

@@ -258,6 +258,33 @@ def use_threads(threads: Threads) -> None:
         torch.set_num_threads(threads)
 
 
+EQUAL_THREADS = 2
+"""Torch's threads while shards are made, on every machine, in every part and worker. One thread
+takes other kernels than two for a convolution of one pixel, and three cut activations at other
+places, so that last digits differ. On a single core the second thread costs 4 % of the time."""
+
+
+@contextmanager
+def equal_threads(threads: Threads) -> Iterator[None]:
+    """Have results that depend on no machine: torch has ``EQUAL_THREADS`` threads meanwhile.
+
+    Args:
+        threads: a number above ``EQUAL_THREADS`` to have in its place.
+    """
+    check(threads, Threads, "threads")
+    variable, torch = os.environ.get("OMP_NUM_THREADS"), sys.modules.get("torch")
+    before = None if torch is None else torch.get_num_threads()
+    use_threads(max(EQUAL_THREADS, threads or 0))
+    try:
+        yield
+    finally:
+        os.environ.pop("OMP_NUM_THREADS")
+        if variable is not None:
+            os.environ["OMP_NUM_THREADS"] = variable
+        if torch is not None and before is not None:
+            torch.set_num_threads(before)
+
+
 # The choice of the device that a model runs on. Torch is imported when it is needed.
 
 KINDS = ("auto", "cpu", "cuda", "mps", "xpu")

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 from cfaug.core.binding import Config, locate
 from cfaug.core.errors import UserError, say, say_record
 from cfaug.core.files import write_json
-from cfaug.core.processes import Threads, find_folder, use_threads
+from cfaug.core.processes import Threads, equal_threads, find_folder
 from cfaug.core.safety.safe_loading import read_json
 from cfaug.core.stores import is_store, local_name, mirror_of, open_mirror, shown
 from cfaug.core.types import Example
@@ -149,12 +149,12 @@ def generate(settings: GenerateSettings) -> int:
             "is in an object store, which has none: leave part and parts out, and make shards at "
             "once with engine=ray"
         )
-    with work_folder(shards, Path(settings.paths["cache"])) as folder:
+    cache = Path(settings.paths["cache"])
+    with equal_threads(settings.threads), work_folder(shards, cache) as folder:
         return _generate(settings, folder)
 
 
 def _generate(settings: GenerateSettings, folder: Path) -> int:
-    use_threads(settings.threads)
     job = _job(settings, folder)
     if settings.dry_run:
         _say_plan(settings, job)
@@ -206,13 +206,17 @@ def _shard_maker(
     settings: GenerateSettings, stage: ShardStage
 ) -> Callable[[int], tuple[Failure, ...]]:
     """Return what makes a shard in a worker, with the models that it keeps for the next one."""
-    use_threads(settings.threads)
     shards, cache = settings.paths["shards"], Path(settings.paths["cache"])
     stored, local = is_store(shards), Path(local_name(shards))
     job = _job(settings, open_mirror(shards, cache, "made").folder if stored else local)
     join_store(job.folder)
     silent = ProgressReporter(stage, "units", "accepted", 0, shown=False)
-    return lambda number: job.make_shard(stage, number, silent)
+
+    def make(number: int) -> tuple[Failure, ...]:
+        with equal_threads(settings.threads):
+            return job.make_shard(stage, number, silent)
+
+    return make
 
 
 def run_jobs(jobs: Jobs) -> int:
