@@ -228,9 +228,7 @@ def test_a_pool_ends_with_a_parent_that_was_killed():
 
 
 @pytest.mark.parametrize(("typed", "used"), [(None, 2), (1, 2), (2, 2), (5, 5)])
-def test_shards_are_made_with_a_number_of_threads_that_no_machine_chooses(
-    monkeypatch, typed, used
-):
+def test_shards_are_made_with_a_number_of_threads_that_no_machine_chooses(monkeypatch, typed, used):
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     before = torch.get_num_threads()
     with equal_threads(typed):
