@@ -7,12 +7,15 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import contextmanager
 
 import pytest
 import torch
 
 from cfaug.core.errors import UserError
 from cfaug.core.processes import (
+    ENDINGS,
+    StopRequest,
     acquire,
     available_devices,
     check_accelerator,
@@ -131,11 +134,62 @@ except KeyboardInterrupt:
 """
 
 
-def test_sigterm_is_an_interruption_and_handlers_are_as_before():
-    before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(KeyboardInterrupt), interruptible():
-        signal.raise_signal(signal.SIGTERM)
-    assert signal.getsignal(signal.SIGTERM) is before
+@contextmanager
+def handling(handler, *numbers):
+    """Handle signals so meanwhile, whatever who started this test did with them."""
+    before = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, earlier in before.items():
+            signal.signal(number, earlier)
+
+
+@pytest.mark.parametrize("number", ENDINGS)
+def test_an_announced_end_is_an_interruption_and_handlers_are_as_before(number):
+    with handling(signal.SIG_DFL, *ENDINGS):
+        with pytest.raises(KeyboardInterrupt), interruptible():
+            signal.raise_signal(number)
+        assert {signal.getsignal(each) for each in ENDINGS} == {signal.SIG_DFL}
+
+
+def test_what_nohup_ignores_stays_ignored():
+    with handling(signal.SIG_IGN, signal.SIGHUP), interruptible():
+        signal.raise_signal(signal.SIGHUP)
+        StopRequest().listen()
+        signal.raise_signal(signal.SIGHUP)
+
+
+def test_a_signal_that_is_repeated_does_not_interrupt_the_end():
+    """The kernel sends SIGXCPU every second once the limit is reached."""
+    with handling(signal.SIG_DFL, *ENDINGS), interruptible():
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGXCPU)
+        signal.raise_signal(signal.SIGXCPU)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)  # the scheduler's last word
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2])
+def test_another_librarys_handler_gets_its_signal_once_the_work_is_saved(number):
+    """As submitit's, which puts the job into the queue again, and would end it in mid-step."""
+    told = []
+
+    def save(order: str):
+        request = StopRequest()
+        request.listen()
+        signal.raise_signal(number)
+        assert request.asked
+        told.append(order)
+        raise KeyboardInterrupt
+
+    with handling(lambda arrived, _: told.append(arrived), *ENDINGS):
+        with pytest.raises(KeyboardInterrupt), interruptible(), interruptible():
+            save("saved")
+        assert told == ["saved", number]
+        with pytest.raises(KeyboardInterrupt), interruptible():
+            raise KeyboardInterrupt  # by Ctrl-C: no other signal arrived
+    assert told == ["saved", number]
 
 
 @pytest.mark.slow

@@ -11,12 +11,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
-from typing import IO, TYPE_CHECKING, Annotated
+from typing import IO, TYPE_CHECKING, Annotated, Any
 
 from cfaug.core.errors import UserError
 from cfaug.core.validation import Means, Positive, check
@@ -30,12 +30,44 @@ AGAIN_SECONDS = 1.0
 SAID = b"stopping after this step; Ctrl-C again stops at once and loses what is not saved\n"
 
 
+ENDINGS = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)
+"""Signals that announce the end of a process: schedulers send SIGTERM, SIGUSR1 or SIGUSR2 some time
+before they kill, a terminal that is closed SIGHUP, and a limit of processor time SIGXCPU."""
+Handlers = dict[signal.Signals, Any]
+"""{signal: what ``signal.getsignal`` returned for it}."""
+_arrived: dict[int, None] = {}
+"""The announcements that reached this process, in order, since ``interruptible`` began."""
+
+
+class Ending:
+    """A handler of ``ENDINGS`` of this package's, to tell it from those of other libraries."""
+
+    def __init__(self, act: Callable[[int], None]) -> None:
+        self.act = act
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        """Note that the signal arrived, and act."""
+        _arrived[number] = None
+        self.act(number)
+
+
+def handle_endings(act: Callable[[int], None]) -> None:
+    """Call a function at each announcement of the end from now on; needs the main thread.
+
+    A signal that was ignored stays so (as ``nohup`` leaves SIGHUP), but for SIGTERM.
+    """
+    ending = Ending(act)
+    for number in ENDINGS:
+        if number == signal.SIGTERM or signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, ending)
+
+
 @contextmanager
-def keep_handlers() -> Iterator[None]:
-    """Restore the handlers of SIGTERM and Ctrl-C when the block ends."""
-    before = {name: signal.getsignal(name) for name in (signal.SIGINT, signal.SIGTERM)}
+def keep_handlers() -> Iterator[Handlers]:
+    """Restore the handlers of ``ENDINGS`` and Ctrl-C when the block ends; give what they are."""
+    before = {name: signal.getsignal(name) for name in (signal.SIGINT, *ENDINGS)}
     try:
-        yield
+        yield before
     finally:
         for name, handler in before.items():
             if signal.getsignal(name) is not handler:
@@ -44,27 +76,45 @@ def keep_handlers() -> Iterator[None]:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Raise KeyboardInterrupt on SIGTERM, as Python does on Ctrl-C, so that files are closed.
+    """Raise KeyboardInterrupt on ``ENDINGS``, as Python does on Ctrl-C, so that files are closed.
 
     Child processes of ``multiprocessing`` are terminated as well: a scheduler may have signalled
     only this process, and a pool waits for its children before it ends. Work that must not be
     interrupted, such as a training step, installs its own handlers meanwhile.
+
+    Once the work has ended, another library's handler gets the signal that it waited for, such as
+    submitit's, which puts the job into the queue again and exits.
     """
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread may install handlers
         return
     owner = os.getpid()
+    heard: set[int] = set()
 
-    def stop(number: int, frame: FrameType | None) -> None:
+    def stop(number: int) -> None:
+        if number != signal.SIGTERM and number in heard:
+            return  # a limit of processor time repeats its signal every second
+        heard.add(number)
         if os.getpid() == owner:  # a forked child has this handler, but not these children
             pools = sys.modules.get("multiprocessing")  # without it there are no children
             for child in pools.active_children() if pools else ():
                 child.terminate()
         raise KeyboardInterrupt
 
-    with keep_handlers():
-        signal.signal(signal.SIGTERM, stop)
-        yield
+    outermost = not isinstance(signal.getsignal(signal.SIGTERM), Ending)
+    if outermost:
+        _arrived.clear()
+    before: Handlers = {}
+    try:
+        with keep_handlers() as before:
+            handle_endings(stop)
+            yield
+    except KeyboardInterrupt:
+        for number in list(_arrived) if outermost else ():
+            handler = before[signal.Signals(number)]
+            if callable(handler):
+                handler(number, None)  # may end the process
+        raise
 
 
 @contextmanager
@@ -97,7 +147,7 @@ def call(command: Sequence[str], env: Mapping[str, str] | None = None) -> int:
 
 
 class StopRequest:
-    """A record of whether this process was asked to stop, by SIGTERM or by Ctrl-C.
+    """A record of whether this process was asked to stop, by one of ``ENDINGS`` or by Ctrl-C.
 
     Lightning's own handler ends a run at its next check, which may come after the decision whether
     to save and before the next step. This one only records the request.
@@ -108,19 +158,20 @@ class StopRequest:
         self._interrupted: float | None = None
 
     def listen(self) -> None:
-        """Record both signals from now on, replacing other handlers; needs the main thread.
+        """Record these signals from now on, replacing other handlers; needs the main thread.
 
         Lightning installs its handler at the start of ``fit``, so this is called again after that.
         """
         if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, self._note)
+            handle_endings(self._note_ending)
             if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # ignored in the background
-                signal.signal(signal.SIGINT, self._note)
+                signal.signal(signal.SIGINT, self._note_interrupt)
 
-    def _note(self, number: int, frame: FrameType | None) -> None:
+    def _note_ending(self, number: int) -> None:
         self.asked = True
-        if number != signal.SIGINT:
-            return
+
+    def _note_interrupt(self, number: int, frame: FrameType | None) -> None:
+        self.asked = True
         now = time.monotonic()
         if self._interrupted is None:
             self._interrupted = now
@@ -132,12 +183,12 @@ class StopRequest:
 
 
 def obey_parent(worker: int) -> None:
-    """Make SIGTERM end this process only if its parent sent it.
+    """Make SIGTERM end this process only if its parent sent it, and the rest of ``ENDINGS`` never.
 
-    A scheduler sends it to every process of a job at once, but a run first finishes its step and
+    A scheduler sends them to every process of a job at once, but a run first finishes its step and
     saves, which the death of a worker would prevent.
     """
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    signal.pthread_sigmask(signal.SIG_BLOCK, ENDINGS)
     threading.Thread(target=_end_when_told, args=(os.getppid(),), daemon=True).start()
 
 
@@ -153,7 +204,9 @@ def end_with_parent() -> None:
     A parent that is killed (SIGKILL, or for memory) cannot stop its processes, and they would wait
     for the next job for ever. A run first finishes its step and saves.
     """
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a forked process has its parent's handler
+    for number in ENDINGS:  # a forked process has its parent's handlers
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
     threading.Thread(target=_stop_without_parent, daemon=True).start()
 
 

@@ -357,7 +357,8 @@ def generate(
             them one after the other.
 
     Raises:
-        KeyboardInterrupt: on SIGINT or SIGTERM; finished work is on the disk.
+        KeyboardInterrupt: on Ctrl-C or a signal that announces the end; finished work is on
+            the disk.
     """
     began = time.monotonic()
     stage = job.run.stage

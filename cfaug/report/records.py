@@ -23,7 +23,7 @@ from cfaug.report.results import RECORD, RESULTS, Result, read_record, read_resu
 CONFIG = "config.yaml"
 FAILED, INTERRUPTED = "failed", "interrupted"
 UNFINISHED = (FAILED, INTERRUPTED)
-"""States of a run that ended before its last step, by an error, or by Ctrl-C or SIGTERM."""
+"""States of a run that ended before its last step, by an error, or by Ctrl-C or a signal."""
 STATES = ("running", "done", *UNFINISHED)
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from cfaug.core.errors import CALLED_BY, UserError, name_commands, name_some
-from cfaug.core.processes import is_checkout
+from cfaug.core.processes import interruptible, is_checkout
 from cfaug.core.validation import DryRun
 from cfaug.report.records import Run
 from cfaug.report.records import read_run as read_run_folder
@@ -53,12 +53,13 @@ def _public(function: Callable[P, R]) -> Callable[P, R]:
     """Run one call at a time, and raise errors that the user can mend as ``UserError``.
 
     Messages name the commands as they are typed in this installation. ``quiet=True`` of a call
-    prints nothing; if it fails, what it would have printed comes first.
+    prints nothing; if it fails, what it would have printed comes first. A signal that announces the
+    end of the process raises KeyboardInterrupt once the work has been saved.
     """
 
     @wraps(function)
     def call(*args: P.args, **more: P.kwargs) -> R:
-        with _CALLING, _printing(quiet=bool(more.get("quiet"))):
+        with _CALLING, _printing(quiet=bool(more.get("quiet"))), interruptible():
             try:
                 return function(*args, **more)
             except UserError as error:

@@ -86,10 +86,13 @@ def launch(script: Script, argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         return report(error)
     except KeyboardInterrupt as stop:
-        reason = stop.args[0] if stop.args else GOES_ON
-        if rank() == 0:
-            say(f"interrupted: {reason}")
+        _say_interrupted(stop)
         return INTERRUPTED
+
+
+def _say_interrupted(stop: KeyboardInterrupt) -> None:
+    if rank() == 0:
+        say(f"interrupted: {stop.args[0] if stop.args else GOES_ON}")
 
 
 def _launch(script: Script, words: Sequence[str]) -> int:
@@ -236,7 +239,13 @@ def _through_hydra(script: Script, line: CommandLine) -> int:
         overrides = list(HydraConfig.get().overrides.task)
         jobs = [(resolve(tree, script.command, overrides), overrides)]
         folders.append(Path(HydraConfig.get().sweep.dir))
-        code = script.run_jobs(jobs)
+        with interruptible():  # a launcher may have a process of its own for each job
+            try:
+                code = script.run_jobs(jobs)
+            except KeyboardInterrupt as stop:
+                if "SUBMITIT_FOLDER" in os.environ:  # whose process ends before anything says this
+                    _say_interrupted(stop)
+                raise
         if code != DONE:
             raise UserError(
                 f"python {script.name}.py {shlex.join(overrides)} ended with exit code {code}; its "

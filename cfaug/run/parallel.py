@@ -32,7 +32,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from cfaug.core.errors import CALLED_BY, UserError, say
-from cfaug.core.processes import CHECKOUT, PLAN_PRINTED, call, end_with_parent
+from cfaug.core.processes import (
+    CHECKOUT,
+    ENDINGS,
+    PLAN_PRINTED,
+    call,
+    end_with_parent,
+    handle_endings,
+)
 from cfaug.core.progress import Progress
 from cfaug.core.validation import Positive, PositiveNumber, Processes, Weight, check_fields
 from cfaug.run.launch import DONE, FAILED
@@ -173,7 +180,7 @@ def main(words: Sequence[str]) -> int:
 
     stopped = False
 
-    def stop(number: int, frame: FrameType | None) -> None:
+    def stop(number: int) -> None:
         """Stop the processes, once: torchrun would leave them alone at the second signal."""
         nonlocal stopped
         if not stopped:
@@ -181,9 +188,9 @@ def main(words: Sequence[str]) -> int:
             raise SignalException("stopped", signal.SIGTERM)
 
     logging.disable(logging.ERROR)  # torchrun's messages; the processes report their own errors
-    signal.signal(signal.SIGTERM, stop)
+    handle_endings(stop)
     try:
-        # torchrun replaces this handler for every signal that it is told to pass on itself.
+        # torchrun replaces these handlers for every signal that it is told to pass on itself.
         run(parse_args(["--standalone", "--signals-to-handle=SIGQUIT", *words]))
     except ChildFailedError as error:
         _, failure = error.get_first_failure()
@@ -409,7 +416,7 @@ class _SignalFreeThread:
         if threading.current_thread() is not threading.main_thread():
             finished.result()
             return
-        handlers = {name: signal.getsignal(name) for name in (signal.SIGINT, signal.SIGTERM)}
+        handlers = {name: signal.getsignal(name) for name in (signal.SIGINT, *ENDINGS)}
         interrupted: float | None = None
         while interrupted is None or time.monotonic() < interrupted + SECONDS_TO_FINISH:
             try:

@@ -237,7 +237,7 @@ class CheckpointCallback(pl.Callback):
         self._stopped = state_dict.get(STOPPED) == self.total_steps
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Start the clocks, listen for SIGTERM, and finish a validation that was interrupted."""
+        """Start the clocks, listen for signals, and finish a validation that was interrupted."""
         self.stop.listen()
         self._started_at = self._saved_at = time.monotonic()
         self._finish_last_step(trainer, pl_module)

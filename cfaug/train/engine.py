@@ -414,9 +414,10 @@ def _quiet() -> Iterator[None]:
 
 @contextmanager
 def stoppable() -> Iterator[StopRequest]:
-    """Listen for SIGTERM and Ctrl-C; raise KeyboardInterrupt once the run has stopped.
+    """Listen for ``ENDINGS`` and Ctrl-C; raise KeyboardInterrupt once the run has stopped.
 
-    Lightning turns Ctrl-C into ``exit(1)`` and ignores further ones. The former handlers are
+    Lightning turns Ctrl-C into ``exit(1)`` and ignores further ones. Under SLURM it would save a
+    checkpoint of its own on SIGUSR1, if nobody listened to that before. The former handlers are
     restored at the end.
     """
     with keep_handlers():

@@ -7,7 +7,7 @@ import multiprocessing
 import pickle
 import random
 import subprocess
-from itertools import islice
+from itertools import islice, product
 
 import numpy as np
 import pytest
@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import ImageTransform
+from cfaug.core.processes import ENDINGS
 from cfaug.core.types import CounterfactualSet, Edit, Member
 from cfaug.data.index import open_index
 from cfaug.data.mixture.loader import (
@@ -171,12 +172,13 @@ def test_global_randomness_is_neither_drawn_on_nor_touched(indexes, workers):
     assert batches[0] == batches[1]
 
 
-def test_workers_outlive_a_schedulers_sigterm_and_end_with_their_parent(indexes):
+def test_workers_outlive_a_schedulers_signals_and_end_with_their_parent(indexes):
     batches = iter(loader(indexes, mixture_of(indexes), workers=2, steps=40))
     assert len(list(islice(batches, 2))) == 2  # one of either worker
     workers = multiprocessing.active_children()
     assert len(workers) == 2
-    subprocess.run(["kill", "-TERM", *(str(worker.pid) for worker in workers)], check=True)
+    for worker, number in product(workers, ENDINGS):
+        subprocess.run(["kill", f"-{number}", str(worker.pid)], check=True)
     assert len(list(islice(batches, 30))) == 30
     assert multiprocessing.active_children() == workers
     for worker in workers:

@@ -271,7 +271,7 @@ def test_a_full_disk_keeps_what_was_complete(whole, tmp_path, file) -> None:
     assert contents(folder) == contents(whole)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
 def test_a_signal_ends_a_run_that_goes_on_later(whole, tmp_path, number) -> None:
     shots = []
 
@@ -281,15 +281,15 @@ def test_a_signal_ends_a_run_that_goes_on_later(whole, tmp_path, number) -> None
             os.kill(os.getpid(), number)
         return image
 
-    before = signal.getsignal(signal.SIGTERM)
     # A shell starts its background jobs, and so perhaps this test, deaf to Ctrl-C.
-    given = signal.signal(signal.SIGINT, signal.default_int_handler)
+    default = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+    given = signal.signal(number, default)
     try:
         with pytest.raises(KeyboardInterrupt):
             generate(job(tmp_path, studio=tiny.studio(finish=shoot)))
+        assert signal.getsignal(number) is default
     finally:
-        signal.signal(signal.SIGINT, given)
-    assert signal.getsignal(signal.SIGTERM) == before
+        signal.signal(number, given)
     assert not list(tmp_path.rglob("*.tmp"))
     painter = tiny.Painter()
     generate(job(tmp_path, studio=tiny.studio(editor=painter)))

@@ -287,7 +287,7 @@ def test_a_scheduler_tells_every_process_and_each_step_is_saved(place):
         while _lines(folder / "metrics.csv") < 2 and time.monotonic() < until:
             assert process.poll() is None, process.stderr.read()
             time.sleep(0.1)
-        os.killpg(process.pid, signal.SIGTERM)
+        os.killpg(process.pid, signal.SIGUSR1)
         _, err = process.communicate(timeout=200)
     finally:
         process.kill()
