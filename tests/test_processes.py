@@ -173,23 +173,23 @@ def test_a_signal_that_is_repeated_does_not_interrupt_the_end():
 @pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2])
 def test_another_librarys_handler_gets_its_signal_once_the_work_is_saved(number):
     """As submitit's, which puts the job into the queue again, and would end it in mid-step."""
-    told = []
+    received = []
 
     def save(order: str):
         request = StopRequest()
         request.listen()
         signal.raise_signal(number)
         assert request.asked
-        told.append(order)
+        received.append(order)
         raise KeyboardInterrupt
 
-    with handling(lambda arrived, _: told.append(arrived), *ENDINGS):
+    with handling(lambda arrived, _: received.append(arrived), *ENDINGS):
         with pytest.raises(KeyboardInterrupt), interruptible(), interruptible():
             save("saved")
-        assert told == ["saved", number]
+        assert received == ["saved", number]
         with pytest.raises(KeyboardInterrupt), interruptible():
             raise KeyboardInterrupt  # by Ctrl-C: no other signal arrived
-    assert told == ["saved", number]
+    assert received == ["saved", number]
 
 
 @pytest.mark.slow
