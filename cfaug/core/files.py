@@ -16,9 +16,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import yaml
-
 from cfaug.core.errors import UserError
+from cfaug.core.safety.yaml_text import MOST_CHARACTERS, parse_yaml
 
 READ_AT_ONCE = 2**22
 REPOSITORY = re.compile(r"(models|datasets|spaces)--.+")
@@ -406,9 +405,6 @@ class KeptRecords:
 
 # Prompt files: shipped ones by name, and the user's own YAML files.
 
-MOST_BYTES = 2**20
-"""The largest size of a file of prompts or demonstrations."""
-
 
 def find_prompt_file(
     name: str, shipped: Sequence[str], folder: str, setting: str, holds: str
@@ -437,7 +433,7 @@ def read_keys(file: Path, wanted: Collection[str]) -> dict[str, Any]:
     """Return the mapping that a YAML file holds.
 
     Args:
-        file: a YAML file of at most ``MOST_BYTES``.
+        file: a YAML file, within the limits of ``parse_yaml``.
         wanted: the required keys; no others are allowed.
     """
     content = read_yaml(file)
@@ -446,13 +442,25 @@ def read_keys(file: Path, wanted: Collection[str]) -> dict[str, Any]:
     return content
 
 
-def read_yaml(file: Path) -> Any:
-    """Return the content of a YAML file of at most ``MOST_BYTES``."""
+def read_yaml(file: Path, most: int = MOST_CHARACTERS) -> Any:
+    """Return the content of a YAML file, within the limits of ``parse_yaml``.
+
+    Args:
+        most: the largest size of the file in bytes.
+    """
+    return parse_yaml(read_limited(file, most), file, most)
+
+
+def read_limited(file: Path, most: int) -> str:
+    """Return a text of at most ``most`` bytes, encoded as UTF-8."""
     try:
-        if (size := require_regular(file).stat().st_size) > MOST_BYTES:
-            raise UserError(f"{file} has {size:,} bytes; at most {MOST_BYTES:,} are read")
-        return yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise UserError(f"{file} is not YAML: {error}") from error
+        with require_regular(file).open("rb") as handle:
+            content = handle.read(most + 1)
     except OSError as error:
         raise UserError(f"{file} cannot be read: {error.strerror}") from error
+    if len(content) > most:
+        raise UserError(f"{file} is larger than {most:,} bytes; it is not read")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{file} is not UTF-8 ({error}): save it as UTF-8") from error

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from cfaug.core.errors import UserError
-from cfaug.core.files import require_regular
+from cfaug.core.files import read_limited, read_yaml
 from cfaug.core.grids import ATTRIBUTES, attribute_combinations, grid_edit, grid_key
 from cfaug.core.types import Edited, Example, Proposal
 from cfaug.core.words import right_articles
@@ -205,7 +205,7 @@ def read_grid(grid: str, *, keep_duplicates: bool = False) -> CaptionGrid:
             "file, FILE.yaml"
         )
     path = FOLDER / f"{grid}.yaml" if named else Path(grid).expanduser()
-    content = _require_mapping(_load(path), str(path))
+    content = _require_mapping(read_yaml(path, MOST_BYTES), str(path))
     required = ("subject_type", "subjects", "template", "attributes")
     unknown = [key for key in content if key not in KEYS]
     missing = [key for key in required if content.get(key) is None]
@@ -322,42 +322,6 @@ def fill(template: str, words: Mapping[str, str]) -> str:
     return right_articles(normalise(filled))
 
 
-def _load(path: Path) -> Any:
-    """Return the content of a YAML file, which may have only plain values and distinct keys."""
-    import yaml
-
-    class Loader(yaml.SafeLoader):
-        """The safe loader, without any tag that constructs an object."""
-
-    def construct(loader: Loader, node: yaml.MappingNode) -> dict[Any, Any]:
-        keys = Counter(key.value for key, _ in node.value if isinstance(key.value, str))
-        twice = next((key for key, count in keys.items() if count > 1), None)
-        if twice is not None:
-            raise UserError(f"{path}: the key {twice!r} is duplicated")
-        return loader.construct_mapping(node, deep=True)
-
-    Loader.add_constructor("tag:yaml.org,2002:map", construct)
-    try:
-        return yaml.load(_read(path), Loader)  # a SafeLoader
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        where = " ".join(str(error).split())
-        raise UserError(f"{path} is not valid YAML: {where:.300}") from error
-
-
-def _read(path: Path) -> str:
-    try:
-        with require_regular(path).open("rb") as handle:
-            content = handle.read(MOST_BYTES + 1)
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}") from error
-    if len(content) > MOST_BYTES:
-        raise UserError(f"{path} is larger than {MOST_BYTES:,} bytes; it is not read")
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not UTF-8 ({error}): save it as UTF-8") from error
-
-
 def _require_mapping(value: Any, where: str) -> dict[Any, Any]:
     if not isinstance(value, dict):
         raise UserError(f"{where} should map names to values, not be {reprlib.repr(value)}")
@@ -447,7 +411,7 @@ def _words(content: Any, path: Path, name: str) -> tuple[list[str], list[str]]:
             "file FILE.txt with one a line"
         )
     words, corrections = [], {}
-    for line in list_lines(_read(file)):
+    for line in list_lines(read_limited(file, MOST_BYTES)):
         printed, arrow, right = line.partition("->")
         words.append(_text(printed, where))
         if arrow:

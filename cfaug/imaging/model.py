@@ -13,8 +13,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-import yaml
-
 from cfaug.core import weights
 from cfaug.core.binding import GIVEN, ReadWith
 from cfaug.core.errors import UserError, say_once
@@ -26,6 +24,7 @@ from cfaug.core.safety.safe_loading import (
     read_json,
     skeleton,
 )
+from cfaug.core.safety.yaml_text import parse_yaml
 from cfaug.core.validation import OneOf, check_fields
 from cfaug.models.checkpoints import quiet
 
@@ -455,8 +454,8 @@ def read_licence(card: Path) -> str:
     text = card.read_text(encoding="utf-8", errors="replace")[:100_000]
     match = re.match(r"---\n(.*?)\n---", text, re.DOTALL)
     try:
-        said = yaml.safe_load(match[1]) if match else None
-    except (yaml.YAMLError, RecursionError):
+        said = parse_yaml(match[1], card) if match else None
+    except UserError:
         said = None
     if not isinstance(said, Mapping):
         return "unknown"

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from cfaug.core.errors import UserError, visible
-from cfaug.core.files import check_link, require_regular, write_json
+from cfaug.core.files import check_link, read_yaml, write_json
 from cfaug.data.mixture.leakage import Leaks, describe_leak
 from cfaug.report.results import RECORD, RESULTS, Result, read_record, read_results
 
@@ -208,14 +208,9 @@ def read_config(folder: Path) -> dict[str, Any]:
     Raises:
         UserError: if it cannot be read, or is not a mapping of names to values.
     """
-    import yaml
-
     file = folder / CONFIG
     check_link(file, folder)  # YAML's errors quote the file
-    try:
-        content = yaml.safe_load(require_regular(file).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-        raise UserError(f"{file} cannot be read: {error}") from error
+    content = read_yaml(file)
     if not isinstance(content, dict):
         raise UserError(f"{file} should hold the run's settings")
     return content

@@ -26,6 +26,7 @@ from cfaug.report.records import read_run as read_run_folder
 from cfaug.report.results import RECORD, RESULTS, Result, read_results
 from cfaug.run.arguments import KEY, search_also, write_override
 from cfaug.run.compare import Comparison
+from cfaug.run.hydra_settings import refuse_settings_of_hydra
 from cfaug.run.launch import DONE, Jobs, collect_reports, explain
 from cfaug.run.reading_rules import place_of
 from cfaug.run.unread import OPEN_SOURCE, refuse_others
@@ -463,6 +464,7 @@ def _compose(
     if config_dir is not None:
         _check_path(config_dir, "a folder of configurations")
         words.insert(0, search_also(str(config_dir), "config_dir"))
+    refuse_settings_of_hydra(words)
     script = import_module(f"cfaug.run.{name}").SCRIPT
     jobs: Jobs = script.compose(words, multirun=False)
     return jobs

@@ -17,13 +17,25 @@ from pathlib import Path
 from typing import Any
 
 from cfaug.core.errors import UserError
+from cfaug.core.files import read_yaml
 from cfaug.core.processes import find_folder
 
 HYDRA_FLAGS = {
-    "--hydra-help", "--cfg", "-c", "--resolve", "--package", "-p",
-    "--info", "-i", "--shell-completion", "-sc", "--config-path", "-cp",
-    "--config-name", "-cn", "--run", "-r", "--experimental-rerun",
+    "--hydra-help", "--cfg", "-c", "--resolve", "--package", "-p", "--info", "-i",
+    "--shell-completion", "-sc",
 }  # fmt: skip
+WITH_VALUE = {"--cfg", "-c", "--info", "-i", "--package", "-p"}
+"""The flags of Hydra after which a word may follow."""
+ONE_CONFIGURATION = (
+    "would replace the configuration that cfaug's commands are made for: put files of your own "
+    "into a folder with recipe/, benchmark/ or model/, and name it by --config-dir FOLDER"
+)
+NO_NEED = "is not needed: the command without it runs, and goes on where it was interrupted"
+REFUSED_FLAGS = {
+    **dict.fromkeys(("--config-path", "-cp", "--config-name", "-cn"), ONE_CONFIGURATION),
+    **dict.fromkeys(("--run", "-r", "--experimental-rerun"), NO_NEED),
+}
+"""{flag of Hydra that no command has: why, with what to use instead}."""
 MULTIRUN_FLAGS = {"--multirun", "-m"}
 FOLDER_FLAGS = {"--config-dir", "-cd"}
 SEARCH_PATH = "hydra.searchpath"
@@ -80,7 +92,9 @@ def read(argv: Sequence[str], script: str | None = None) -> CommandLine:
             multirun = True
         elif flag in FOLDER_FLAGS:
             overrides.append(search_also(value or next(words, ""), flag))
-        elif flag in HYDRA_FLAGS or (flags and flags[-1] in {"--cfg", "-c", "--info", "-i"}):
+        elif flag in REFUSED_FLAGS:
+            raise UserError(f"{flag} {REFUSED_FLAGS[flag]}")
+        elif flag in HYDRA_FLAGS or (flags and flags[-1] in WITH_VALUE and "=" not in word):
             flags.append(word)
         elif word.startswith("-") and "=" not in word:
             known = {"--help", "--version", *HYDRA_FLAGS, *MULTIRUN_FLAGS, *FOLDER_FLAGS}
@@ -232,15 +246,10 @@ def sweep_overrides(file: Path, script: str | None = None) -> list[str]:
         file: a sweep file of W&B, with ``method: grid``.
         script: the script that runs it, ``train`` for ``train.py``; ``None`` accepts any.
     """
-    import yaml
-
     if not file.is_file():
         have = ", ".join(sorted(f"sweeps/{p.name}" for p in find_folder("sweeps").glob("*.yaml")))
         raise UserError(f"no sweep file {file}; there are: {have}")
-    try:
-        content = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise UserError(f"{file} cannot be read: {error}") from error
+    content = read_yaml(file)
     if not isinstance(content, Mapping) or content.get("method") != "grid":
         raise UserError(f"{file} is not a grid sweep (method: grid): only grids run without W&B")
     program = str(content.get("program") or f"{script}.py")

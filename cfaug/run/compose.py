@@ -30,6 +30,7 @@ from cfaug.run.usage import (
     Compose,
     Options,
     check_choice,
+    check_files,
     explain,
     name_both,
     options_in,
@@ -94,6 +95,7 @@ def compose_jobs(
             and isinstance(override.value(), list)  # Hydra refuses anything else
             for address in override.value()
         ]
+        check_files(conf, folders)
         register_arms([conf, *folders], experiments)
         # Last, so that no file there hides a module of another package.
         sys.path += [folder for path in folders if (folder := str(path.resolve())) not in sys.path]

@@ -13,9 +13,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from cfaug.core.errors import UserError
+from cfaug.core.files import read_yaml
 from cfaug.core.weights import is_questions, is_world
 from cfaug.report.arms import CONTENT
 from cfaug.report.checkpoint_tables import WEIGHTS
@@ -221,8 +220,8 @@ def check_owner(folder: Path, arm: str | None) -> None:
     """
     for file in sorted(folder.glob("seed=*/config.yaml"))[:1]:
         try:
-            content = yaml.safe_load(file.read_text(encoding="utf-8"))
-        except (OSError, ValueError, yaml.YAMLError):
+            content = read_yaml(file)
+        except UserError:
             continue
         there = content.get("arm") if isinstance(content, dict) else None
         if arm is None or not isinstance(there, str) or clean_name(there) != folder.name:

@@ -23,6 +23,7 @@ from cfaug.core.processes import explain_missing, interruptible, rank, wait_brie
 from cfaug.core.safety.addresses import hide_words, scrub
 from cfaug.run.arguments import CommandLine, own_settings, read
 from cfaug.run.compose import PRESET, compose_jobs, first_values, resolve
+from cfaug.run.hydra_settings import refuse_settings_of_hydra
 from cfaug.run.usage import reason_of, usage
 
 Jobs = list[tuple[Config, list[str]]]
@@ -104,6 +105,7 @@ def _launch(script: Script, words: Sequence[str]) -> int:
         say(version_lines(), sys.stdout)
         return DONE
     line = read(words, script.name)
+    refuse_settings_of_hydra(line.overrides)
     if line.hydra_flags:
         if {"--cfg", "-c"} & set(line.hydra_flags):  # a mistyped key is explained here too
             [(config, _)] = script.compose(line.overrides, multirun=False)
@@ -115,7 +117,7 @@ def _launch(script: Script, words: Sequence[str]) -> int:
                 text = yaml.safe_dump(shown, sort_keys=False, allow_unicode=True)
                 say(text.rstrip("\n"), sys.stdout)
                 return DONE
-        return _hydra_main(script, [*line.hydra_flags, *line.overrides], _never_run)
+        return _show_by_hydra(script, line)
     plugins = dict(word.lstrip("+").split("=", 1) for word in line.overrides if PLUGIN.match(word))
     if plugins:
         # Every mistake is found here, before the first job is queued.
@@ -298,5 +300,16 @@ def _hydra_main(script: Script, words: list[str], task: Callable[[Any], Any]) ->
     return DONE
 
 
-def _never_run(_: Any) -> None:
-    raise UserError("this Hydra option does not go with a run: see --help")
+def _show_by_hydra(script: Script, line: CommandLine) -> int:
+    """Let Hydra answer a flag of its own, such as --info."""
+
+    def never_run(_: Any) -> None:
+        flags = " ".join(line.hydra_flags)
+        raise UserError(f"{flags} does not go with a run: type it with --cfg job, or leave it out")
+
+    from hydra.errors import HydraException
+
+    try:
+        return _hydra_main(script, [*line.overrides, *line.hydra_flags], never_run)
+    except (HydraException, ValueError) as error:
+        raise UserError(f"{' '.join(line.hydra_flags)}: {reason_of(error)}") from error

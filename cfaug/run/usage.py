@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from cfaug.core.errors import UserError
+from cfaug.core.files import read_limited
 from cfaug.core.processes import find_folder
+from cfaug.core.safety.yaml_text import MOST_CHARACTERS, parse_yaml
 from cfaug.core.validation import HOW_RUNS_RESUME, OF_RESUMING, nearest
 from cfaug.run.arguments import flatten, key_of
 from cfaug.run.unread import describe_readers
@@ -112,15 +114,25 @@ def top_level(conf: Path, name: str) -> set[str]:
 
 
 def _load(file: Path) -> dict[str, Any]:
-    return _parse(file.read_text(encoding="utf-8"))
+    return _parse(read_limited(file, MOST_CHARACTERS), file)
 
 
 @lru_cache(maxsize=512)
-def _parse(text: str) -> dict[str, Any]:
+def _parse(text: str, file: Path) -> dict[str, Any]:
     """Return a file's content, not to be changed; every job of a process asks for the same ones."""
-    import yaml
+    return parse_yaml(text, file) or {}
 
-    return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)) or {}
+
+def check_files(conf: Path, folders: Iterable[Path]) -> None:
+    """Refuse the user's own folders of settings with a file that Hydra should not read.
+
+    Args:
+        conf: the shipped settings, which have the folders in which files can be chosen.
+    """
+    for folder in folders:
+        for group in (path.name for path in sorted(conf.iterdir()) if path.is_dir()):
+            for file in sorted((folder / group).rglob("*.yaml")):
+                _load(file)
 
 
 def _defaults(file: Path) -> list[tuple[str, str | None]]:

@@ -227,7 +227,7 @@ def test_sweep_file_becomes_hydra_overrides(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("a: [", "cannot be read"),
+        ("a: [", "is not valid YAML"),
         ("method: bayes\nparameters: {}", r"sweep\.yaml is not a grid"),
         ("method: grid", "has no `parameters`"),
         ("method: grid\nparameters: {seed: {values: 107}}", "'seed' needs `value` or a list"),
