@@ -30,7 +30,7 @@ ONE_CONFIGURATION = (
     "would replace the configuration that cfaug's commands are made for: put files of your own "
     "into a folder with recipe/, benchmark/ or model/, and name it by --config-dir FOLDER"
 )
-NO_NEED = "is not needed: the command without it runs, and goes on where it was interrupted"
+NO_NEED = "is not needed: the command without it resumes an interrupted run"
 REFUSED_FLAGS = {
     **dict.fromkeys(("--config-path", "-cp", "--config-name", "-cn"), ONE_CONFIGURATION),
     **dict.fromkeys(("--run", "-r", "--experimental-rerun"), NO_NEED),
