@@ -6,11 +6,13 @@ A reader returns ``None`` for a file that it does not recognise. To add one: a f
 
 from __future__ import annotations
 
+import re
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from cfaug.data.sources.lists import Record, json_file, json_lines, parse_json
 
 TARGET = "target"
 """The column with the right answer: equal in all logs of one task."""
+TASK = "task"
 ABOUT = ("doc.", "metadata.")
 """How the names of columns begin that describe an item: they are never taken for results."""
 LARGEST = 2**30
@@ -36,10 +39,20 @@ class EvaluatorLog:
     Attributes:
         model: the name of the evaluated model.
         records: a record for each item; a value that is missing from some is missing there.
+        question: keys of a record that describe the item, besides those that begin with ``ABOUT``.
+        prompts: keys of a record with the words in which the item was asked.
+        about: what the log says of all its items: its task, the filter of its answers.
+        unfinished: why items may be missing, and how they are added; empty if none are.
+        remarks: sentences that a comparison should print.
     """
 
     model: str
     records: Sequence[Record]
+    question: frozenset[str]
+    prompts: frozenset[str] = frozenset()
+    about: Mapping[str, str] = field(default_factory=dict)
+    unfinished: str = ""
+    remarks: Sequence[str] = ()
 
 
 def read_log(file: Path, chosen: str | None = None) -> EvaluatorLog | None:
@@ -62,10 +75,16 @@ def read_log(file: Path, chosen: str | None = None) -> EvaluatorLog | None:
 # lm-evaluation-harness (0.4.13) and lmms-eval (0.7.3): a line for each document and filter.
 
 NO_RESULT = {
-    "doc", "arguments", "resps", "filtered_resps", "filter", "metrics", "doc_hash", "prompt_hash",
-    "target_hash", "input", "input_media", "token_counts",
+    "doc", "arguments", "resps", "filtered_resps", "filter", "metrics", "input_media",
+    "token_counts",
 }  # fmt: skip
-"""Keys of a line that are neither its item, nor its target, nor results; ``doc`` is unfolded."""
+"""Keys of a line that are no column of their own; ``doc`` is unfolded."""
+PROMPTS = frozenset({"prompt_hash", "arguments", "input"})
+SAMPLES_FILE = re.compile(
+    r"samples_(?P<task>.+)_(?P<date>\d{4}-\d\d-\d\dT[\d.:-]+)\.jsonl"
+    r"|(?P<lmms_date>\d{8}_\d{6})_samples_(?P<lmms_task>.+)\.jsonl"
+)
+"""The name of a log as lm-evaluation-harness writes it, and as lmms-eval does."""
 
 
 def _read_harness(file: Path, chosen: str | None) -> EvaluatorLog | None:
@@ -77,6 +96,8 @@ def _read_harness(file: Path, chosen: str | None) -> EvaluatorLog | None:
     for where, line in chain([first], lines):
         results = {name: value for name, value in line.items() if name not in NO_RESULT}
         record = unfold({"doc": line.get("doc")}) | results
+        if "arguments" in line and "prompt_hash" not in line:  # of versions without hashes
+            record["arguments"] = [line["arguments"]]
         filters.setdefault(str(line.get("filter", "")), []).append((where, record))
     if chosen is None and len(filters) > 1:
         raise UserError(
@@ -85,16 +106,58 @@ def _read_harness(file: Path, chosen: str | None) -> EvaluatorLog | None:
         )
     if chosen is not None and chosen not in filters:
         raise UserError(f"{file} has no filter {chosen!r}; it has {', '.join(filters)}")
-    records = filters[next(iter(filters)) if chosen is None else chosen]
-    if len({str(record.get("doc_id")) for _, record in records}) < len(records):
-        why = "keep those of one run"
-        if "filter" not in first[1]:
-            why = (
-                "lmms-eval does not write which filter, or which of several runs, a line is from; "
-                "run the task again with one filter"
+    name = next(iter(filters)) if chosen is None else chosen
+    records = filters[name]
+    _refuse_doubled(records, of_lmms_eval="filter" not in first[1])
+    about = {"filter": name} if name else {}
+    unfinished, remarks = "", []
+    if written := SAMPLES_FILE.fullmatch(file.name):
+        task = written["task"] or written["lmms_task"]
+        about[TASK] = task
+        results_name = f"results_{written['date']}.json"
+        if written["lmms_date"]:
+            results_name = f"{written['lmms_date']}_results.json"
+        original, effective = _count_documents(file.with_name(results_name), task)
+        if len(records) < effective:
+            unfinished = (
+                f"{file} has {len(records):,} of the {effective:,} items that {results_name} "
+                f"counts of {task}: run the task again"
             )
-        raise UserError(f"{file} has several lines for a doc_id: {why}")
-    return EvaluatorLog(file.absolute().parent.name, records)
+        if effective < original:
+            remarks.append(
+                f"{file.parent.name}: a run of {effective:,} of the {original:,} items of {task}."
+            )
+    return EvaluatorLog(
+        file.absolute().parent.name, records, frozenset({"doc_hash", "target_hash", TARGET, "doc"}),
+        PROMPTS, about, unfinished, remarks,
+    )  # fmt: skip
+
+
+def _refuse_doubled(records: Sequence[Record], *, of_lmms_eval: bool) -> None:
+    why = "keep those of one run"
+    if of_lmms_eval:
+        why = (
+            "lmms-eval does not write which filter, or which of several runs, a line is from; "
+            "run the task again with one filter"
+        )
+    places: dict[str, str] = {}
+    for where, record in records:
+        name = str(record.get("doc_id"))
+        if name in places:
+            raise UserError(
+                f"{where}: doc_id {name} is duplicated, it is at {places[name]} already: several "
+                f"lines for a doc_id: {why}"
+            )
+        places[name] = where
+
+
+def _count_documents(results: Path, task: str) -> tuple[int, int]:
+    """Return how many documents a task has, and how many were asked; 0 where nothing says so."""
+    with suppress(UserError, AttributeError, KeyError, TypeError, ValueError, OSError):
+        if results.is_file() and results.stat().st_size <= LARGEST:
+            counts = json_file(results)["n-samples"][task]
+            return int(counts["original"]), int(counts["effective"])
+    return 0, 0
 
 
 def unfold(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -121,6 +184,10 @@ ZSTANDARD = 93
 """A method of compression in zips that ``zipfile`` reads from Python 3.14 on."""
 
 
+IMAGES = "input.images"
+"""The column with the pictures of an input, which summaries of samples lack."""
+
+
 def _read_inspect(file: Path) -> EvaluatorLog | None:
     if file.suffix.lower() == ".eval":
         header, samples = _read_archive(file)
@@ -134,26 +201,92 @@ def _read_inspect(file: Path) -> EvaluatorLog | None:
     else:
         return None
     try:
-        return EvaluatorLog(str(header["eval"]["model"]), [*_mean_over_epochs(samples, file)])
+        unfinished = _why_unfinished(header, samples, file)
+        if not samples and unfinished:
+            raise UserError(unfinished)
+        failed = sum(sample.get("error") is not None for sample in samples)
+        remarks = [f"{failed:,} of {len(samples):,} samples of {file.name} ended with an error."]
+        remarks = remarks * bool(failed)
+        if header.get("invalidated"):
+            remarks.append(f"{file.name} is marked as invalidated by its author.")
+        records = [*_mean_over_epochs(samples, file)]
+        return EvaluatorLog(
+            str(header["eval"]["model"]), records, frozenset({"input", IMAGES, "choices", TARGET}),
+            # A task of a package has its name before it: inspect_evals/gsm8k.
+            about={TASK: str(header["eval"]["task"]).rpartition("/")[2]}
+            if "task" in header["eval"]
+            else {},
+            unfinished=unfinished, remarks=remarks,
+        )  # fmt: skip
     except (AttributeError, KeyError, TypeError) as error:
         raise UserError(f"{file} is not a log of inspect_ai with samples: {error!r}") from error
+
+
+def _why_unfinished(header: Mapping[str, Any], samples: Any, file: Path) -> str:
+    """Return why samples of a log are missing; empty if none are."""
+    again = f"`inspect eval-retry {file}` runs what is missing"
+    status = header.get("status", "success")
+    if status != "success":
+        message = str((header.get("error") or {}).get("message") or "").partition("\n")[0]
+        cause = f" ({message[:100]})" if message else ""
+        return f"{file}: the evaluation did not finish, its status is {status!r}{cause}: {again}"
+    planned = (header.get("results") or {}).get("total_samples") or 0
+    if samples and len(samples) < planned:
+        return f"{file} has {len(samples):,} of the {planned:,} samples that it counts: {again}"
+    return ""
 
 
 def _mean_over_epochs(samples: Any, file: Path) -> Iterator[Record]:
     """Yield a record for each sample, with the mean of its scores over epochs."""
     epochs: dict[str, list[dict[str, Any]]] = {}
+    numbers: set[tuple[str, str]] = set()
     for sample in samples:
+        name, number = str(sample["id"]), str(sample.get("epoch"))
+        if (name, number) in numbers:
+            raise UserError(
+                f"{file}, sample {name}: epoch {number} is duplicated: keep the samples of one run"
+            )
+        numbers.add((name, number))
         scores = {name: score["value"] for name, score in (sample.get("scores") or {}).items()}
-        epochs.setdefault(str(sample["id"]), []).append(
-            unfold({"metadata": sample.get("metadata")}) | unfold(scores)
+        epochs.setdefault(name, []).append(
+            unfold({"metadata": sample.get("metadata")}) | unfold(scores) | _read_input(sample)
             | {"id": sample["id"], TARGET: sample["target"]}
         )  # fmt: skip
     for name, records in epochs.items():
+        where = f"{file}, sample {name}"
         merged = {key: value for record in reversed(records) for key, value in record.items()}
-        for key in merged.keys() - {"id", TARGET}:
+        for key in merged.keys() - {"id", "input", IMAGES, "choices", TARGET}:
             if not key.startswith(ABOUT):
                 merged[key] = _mean([record[key] for record in records if key in record])
-        yield f"{file}, sample {name}", merged
+        for key in ("input", TARGET):
+            if any(record.get(key) != merged.get(key) for record in records):
+                raise UserError(
+                    f"{where}: {key} differs between its epochs: two samples have this name"
+                )
+        yield where, merged
+
+
+def _read_input(sample: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the question of a sample in words, without the names of its messages, and pictures."""
+    asked: dict[str, Any] = {}
+    pictures: list[Any] = []
+    if isinstance(given := sample.get("input"), list):
+        texts = []
+        for message in given:
+            content = message.get("content")
+            for part in content if isinstance(content, list) else [{"text": content}]:
+                if part.get("type", "text") != "text":
+                    pictures.append(part)
+                text = part.get("text", f"({str(part.get('type')).capitalize()})")
+                texts.append(f"{message.get('role')}: {text}")
+        given = "\n".join(texts)
+    if given is not None:
+        asked["input"] = given
+    if pictures:
+        asked[IMAGES] = pictures
+    if sample.get("choices"):
+        asked["choices"] = sample["choices"]
+    return asked
 
 
 def _mean(values: Sequence[Any]) -> Any:
@@ -172,7 +305,8 @@ def _read_archive(file: Path) -> tuple[Any, Any]:
             missing = {SUMMARIES, HEADER} - {*archive.namelist()}
             if missing:
                 raise UserError(
-                    f"{file} lacks {name_some(sorted(missing))}: the evaluation is unfinished"
+                    f"{file} lacks {name_some(sorted(missing))}: the evaluation is unfinished; "
+                    f"`inspect eval-retry {file}` runs what is missing"
                 )
             contents = [_read_member(archive, name, file) for name in (HEADER, SUMMARIES)]
     except (zipfile.BadZipFile, zlib.error, OSError, EOFError, RuntimeError, ValueError) as error:

@@ -1,15 +1,12 @@
 """Compare models item by item, from files that say which items each of them got right.
 
-Such files are other programs' answers; the released ``results/*.csv`` of BiVLC are examples. A
-column of only 0 and 1, True and False, or right and wrong is a metric. Rows are matched by a column
-that names items or, without one, by their position; then the texts of a row must agree in all
-files. Logs of other evaluators are read as they are written (``cfaug.report.evaluator_logs``).
+Such files are other programs' answers. A column of only 0 and 1, True and False, or right and wrong
+is a metric. ``item_tables`` reads a file, ``item_alignment`` matches the rows of several.
 """
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -20,9 +17,17 @@ import numpy as np
 
 from cfaug.core.errors import UserError
 from cfaug.core.rng import generator
-from cfaug.data.sources.lists import list_records
 from cfaug.report.document import Column, Document, Entry, make_part, text_column
-from cfaug.report.evaluator_logs import ABOUT, TARGET, read_log, unfold
+from cfaug.report.evaluator_logs import TARGET, TASK
+from cfaug.report.item_alignment import CLUSTER, NAMES, align, is_question
+from cfaug.report.item_tables import (
+    ItemColumns,
+    ItemFileTable,
+    describes_item,
+    listed,
+    read_table,
+    shown_names,
+)
 from cfaug.report.page import DASH, PERCENT, Measure, p_text, span_text
 from cfaug.report.significance_rows import ALPHA
 from cfaug.stats.item_tests import (
@@ -33,36 +38,6 @@ from cfaug.stats.item_tests import (
     standard_error,
 )
 from cfaug.stats.significance import holm
-
-NAMES = ("item", "doc_id", "id", "key", "index", "question_id", "sample_id")
-"""Columns that may name an item, if their values are unique."""
-CLUSTER = "cluster"
-"""The default column of clusters."""
-NAMED = 3
-"""Items that a message names."""
-
-
-@dataclass(frozen=True)
-class ItemColumns:
-    """The roles of columns in files of items; the node ``compare_columns``.
-
-    Args:
-        metrics: columns of right and wrong answers, or of numbers; ``None`` uses every column of
-            only 0 and 1, or True and False.
-        item: the column, or several together, that names an item; ``None`` uses one of ``NAMES`` if
-            there is one, else rows are matched by their position.
-        cluster: the column of clusters in which items were sampled, such as the image; ``None``
-            uses ``cluster`` if there is one, else every item is its own cluster.
-        by: columns whose combinations of values are also compared as parts.
-        filter: the filter whose answers are compared, if a log of lm-evaluation-harness has
-            several.
-    """
-
-    metrics: Sequence[str] | str | None = None
-    item: Sequence[str] | str | None = None
-    cluster: str | None = None
-    by: Sequence[str] | str | None = None
-    filter: str | None = None
 
 
 @dataclass(frozen=True)
@@ -79,6 +54,8 @@ class ItemAnswers:
         parts: items of each part, bool (items,), by the joined values of the columns of ``by``.
         left_out: columns of right and wrong answers that are equal in all files.
         copies: {column of right and wrong answers: the metric that it repeats in every file}.
+        task: the task that the files are of; empty if none says so.
+        notes: sentences on how rows were matched, and on what the files say differently.
     """
 
     names: Sequence[str]
@@ -88,36 +65,58 @@ class ItemAnswers:
     parts: Mapping[str, np.ndarray]
     left_out: Sequence[str]
     copies: Mapping[str, str]
+    task: str = ""
+    notes: Sequence[str] = ()
 
 
 def read_item_files(files: Sequence[Path], columns: ItemColumns) -> ItemAnswers:
     """Read files of items, and match their rows."""
     if len(files) < 2:
         raise UserError("compare=[A.csv,B.csv] takes two files or more")
-    tables = [read_table(file, columns.filter) for file in files]
+    aligned = align([read_table(file, columns.filter) for file in files], columns)
+    tables, notes = aligned.tables, [*aligned.notes]
     metrics, left_out, copies = _choose_metrics(tables, columns)
-    matched = _match(tables, columns, metrics)
-    first = matched[0]
-    cluster = columns.cluster or (CLUSTER if CLUSTER in first.columns else None)
-    if cluster is not None and None in (names := first.column(cluster)):
-        lacking = first.places[names.index(None)]
-        raise UserError(f"{lacking} has no {cluster}: name a column of clusters that all rows have")
+    values = {name: np.stack([table.values(name) for table in tables]) for name in metrics}
+    if columns.common:
+        for name, answers in values.items():
+            lacking = np.isnan(answers).any(axis=0)
+            if (dropped := int((lacking & ~np.isnan(answers).all(axis=0)).sum())) > 0:
+                notes.append(f"{name}: {dropped:,} items without a value in one file are left out.")
+            answers[:, lacking] = np.nan
+    first = tables[0]
+
+    def find_saying(name: str) -> ItemFileTable:
+        return next((table for table in tables if name in table.columns), first)
+
+    default = CLUSTER if any(CLUSTER in table.columns for table in tables) else None
+    cluster = columns.cluster or default
+    clusters = None
+    if cluster is not None:
+        saying = find_saying(cluster)
+        clusters = saying.texts(cluster)
+        if "" in clusters:
+            raise UserError(
+                f"{saying.places[clusters.index('')]} has no {cluster}: name a column of clusters "
+                "that all rows have"
+            )
     parts: dict[str, np.ndarray] = {}
-    if by := _listed(columns.by):
-        rows = zip(*(map(str, first.column(name)) for name in by), strict=True)
-        values = np.array([" ".join(row) for row in rows])
-        for part in dict.fromkeys(values.tolist()):
+    if by := listed(columns.by):
+        rows = zip(*(map(str, find_saying(name).column(name)) for name in by), strict=True)
+        joined = np.array([" ".join(row) for row in rows])
+        for part in dict.fromkeys(joined.tolist()):
             # Not by the name of the comparison of all items, which it would replace.
-            parts[f"{', '.join(by)}={part}" if part == WHOLE else part] = values == part
+            parts[f"{', '.join(by)}={part}" if part == WHOLE else part] = joined == part
     models = [table.model for table in tables if table.model is not None]
     return ItemAnswers(
         names=models if len({*models}) == len(files) else shown_names(files),
         items=first.places,
-        metrics={name: np.stack([table.values(name) for table in matched]) for name in metrics},
-        clusters=None if cluster is None else np.array([*map(str, first.column(cluster))]),
+        metrics=values,
+        clusters=None if clusters is None else np.array(clusters),
         parts=parts,
         left_out=left_out,
         copies=copies,
+        task=next((table.about[TASK] for table in tables if TASK in table.about), ""),
+        notes=notes,
     )
 
 
@@ -126,246 +125,44 @@ def _choose_metrics(
 ) -> tuple[list[str], list[str], dict[str, str]]:
     """Return the metrics, columns like them that are the same in all files, and copies of them."""
     if columns.metrics is not None:
-        return _listed(columns.metrics), [], {}
-    taken = {*_listed(columns.item), *_listed(columns.by), columns.cluster, CLUSTER, *NAMES, TARGET}
+        return listed(columns.metrics), [], {}
+    taken = {*listed(columns.item), *listed(columns.by), columns.cluster, CLUSTER, *NAMES, TARGET}
     first, *others = tables
     names = [
         name
         for name in first.columns
         if name not in taken
-        and not name.startswith(ABOUT)
+        and not describes_item(name)
         and all(table.holds_scores(name) for table in tables)
     ]
-    if not names:
-        raise UserError(
-            f"{first.file}: no column of all files has only 0 and 1, or True and False; "
-            "compare_columns.metrics=[COLUMN,...] names what is compared, among "
-            f"{', '.join(first.columns)}"
-        )
     same = [
         name
         for name in names
         if all(table.columns[name] == first.columns[name] for table in others)
     ]
-    if len(same) == len(names):
-        same = []
+    asked = {name for name in names if any(is_question(table, name) for table in tables)}
+    if {*same} | asked == {*names}:
+        same = [name for name in same if name in asked]
+    results = [name for name in names if name not in same]
+    if not results:
+        raise UserError(
+            f"{first.file}: no column of all files has only 0 and 1, or True and False; "
+            "compare_columns.metrics=[COLUMN,...] names what is compared, among "
+            f"{', '.join(first.columns)}"
+        )
     metrics: list[str] = []
     copies: dict[str, str] = {}
-    for name in names:
+    for name in results:
         equal = (
             metric
             for metric in metrics
             if all(t.columns[metric] == t.columns[name] for t in tables)
         )
-        if name not in same and (original := next(equal, None)) is not None:
+        if (original := next(equal, None)) is not None:
             copies[name] = original  # Holm would count it twice
-        elif name not in same:
+        else:
             metrics.append(name)
     return metrics, same, copies
-
-
-def _match(
-    tables: Sequence[ItemFileTable], columns: ItemColumns, metrics: Sequence[str]
-) -> Sequence[ItemFileTable]:
-    """Return the tables with their rows in the order of the first."""
-    names = _listed(columns.item)
-    for name in NAMES if not names else ():
-        named = [table.columns.get(name, ()) for table in tables]
-        if all(values and len({*map(str, values)}) == len(values) for values in named):
-            names = [name]
-            break
-    if not names:
-        _check_places(tables, metrics)
-        return tables
-    first, *others = tables
-    keys = first.key(names)
-    matched = [first]
-    for other in others:
-        places = {name: row for row, name in enumerate(other.key(names))}
-        for table, lacking in (
-            (other, [name for name in keys if name not in places]),
-            (first, [name for name in places if name not in {*keys}]),
-        ):
-            if lacking:
-                text = ", ".join(map(repr, lacking[:NAMED]))
-                more = f" and {len(lacking) - NAMED} more" if len(lacking) > NAMED else ""
-                raise UserError(
-                    f"{table.file} lacks the items {text}{more}: {first.file} and {other.file} are "
-                    "not about the same items"
-                )
-        rows = [places[name] for name in keys]
-        reordered = {name: [values[row] for row in rows] for name, values in other.columns.items()}
-        places_of = [other.places[row] for row in rows]
-        matched.append(ItemFileTable(other.file, reordered, places_of, other.model))
-    _check_targets(matched)
-    return matched
-
-
-def _check_targets(tables: Sequence[ItemFileTable]) -> None:
-    """Refuse logs that give an item different right answers: they are of different tasks."""
-    logs = [table for table in tables if table.model is not None]
-    for log in logs[1:]:
-        rows = zip(logs[0].column(TARGET), log.column(TARGET), strict=True)
-        for row, (ours, theirs) in enumerate(rows):
-            if str(ours) != str(theirs):
-                raise UserError(
-                    f"{log.places[row]}: the right answer is {str(theirs)[:60]!r}, and "
-                    f"{str(ours)[:60]!r} at {logs[0].places[row]}: logs of different tasks"
-                )
-
-
-def _check_places(tables: Sequence[ItemFileTable], metrics: Sequence[str]) -> None:
-    """Refuse files whose rows, in order, are different items according to their texts."""
-    first, *others = tables
-    for table in others:
-        if len(table.places) != len(first.places):
-            raise UserError(
-                f"{first.file} has {len(first.places):,} items and {table.file} "
-                f"{len(table.places):,}: nothing names them, so they cannot be matched; "
-                "compare_columns.item=[COLUMN,...] names what identifies an item"
-            )
-        for name in first.columns:
-            if name in metrics or name not in table.columns:
-                continue
-            ours, theirs = first.columns[name], table.columns[name]
-            if ours == theirs or all(read_number(value) is not None for value in (*ours, *theirs)):
-                continue  # numbers are a model's answers
-            row = next(row for row, (a, b) in enumerate(zip(ours, theirs, strict=True)) if a != b)
-            raise UserError(
-                f"{table.places[row]}: {name} is {str(theirs[row])[:60]!r}, and "
-                f"{str(ours[row])[:60]!r} at {first.places[row]}: other items, or another order; "
-                "compare_columns.item=[COLUMN,...] names what identifies an item"
-            )
-
-
-def _listed(names: Sequence[str] | str | None) -> list[str]:
-    return [] if names is None else [names] if isinstance(names, str) else list(names)
-
-
-def shown_names(files: Sequence[Path]) -> list[str]:
-    """Return short names of files: with folders, or with suffixes, only where two are equal.
-
-    >>> shown_names([Path("a/x.csv"), Path("b/x.csv"), Path("c/y.csv"), Path("c/y.tsv")])
-    ['a/x', 'b/x', 'y.csv', 'y.tsv']
-    """
-    stems = [file.with_suffix("") for file in files]
-    paths = [f if stems.count(stem) > 1 else stem for f, stem in zip(files, stems, strict=True)]
-    names = []
-    for path in paths:
-        parts, others = path.parts, [other.parts for other in paths if other != path]
-        depth = 1
-        while depth < len(parts) and any(other[-depth:] == parts[-depth:] for other in others):
-            depth += 1
-        names.append(Path(*parts[-depth:]).as_posix())
-    return names
-
-
-# One file of items that another program wrote, one row per item, and the meaning of its cells.
-
-TRUE = ("true", "1", "1.0", "right", "correct")
-FALSE = ("false", "0", "0.0", "wrong", "incorrect")
-"""Spellings of right and wrong, in lower case."""
-EMPTY = ("", "nan", "none", "null")
-"""Spellings of an item that does not count, in lower case."""
-ADDRESS = re.compile(r" at 0x[0-9A-Fa-f]+")
-"""The address of an object in memory, as Python prints it: different in every file."""
-
-
-@dataclass(frozen=True)
-class ItemFileTable:
-    """One file: one column per field, one row per item.
-
-    Attributes:
-        places: the location of each row, ``FILE, line N``.
-        model: the model of an evaluator's log; ``None`` for a list.
-    """
-
-    file: Path
-    columns: Mapping[str, list[Any]]
-    places: Sequence[str]
-    model: str | None = None
-
-    def column(self, name: str) -> list[Any]:
-        """Return a column."""
-        if name not in self.columns:
-            raise UserError(f"{self.file} has no column {name!r}; it has {', '.join(self.columns)}")
-        return self.columns[name]
-
-    def holds_scores(self, name: str) -> bool:
-        """Return whether a column has right and wrong; in a log, parts of it (0.5) count too."""
-        values = self.columns.get(name, ())
-        if self.model is None or is_binary(values):
-            return is_binary(values)
-        numbers = {read_number(value) for value in values}
-        counted = {number for number in numbers if number is None or number == number}
-        return bool(counted) and all(number is not None and 0 <= number <= 1 for number in counted)
-
-    def key(self, names: Sequence[str]) -> list[str]:
-        """Return the name of each row: the texts of some columns together."""
-        rows = zip(*(self.column(name) for name in names), strict=True)
-        keys = [" | ".join(map(str, row)) for row in rows]
-        places: dict[str, str] = {}
-        for name, where in zip(keys, self.places, strict=True):
-            if name in places:
-                raise UserError(
-                    f"{where}: the item {name!r} is duplicated, it is at {places[name]} already; "
-                    "compare_columns.item=[COLUMN,...] names what tells items apart"
-                )
-            places[name] = where
-        return keys
-
-    def values(self, name: str) -> np.ndarray:
-        """Return a metric, float64 (items,), ``nan`` where an item does not count."""
-        numbers = [read_number(value) for value in self.column(name)]
-        for number, value, where in zip(numbers, self.column(name), self.places, strict=True):
-            if number is None:
-                raise UserError(
-                    f"{where}: {name} is {str(value)[:60]!r}: it should be 0 or 1, True or False, "
-                    "or a number"
-                )
-        return np.array(numbers, np.float64)
-
-
-def read_table(file: Path, log_filter: str | None = None) -> ItemFileTable:
-    """Read a file of items: a list, or the log of an evaluator; ``log_filter`` is as in columns."""
-    log = read_log(file, log_filter)
-    columns: dict[str, list[Any]] = {}
-    places: list[str] = []
-    names: set[str] = set()
-    for where, record in list_records(file, 2**20) if log is None else log.records:
-        names = names or {*record}
-        if log is None and record.keys() != names:
-            odd = sorted(record.keys() ^ names)[0]
-            raise UserError(f"{where}: not every row has the column {odd!r}")
-        for name, value in unfold(record).items():
-            text = ADDRESS.sub("", value).strip() if isinstance(value, str) else value
-            columns.setdefault(name, [None] * len(places)).append(text)
-        places.append(where)
-        for column in columns.values():
-            column += [None] * (len(places) - len(column))
-    if not places:
-        raise UserError(f"{file} has no items: a header and one row per item are needed")
-    return ItemFileTable(file, columns, places, None if log is None else log.model)
-
-
-def read_number(value: Any) -> float | None:
-    """Return right or wrong as 1 or 0, a number as it is, ``nan`` if empty; ``None`` for others."""
-    text = str(value).strip().lower()
-    if text in TRUE or text in FALSE:
-        return float(text in TRUE)
-    if text in EMPTY:
-        return math.nan
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    return number if math.isfinite(number) else None
-
-
-def is_binary(values: Sequence[Any]) -> bool:
-    """Return whether values are right, wrong or empty, and not all empty."""
-    known = {str(value).strip().lower() for value in values} - {*EMPTY}
-    return bool(known) and known <= {*TRUE, *FALSE}
 
 
 # Comparisons of files, on every metric and part, and their table.
@@ -522,7 +319,7 @@ def comparison_document(
     rows = [
         ((row.first, row.other, row.metric, row.part)[: len(labels)], row) for row in comparisons
     ]
-    notes = _explain(comparisons, clustered)
+    notes = [*_explain(comparisons, clustered), *answers.notes]
     if answers.left_out:
         notes.append(f"Not compared, as the same in all files: {', '.join(answers.left_out)}.")
     if answers.copies:

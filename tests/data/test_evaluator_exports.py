@@ -39,7 +39,8 @@ from cfaug.data.export import (
     hub,
 )
 from cfaug.data.export.evaluators import question_rows
-from cfaug.report.item_files import ItemColumns, compare_item_files, read_item_files
+from cfaug.report.item_files import compare_item_files, read_item_files
+from cfaug.report.item_tables import ItemColumns
 from cfaug.stats.choices import parse_answer
 from tests.data.making import pair
 from tests.data.question_files import own_record, write_own

@@ -20,11 +20,11 @@ from cfaug.report import evaluator_logs
 from cfaug.report.document import to_markdown
 from cfaug.report.evaluator_logs import HEADER, SUMMARIES, ZSTANDARD
 from cfaug.report.item_files import (
-    ItemColumns,
     compare_item_files,
     comparison_document,
     read_item_files,
 )
+from cfaug.report.item_tables import ItemColumns
 from cfaug.stats.item_tests import mcnemar
 
 LOGS = Path(__file__).parent / "logs"
@@ -91,7 +91,7 @@ def test_lmms_evals_dictionaries_of_mmvp(tmp_path):
     [named] = compare(files, metrics=["mmvp_pair_accuracy.is_correct"], item="doc_id")
     assert named.means == (0.75, 0.25)
     files[1].write_text(files[1].read_text().replace('"target": "A"', '"target": "B"'))
-    with pytest.raises(UserError, match=r"right answer is 'B', and 'A' at .* of different tasks"):
+    with pytest.raises(UserError, match=r"target is 'B', and 'A' at .* not the same questions"):
         compare(files)
     files[1].write_text(2 * files[0].read_text())
     with pytest.raises(UserError, match="several lines for a doc_id: lmms-eval does not write"):

@@ -15,11 +15,11 @@ import pytest
 from cfaug.core.errors import UserError
 from cfaug.report.document import to_markdown
 from cfaug.report.item_files import (
-    ItemColumns,
     compare_item_files,
     comparison_document,
     read_item_files,
 )
+from cfaug.report.item_tables import ItemColumns
 from cfaug.stats.item_tests import mcnemar
 from cfaug.stats.significance import holm
 
