@@ -78,7 +78,7 @@ NO_RESULT = {
     "doc", "arguments", "resps", "filtered_resps", "filter", "metrics", "input_media",
     "token_counts",
 }  # fmt: skip
-"""Keys of a line that are no column of their own; ``doc`` is unfolded."""
+"""Keys of a line that are not columns; ``doc`` is unfolded."""
 PROMPTS = frozenset({"prompt_hash", "arguments", "input"})
 SAMPLES_FILE = re.compile(
     r"samples_(?P<task>.+)_(?P<date>\d{4}-\d\d-\d\dT[\d.:-]+)\.jsonl"

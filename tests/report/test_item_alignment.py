@@ -368,7 +368,7 @@ def test_answers_of_lists_may_differ_and_are_named(tmp_path):
         read_item_files(files, ItemColumns())
 
 
-def test_right_answers_that_are_numbers_are_no_results(tmp_path):
+def test_right_answers_that_are_numbers_are_not_results(tmp_path):
     files = pair(tmp_path, "csv", lambda rows: [row.update(target=1) for row in rows][6:])
     ours = make_rows([1, 1, 0, 1, 0, 1])
     files[0] = write(tmp_path, "csv", "a", [{**row, "target": row["id"] % 2} for row in ours])
