@@ -41,7 +41,7 @@ class EvaluatorLog:
         records: a record for each item; a value that is missing from some is missing there.
         question: keys of a record that describe the item, besides those that begin with ``ABOUT``.
         prompts: keys of a record with the words in which the item was asked.
-        about: what the log says of all its items: its task, the filter of its answers.
+        about: statements on all items of the log: its task, the filter of its answers.
         unfinished: why items may be missing, and how they are added; empty if none are.
         remarks: sentences that a comparison should print.
     """

@@ -71,7 +71,7 @@ class ItemFileTable:
     Attributes:
         places: the location of each row, ``FILE, line N``.
         model: the model of an evaluator's log; ``None`` for a list.
-        about: what the file says of all its items, such as its task.
+        about: statements on all items of the file, such as its task.
         question: columns of a log that describe its items; ``None`` for a list, in which names of
             columns say so.
         prompts: columns of a log with the words in which items were asked.
