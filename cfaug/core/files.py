@@ -18,6 +18,7 @@ from typing import Any, BinaryIO
 
 from cfaug.core.errors import UserError
 from cfaug.core.safety.yaml_text import MOST_CHARACTERS, parse_yaml
+from cfaug.core.temporaries import remove_leftovers, temporary_name, temporary_start, tidy
 
 READ_AT_ONCE = 2**22
 REPOSITORY = re.compile(r"(models|datasets|spaces)--.+")
@@ -31,14 +32,14 @@ def replace_file(path: Path, temporary: Path | None = None) -> Iterator[BinaryIO
     A reader, even after a power cut, sees all of it or the old file.
 
     Args:
-        temporary: the temporary file, on the same disk; ``None`` takes a name of this process. A
-            file that only one process writes may have a fixed name, so that a killed process leaves
-            one behind only once.
+        temporary: the temporary file, on the same disk, which a killed process leaves behind;
+            ``None`` takes a name of this process, whose leftovers a later one removes.
 
     Raises:
         OSError: naming ``path``, if the disk is full; the old file is kept.
     """
-    fresh = temporary or path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    fresh = temporary or temporary_name(path)
+    tidy(path.parent)
     try:
         with fresh.open("wb") as handle:
             yield handle
@@ -194,8 +195,10 @@ def whole_folder(folder: Path, whole: Callable[[Path], bool]) -> Iterator[Path]:
         OSError: if the disk cannot be written; no temporary folder remains then.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-    aside = temporary.with_name(f"{temporary.name}.damaged")
+    tidy(folder.parent)
+    start = temporary_start(folder.with_name(f".{folder.name}")).name
+    temporary = Path(tempfile.mkdtemp(prefix=f"{start}-", suffix=".tmp", dir=folder.parent))
+    aside = temporary.with_name(f"{temporary.stem}-damaged.tmp")
     try:
         yield temporary
         temporary.chmod(0o755)  # readable for others: mkdtemp's is private to its owner
@@ -322,6 +325,7 @@ def read_kept(folder: Path, pattern: str, read: Callable[[Path], None]) -> int:
         The number of damaged files, not counting files that another process deleted meanwhile.
     """
     damaged = 0
+    remove_leftovers(folder)
     for file in sorted(folder.glob(pattern)):
         try:
             if f"{checksum(file):08x}" != file.stem.rpartition("-")[2]:

@@ -20,6 +20,7 @@ from annotated_types import Interval
 from cfaug.core.errors import UserError
 from cfaug.core.files import require_regular, write_file
 from cfaug.core.rng import generator
+from cfaug.core.temporaries import remove_leftovers
 from cfaug.core.validation import Positive, Share, check_fields, nearest
 from cfaug.core.words import caption_changes, longest_change, normalise_caption, replaced_run
 from cfaug.stats.edit_effects import MINIMUM, group_effects, shrink_means
@@ -138,6 +139,7 @@ def write_failures(file: Path, failures: Sequence[ModelFailure]) -> None:
     ]
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(file.parent)
         write_file(file, "".join(f"{line}\n" for line in lines).encode())
     except OSError as error:
         raise UserError(f"{file} cannot be written: {error.strerror}") from error

@@ -109,6 +109,7 @@ def write_captions(
         "models": dict(models),
         "failed": [asdict(failure) for failure in attempted.lost.values()],
         "sha256": hashlib.sha256(content).hexdigest(),
+        "bytes": len(content),
     }
     if kinds:
         commit["rejected_edits"] = kinds

@@ -18,6 +18,7 @@ from cfaug.core.errors import UserError
 from cfaug.core.files import require_regular, write_file, write_json
 from cfaug.core.processes import acquire, hold_lock
 from cfaug.core.stores import PACKAGES, is_address, is_store, local_name, mirror_of, open_mirror
+from cfaug.core.temporaries import is_temporary, remove_leftovers
 from cfaug.data.shards import shards as edits
 from cfaug.data.shards.shards import (
     CARD,
@@ -260,7 +261,8 @@ def hold_file(folder: Path, name: str) -> Iterator[None]:
 def _sweep(folder: Path, start: str) -> None:
     """Remove the temporary files of a killed process, whose lock is ours now."""
     for litter in folder.glob(f"{start}*.tmp"):
-        litter.unlink(missing_ok=True)
+        if is_temporary(litter.name):
+            litter.unlink(missing_ok=True)
 
 
 def _busy(target: str) -> str:
@@ -329,7 +331,8 @@ def _make_room(
             f"another process is at work in {folder} with the settings that overwrite=true would "
             "clear: stop it first, or choose another paths.shards"
         )
-    for pattern in ("[0-9]*.json", "[0-9]*.tar", "[0-9]*.parquet", "*.tmp", CARD, CHOSEN):
+    remove_leftovers(folder)
+    for pattern in ("[0-9]*.json", "[0-9]*.tar", "[0-9]*.parquet", CARD, CHOSEN):
         for file in folder.glob(pattern):
             file.unlink(missing_ok=True)
     _remove_journals(folder)
@@ -393,7 +396,8 @@ def write_card(folder: Path) -> dict[str, Any]:
 
 
 OF_ONE_SHARD = frozenset({
-    "kind", "format", "captions", "sets", "members", "bytes", "sha256", "beside", "edits",
+    "kind", "format", "captions", "sets", "members", "bytes", "sha256", "beside",
+    "beside_bytes", "edits",
     "caption_sets", "candidates", "accepted", "without", "rejected", "rejected_edits", "failed",
     "yields",
 })  # fmt: skip

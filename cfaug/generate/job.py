@@ -238,13 +238,21 @@ class Job:
         Args:
             numbers: the shards to look at.
         """
-        commit_of = edits.read_caption_commit if stage == "captions" else read_drawn_commit
+        commit_of, loss_of = (
+            (edits.read_caption_commit, edits.find_caption_loss)
+            if stage == "captions"
+            else (read_drawn_commit, edits.find_loss)
+        )
         retries = not self.run.publish_incomplete
-        missing = []
+        missing, damaged = [], []
         for number in numbers:
             commit = commit_of(self.folder, number)
-            if commit is None or (retries and commit["failed"]):
+            loss = None if commit is None else loss_of(self.folder, number, commit)
+            if loss is not None:
+                damaged.append(f"damaged: {loss}: it is made again")
+            if commit is None or loss is not None or (retries and commit["failed"]):
                 missing.append(number)
+        say_some(damaged)
         if numbers and not missing:
             kind = "edited captions" if stage == "captions" else "shards"
             say(
@@ -376,6 +384,11 @@ def generate(
                 publish_files(job.folder, [captions.REPORT])
             if missing and stage == "captions":  # otherwise before the images are made
                 captions.check_all_keys(job.folder)
+        else:
+            for number in numbers:
+                edited = edits.require_commit(job.folder, number)
+                if loss := edits.find_caption_loss(job.folder, number, edited):
+                    raise UserError(f"{loss}: run stage=captions again, or stage=all")
         if stage != "captions":
             drawable = [number for number in numbers if number not in failed]
             missing = job.missing_shards("images", drawable)
@@ -414,9 +427,15 @@ def generate(
         )
 
 
+DRAWN = ("edits", "failed", "rejected", "caption_sets", "candidates", "accepted", "without")
+"""Fields of the commit of a shard that was drawn here, besides those of every shard."""
+
+
 def read_drawn_commit(folder: Path, number: int) -> dict[str, Any] | None:
     """Return the commit of a shard; ``None`` if it is missing or belongs to other edits."""
     commit = read_commit(folder, number)
+    if commit is not None:
+        edits.require_fields(folder / f"{number:05d}.json", commit, DRAWN)
     if commit is None or commit["edits"] != edits.require_commit(folder, number)["sha256"]:
         return None
     return commit

@@ -22,13 +22,16 @@ RESULTS = "results.jsonl"
 RECORD = "run.json"
 
 
-def append_results(path: Path, rows: Iterable[Result]) -> None:
+def append_results(path: Path, rows: Iterable[Result], *, once: bool = False) -> None:
     """Append rows to ``path`` in one write of whole lines; several processes may do so at once.
 
     A torn last line of a killed process is removed first, with a message on stderr; a complete last
     line that lacks only its newline gets one.
+
+    Args:
+        once: whether nothing is appended if the file has all numbers of these benchmarks, weights
+            and data by now: another process had the same task.
     """
-    lines = []
     rows = list(rows)
     for row in rows:
         if not math.isfinite(row.value):
@@ -37,22 +40,24 @@ def append_results(path: Path, rows: Iterable[Result]) -> None:
             raise UserError(
                 f"{path}: {row.benchmark} {row.metric} of {row.run} is of {row.n} items"
             )
-        content = {k: v for k, v in vars(row).items() if k not in DEFAULTS or v != DEFAULTS[k]}
-        lines.append(json.dumps(content, allow_nan=False))
-    if not lines:
+    if not rows:
         return
-    payload = ("\n".join(lines) + "\n").encode()
+    payload = "".join(f"{_line(row)}\n" for row in rows).encode()
     if path.is_symlink():  # in a run from elsewhere, a link could lead to any file
         raise UserError(
             f"{path} is a link, and nothing is written through it: put a file in its place"
         )
-    _check_directions([*(every_result(path) if path.exists() else ()), *rows], str(path))
+    require_regular(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
         try:
             acquire(handle)
             end = _mend_tail(handle, path)
+            there = every_result(path)
+            _check_directions([*there, *rows], str(path))
+            if once and {(row.benchmark, row.weights, row.data) for row in rows} <= _whole(there):
+                return
             if os.write(handle, payload) != len(payload):
                 os.ftruncate(handle, end)
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -60,6 +65,11 @@ def append_results(path: Path, rows: Iterable[Result]) -> None:
             os.close(handle)
     except OSError as error:
         raise UserError(f"{path} cannot be written: {error.strerror}") from error
+
+
+def _line(row: Result) -> str:
+    content = {k: v for k, v in vars(row).items() if k not in DEFAULTS or v != DEFAULTS[k]}
+    return json.dumps(content, allow_nan=False)
 
 
 def _mend_tail(handle: int, path: Path) -> int:
@@ -146,11 +156,14 @@ def answered(path: Path) -> set[Asked]:
 
     A benchmark with a lost metric, for example by a torn line, is left out.
     """
-    if not path.exists():
-        return set()
+    return _whole(every_result(path)) if path.exists() else set()
+
+
+def _whole(rows: Iterable[Result]) -> set[Asked]:
+    """Return the benchmarks, weights and data of which rows hold every number."""
     metrics: dict[Asked, set[Cell]] = {}
     together: dict[Asked, int] = {}
-    for row in _last(every_result(path)):
+    for row in _last(rows):
         key = (row.benchmark, row.weights, row.data)
         metrics.setdefault(key, set()).add(row.cell)
         together[key] = max(together.get(key, 0), row.together)

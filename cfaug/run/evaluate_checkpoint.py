@@ -209,7 +209,7 @@ def _write(
             )
             for o in outcomes
         ]  # fmt: skip
-        append_results(file, rows)
+        append_results(file, rows, once=True)
     if isinstance(benchmark, HasSummary):
         lines = [f"({len(outcomes)} numbers in {file}):", *benchmark.summarise(evaluation)]
         summary = "\n  ".join(lines)

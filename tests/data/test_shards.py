@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfaug.core.errors import UserError
+from cfaug.core.temporaries import temporary_name
 from cfaug.core.types import CounterfactualSet, Edit, Member
 from cfaug.data.index import open_index
 from cfaug.data.shards import shards
@@ -121,7 +122,7 @@ def test_other_sets_are_not_mixed_with_those_already_there(tmp_path):
 
 def test_a_full_disk_names_the_folder_and_keeps_what_was_complete(tmp_path):
     # Where the third shard is first written there is a device that is always full.
-    (tmp_path / f"00002.tar.{os.getpid()}.tmp").symlink_to("/dev/full")
+    temporary_name(tmp_path / "00002.tar").symlink_to("/dev/full")
     with pytest.raises(UserError, match=f"no space left in {tmp_path}: shard 00002"):
         write_shards(PAIRS, tmp_path, sets_per_shard=2)
     assert list(read_sets(tmp_path)) == PAIRS[:4]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import math
-import os
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +15,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from cfaug.core.errors import UserError
+from cfaug.core.temporaries import temporary_name
 from cfaug.core.types import Draw, Edit, ImageJob, Images
 from cfaug.generate.candidate_scoring import (
     Journal,
@@ -275,7 +275,7 @@ def test_a_damaged_batch_is_ignored(tmp_path: Path) -> None:
 def test_a_full_disk_is_explained(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "00000")
     (tmp_path / "00000").mkdir()
-    (tmp_path / "00000" / f"00000.batch.{os.getpid()}.tmp").symlink_to("/dev/full")
+    temporary_name(tmp_path / "00000" / "00000.batch").symlink_to("/dev/full")
     with pytest.raises(UserError, match=rf"left in {tmp_path}: batch 0 needs [1-9]\d* bytes"):
         journal.save(0, "plan", [])
     assert journal.load(0, "plan") is None

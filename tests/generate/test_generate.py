@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
+import shutil
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +16,9 @@ import pytest
 from PIL import Image
 
 from cfaug.core.errors import RejectedError, UserError
+from cfaug.core.temporaries import temporary_name
 from cfaug.core.types import Edit, Example, ImageJob
+from cfaug.data.shards.codec import FORMAT
 from cfaug.data.shards.shards import read_sets
 from cfaug.generate.folder import write_card
 from cfaug.generate.images import COUNTS, add_yields, yield_lines
@@ -247,8 +251,52 @@ def test_edits_that_were_tampered_with_are_refused(tmp_path) -> None:
     generate(job(tmp_path, stage="captions"))
     with (tmp_path / "captions" / "00002.jsonl").open("a") as handle:
         handle.write("{}\n")
-    with pytest.raises(UserError, match=r"00002\.jsonl is not what 00002\.json committed"):
-        generate(job(tmp_path, stage="images"))
+    for stage in ("images", "captions"):
+        with pytest.raises(UserError, match=r"00002\.jsonl.* is not what 00002\.json committed"):
+            generate(job(tmp_path, stage=stage))
+
+
+@pytest.mark.parametrize("left", [None, 0.0, 0.5])
+@pytest.mark.parametrize("file", ["00001.parquet", "captions/00001.jsonl"])
+@pytest.mark.parametrize("old", [False, True])
+def test_a_file_that_lost_bytes_is_made_again(whole, tmp_path, capsys, file, left, old) -> None:
+    """Only the tar was checked, and what was lost stayed lost."""
+    folder = tmp_path / "shards"
+    shutil.copytree(whole, folder)
+    content = (folder / file).read_bytes()
+    if old:  # before sizes were committed
+        for name, field in (("00001.json", "beside_bytes"), ("captions/00001.json", "bytes")):
+            about = json.loads((folder / name).read_text())
+            del about[field]
+            (folder / name).write_text(json.dumps(about))
+    generate(job(folder))
+    said = capsys.readouterr().err
+    assert said.count("nothing to do") == 2
+    assert "damaged" not in said
+    (folder / file).unlink()
+    if left is not None:
+        (folder / file).write_bytes(content[: int(left * len(content))])
+    if old and left:  # its size is not known
+        return
+    generate(job(folder))
+    assert re.search(rf"damaged: .*{Path(file).name} .*: it is made again", capsys.readouterr().err)
+    assert (folder / file).read_bytes() == content
+    if not old:
+        assert contents(folder) == contents(whole)
+
+
+@pytest.mark.parametrize("name", ["00001.json", "captions/00001.json"])
+@pytest.mark.parametrize("content", ["", "{", '{"kind": "cfaug-shards", "format": FORMAT}'])
+def test_a_damaged_commit_is_named_and_made_again_once_removed(whole, tmp_path, name, content):
+    folder = tmp_path / "shards"
+    shutil.copytree(whole, folder)
+    commit = folder / name
+    commit.write_text(content.replace("FORMAT", str(FORMAT)))
+    with pytest.raises(UserError, match=rf"{name} cannot be read: .*; remove this file and run"):
+        generate(job(folder))
+    commit.unlink()
+    generate(job(folder))
+    assert contents(folder) == contents(whole)
 
 
 @pytest.mark.parametrize("file", ["00001.tar", "00001.parquet", "00001.json"])
@@ -259,7 +307,7 @@ def test_a_full_disk_keeps_what_was_complete(whole, tmp_path, file) -> None:
     def full(pixels: Image.Image, _: object) -> Image.Image:
         """Fill the disk once shard 0 is there: earlier, it would be taken for litter."""
         if (folder / "00000.json").exists():
-            link = folder / f"{file}.{os.getpid()}.tmp"
+            link = temporary_name(folder / file)
             if not link.is_symlink():
                 link.symlink_to("/dev/full")
         return pixels

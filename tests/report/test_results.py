@@ -37,6 +37,23 @@ def test_rows_come_back_and_the_last_of_a_metric_wins(tmp_path):
     assert read_results(path)[0] == renamed
 
 
+def test_of_two_equal_evaluations_at_once_one_is_written(path):
+    rows = [replace(ROW, together=2), replace(ROW, metric="acc5", together=2)]
+    other_digits = [replace(row, value=row.value + 1e-7) for row in rows]
+    append_results(path, rows, once=True)
+    append_results(path, other_digits, once=True)
+    assert read_results(path) == rows
+    assert len(path.read_bytes().splitlines()) == 2
+    new = [replace(row, weights="def") for row in rows]
+    append_results(path, new, once=True)
+    append_results(path, [replace(ROW, benchmark="x", together=2)], once=True)  # half of it
+    whole = [replace(row, benchmark="x") for row in rows]
+    append_results(path, whole, once=True)
+    append_results(path, whole, once=True)
+    assert read_results(path) == [*new, *whole]
+    assert len(path.read_bytes().splitlines()) == 2 + 2 + 1 + 2
+
+
 def test_a_torn_last_line_is_dropped_and_said(path, capsys):
     append_results(path, [ROW])
     whole = path.read_bytes()

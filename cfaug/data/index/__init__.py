@@ -17,6 +17,7 @@ from cfaug.core.files import whole_folder
 from cfaug.core.pixels import IMAGES
 from cfaug.core.progress import Progress
 from cfaug.core.stores import size_of
+from cfaug.core.temporaries import tidy
 from cfaug.data.index.disk_format import (
     ABOUT,
     FORMAT,
@@ -106,6 +107,7 @@ def _read(
         json.dumps([FORMAT, reader.kind, str(path), identity], sort_keys=True).encode()
     ).hexdigest()[:32]
     folder = cache.expanduser().resolve() / name
+    tidy(folder.parent)
     if folder.exists():
         try:
             index = _open_folder(folder, source)

@@ -38,6 +38,8 @@ CARD = "card.json"
 CHOSEN = "chosen.json"
 """The file beside the card that names the sets to read; without it, all are read."""
 KIND = "cfaug-shards"
+UNREADABLE = ": {}; remove this file and run the command again that made it: it is made again"
+"""What to do about a damaged commit, after its name."""
 
 
 def write_shards(
@@ -123,6 +125,7 @@ def write_shard(
             commit["beside"] = {
                 suffix: hashlib.sha256(content).hexdigest() for suffix, content in beside.items()
             }
+            commit["beside_bytes"] = {suffix: len(content) for suffix, content in beside.items()}
         write_json(stem.with_suffix(".json"), commit)
 
 
@@ -214,23 +217,65 @@ def read_commit(folder: Path, number: int) -> dict[str, Any] | None:
     return _commit(folder / f"{number:05d}.json")
 
 
+def find_loss(folder: Path, number: int, commit: Mapping[str, Any]) -> str | None:
+    """Say which file beside a committed tar, such as the log of its candidates, is not whole.
+
+    Readers of the tar do not need these files, and a copied folder may lack them.
+    """
+    sizes: Mapping[str, int] = commit.get("beside_bytes", {})
+    for suffix in commit.get("beside", ()):
+        problem = _find_loss(folder / f"{number:05d}{suffix}", sizes.get(suffix))
+        if problem is not None:
+            return problem
+    return None
+
+
+def _find_loss(file: Path, committed: int | None) -> str | None:
+    """Say what a file lost since its commit; a commit of earlier versions knows no size.
+
+    Raises:
+        UserError: if the file has more than was committed, which somebody may want to keep.
+    """
+    size = size_of(file)
+    if size is None:
+        return f"{file} is missing"
+    if size == committed or (committed is None and size):
+        return None
+    expected = "" if committed is None else f", and its commit says {committed}"
+    problem = f"{file} has {size} bytes{expected}"
+    if committed is not None and size > committed:
+        raise UserError(
+            f"{problem}: it is not what {file.stem}.json committed. Put back what was there, or "
+            "remove it and run the same command again, which makes it again"
+        )
+    return problem
+
+
 def _commit(file: Path) -> dict[str, Any] | None:
-    commit = _load(file, ": {}")
+    commit = _load(file, UNREADABLE)
     if not isinstance(commit, dict) or commit.get("kind") != KIND:
         return None
     if commit.get("format") != FORMAT:
         raise UserError(
             f"{file}: format {commit.get('format')!r} is not {FORMAT}, which this version reads"
         )
+    require_fields(file, commit, ("sets", "members", "bytes", "sha256"))
     tar = file.with_suffix(".tar")
     size = size_of(tar)
-    if size != commit.get("bytes"):
+    if size != commit["bytes"]:
         raise UserError(
             f"{tar} {'is missing' if size is None else f'has {size} bytes'}, its commit "
-            f"{file.name} says {commit.get('bytes')} bytes: the shard is truncated or was "
+            f"{file.name} says {commit['bytes']} bytes: the shard is truncated or was "
             "replaced; remove both files and make it again"
         )
     return commit
+
+
+def require_fields(file: Path, commit: object, names: Sequence[str]) -> None:
+    """Refuse a commit that lacks some of its fields."""
+    lacks = [name for name in names if not isinstance(commit, dict) or name not in commit]
+    if lacks:
+        raise UserError(f"{file} cannot be read{UNREADABLE.format(f'it lacks {name_some(lacks)}')}")
 
 
 def write_card(folder: Path) -> dict[str, Any]:
@@ -365,8 +410,16 @@ class UnopenedImage:
 def read_caption_commit(folder: Path, number: int) -> dict[str, Any] | None:
     """Return the commit of a shard's edits, ``None`` if it does not exist."""
     file = folder / FOLDER / f"{number:05d}.json"
-    commit: dict[str, Any] | None = _load(file, ": {}; remove it to edit again")
+    commit: dict[str, Any] | None = _load(file, UNREADABLE)
+    if commit is not None:
+        needed = ("captions", "sets", "members", "rejected", "models", "failed", "sha256")
+        require_fields(file, commit, needed)
     return commit
+
+
+def find_caption_loss(folder: Path, number: int, commit: Mapping[str, Any]) -> str | None:
+    """Say what the file of a shard's edits lost since its commit."""
+    return _find_loss(folder / FOLDER / f"{number:05d}.jsonl", commit.get("bytes"))
 
 
 def require_commit(folder: Path, number: int) -> dict[str, Any]:
