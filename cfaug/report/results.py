@@ -47,8 +47,8 @@ def append_results(path: Path, rows: Iterable[Result], *, once: bool = False) ->
         raise UserError(
             f"{path} is a link, and nothing is written through it: put a file in its place"
         )
-    require_regular(path)
     try:
+        require_regular(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
         try:
