@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -15,6 +16,8 @@ from cfaug.core import files
 from cfaug.core.errors import UserError
 from cfaug.core.files import (
     KeptRecords,
+    advise,
+    check_folder,
     find_prompt_file,
     read_kept,
     read_keys,
@@ -278,3 +281,44 @@ def test_another_file_is_refused(content, said, tmp_path):
 def test_its_own_file_is_read(tmp_path):
     (tmp_path / "own.yaml").write_text("a: 1\nb: x\n")
     assert read_keys(tmp_path / "own.yaml", ("b", "a")) == {"a": 1, "b": "x"}
+
+
+@pytest.mark.parametrize("below", ["", "x", "x/y"])
+@pytest.mark.parametrize("kind", ["file", "link"])
+def test_a_folder_that_is_none_is_refused_before_the_work(tmp_path, kind, below):
+    if kind == "file":
+        (tmp_path / kind).write_text("mine")
+    else:
+        (tmp_path / kind).symlink_to("missing")
+    name = tmp_path / kind / below
+    with pytest.raises(UserError, match=rf"paths\.cache={name} is invalid: .*/{kind} is a {kind}"):
+        check_folder(name, "paths.cache")
+    assert [*tmp_path.iterdir()] == [tmp_path / kind]
+
+
+def test_a_folder_of_a_read_only_disk_is_refused_unless_it_may_have_all_that_is_needed(
+    tmp_path, monkeypatch
+):
+    check_folder(tmp_path, "paths.cache")
+    check_folder(tmp_path / "new" / "folder", "paths.cache")
+    monkeypatch.setattr("os.access", lambda *_: False)  # a superuser may write anywhere
+    for name in (tmp_path, tmp_path / "new" / "folder"):
+        with pytest.raises(UserError, match=rf"runs={name} cannot be written: .* read-only"):
+            check_folder(name, "paths.runs")
+    (tmp_path / "index").mkdir()
+    assert check_folder(tmp_path, "paths.cache") == tmp_path
+
+
+@pytest.mark.parametrize(
+    ("number", "advice"),
+    [
+        (errno.ENOSPC, "free some space"), (errno.EROFS, "is read-only"),
+        (errno.EACCES, "is read-only"), (errno.EEXIST, "a file is in its way"),
+        (errno.ENOTDIR, "a file is in its way"), (errno.EIO, "choose another paths.cache"),
+    ],
+)  # fmt: skip
+def test_the_advice_belongs_to_the_cause(number, advice):
+    said = advise(OSError(number, "x"), "paths.cache")
+    assert said.endswith("choose another paths.cache")
+    assert advice in said
+    assert ("space" in said) == (number == errno.ENOSPC)

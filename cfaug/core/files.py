@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -80,6 +81,56 @@ def write_json(
 def with_path(error: OSError, path: Path) -> OSError:
     """Return the disk's error with ``path``, since the error of a write does not name its file."""
     return OSError(error.errno, error.strerror, str(path))
+
+
+def check_folder(name: str | Path, key: str) -> Path:
+    """Refuse a folder that cannot be made or written to, before anything is done that goes there.
+
+    A folder with files in it may be read-only: perhaps all that a command needs is there.
+
+    Args:
+        name: the folder, which need not exist yet.
+        key: the setting that names it, such as ``paths.cache``.
+    """
+    folder = Path(name).expanduser()
+    try:
+        for part in (folder, *folder.parents):
+            if part.is_dir():
+                empty = part != folder or not any(part.iterdir())
+                if empty and not os.access(part, os.W_OK | os.X_OK):
+                    raise UserError(
+                        f"{key}={name} cannot be written: {part} is read-only; name another folder"
+                    )
+                break
+            if part.exists() or part.is_symlink():
+                kind = "a file" if part.exists() else "a link to nothing"
+                raise UserError(
+                    f"{key}={name} is invalid: {part} is {kind}, not a folder; name another, or "
+                    "remove it"
+                )
+    except OSError as error:
+        raise UserError(
+            f"{key}={name} is invalid: {error.strerror}; name another folder"
+        ) from error
+    return folder
+
+
+def advise(error: OSError, key: str) -> str:
+    """Say what to do about a folder that refuses, by the cause.
+
+    >>> advise(OSError(errno.EROFS, ""), "paths.cache")
+    'it is read-only: choose another paths.cache'
+
+    Args:
+        key: the setting that names the folder.
+    """
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return f"free some space there, or choose another {key}"
+    if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+        return f"it is read-only: choose another {key}"
+    if error.errno in (errno.EEXIST, errno.ENOTDIR):
+        return f"a file is in its way: remove it, or choose another {key}"
+    return f"choose another {key}"
 
 
 def require_regular(file: Path) -> Path:

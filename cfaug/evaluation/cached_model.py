@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast
 import numpy as np
 
 from cfaug.core.errors import UserError, say
-from cfaug.core.files import KeptRecords, read_kept, write_file, write_kept
+from cfaug.core.files import KeptRecords, advise, read_kept, write_file, write_kept
 from cfaug.core.pixels import DIGEST_BYTES, content_digest
 from cfaug.core.protocols import Answerer, Classifier, DualEncoder, Entailer, Matcher
 
@@ -424,6 +424,6 @@ def explain_refusal(folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise UserError(
-            f"the model's outputs cannot be cached in {folder}: {error.strerror}; free some "
-            "space there, choose another paths.cache, or set feature_cache=0"
+            f"the model's outputs cannot be cached in {folder}: {error.strerror}; "
+            f"{advise(error, 'paths.cache')}, or set feature_cache=0"
         ) from error

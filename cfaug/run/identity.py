@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from cfaug.core.errors import UserError
-from cfaug.core.files import read_yaml
+from cfaug.core.files import check_folder, read_yaml
 from cfaug.core.weights import is_questions, is_world
 from cfaug.report.arms import CONTENT
 from cfaug.report.checkpoint_tables import WEIGHTS
@@ -234,11 +234,8 @@ def check_owner(folder: Path, arm: str | None) -> None:
 
 def runs_folder(name: str) -> Path:
     """Return the folder of all runs, ``paths.runs``, which need not exist yet."""
-    folder = Path(name)
-    for part in (folder, *folder.parents):
-        if part.exists() and not part.is_dir():
-            raise UserError(f"paths.runs={name} is invalid: {part} is a file, not a folder")
-    return folder
+    check_folder(name, "paths.runs")
+    return Path(name)
 
 
 def experiment_name(name: str) -> str:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from cfaug.core.errors import UserError, say
-from cfaug.core.files import whole_folder
+from cfaug.core.files import advise, whole_folder
 from cfaug.core.pixels import IMAGES
 from cfaug.core.progress import Progress
 from cfaug.core.stores import size_of
@@ -165,6 +165,6 @@ def _scan(reader: Reader, path: Path, folder: Path, origin: tuple[Path, str]) ->
             )  # fmt: skip
     except OSError as error:
         raise UserError(
-            f"the index of {path} cannot be kept in {folder.parent}: {error}; "
-            "free some space there, or choose another paths.cache"
+            f"the index of {path} cannot be kept in {folder.parent}: {error.strerror}; "
+            f"{advise(error, 'paths.cache')}"
         ) from error

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from cfaug.core.errors import UserError, say
-from cfaug.core.files import check_links, whole_folder, write_json
+from cfaug.core.files import advise, check_links, whole_folder, write_json
 from cfaug.core.progress import watch
 from cfaug.core.types import CounterfactualSet
 from cfaug.data.shards.shards import (
@@ -263,8 +263,8 @@ def import_folder(reader: Reader, path: Path, cache: Path) -> Path:
             write_json(temporary / IMPORTED, asdict(reader.describe(path)))
     except OSError as error:
         raise UserError(
-            f"the shards of {path} cannot be kept in {folder.parent}: {error}; free some space "
-            "there, or choose another paths.cache"
+            f"the shards of {path} cannot be kept in {folder.parent}: {error.strerror}; "
+            f"{advise(error, 'paths.cache')}"
         ) from error
     return folder
 

@@ -23,7 +23,7 @@ import numpy as np
 
 from cfaug.core.detections import Detection
 from cfaug.core.errors import UserError, say
-from cfaug.core.files import KeptRecords
+from cfaug.core.files import KeptRecords, advise
 from cfaug.core.weights import sha256_text
 from cfaug.core.words import copy_article_case, indefinite_article
 from cfaug.editing.language_models import MaskedLM
@@ -300,8 +300,8 @@ class AnswerCache:
             self._kept.add({key: json.loads(text) for key, text in self._fresh.items()})
         except OSError as error:
             raise UserError(
-                f"answers of models cannot be kept in {self._folder} ({error}): free some space, "
-                "or set recipe.editor.cache=null"
+                f"answers of models cannot be kept in {self._folder} ({error.strerror}): "
+                f"{advise(error, 'paths.cache')}, or set recipe.editor.cache=null"
             ) from error
         self._fresh = {}
 
