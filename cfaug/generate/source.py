@@ -21,7 +21,21 @@ from cfaug.data.index.extra_columns import Strings
 from cfaug.data.index.reading import shorten
 from cfaug.data.sources.columns import one_column
 from cfaug.data.sources.lists import LISTS, list_records, text_lines
-from cfaug.data.sources.row import ErrorCollector, caption, clean_key, group_name, whole
+from cfaug.data.sources.row import (
+    ErrorCollector,
+    caption,
+    clean_key,
+    group_name,
+    split_home,
+    whole,
+)
+from cfaug.data.sources.splits import (
+    SplitChoice,
+    SplitSurvey,
+    choose_split,
+    may_be_split,
+    split_kind,
+)
 
 TEXT = ("caption", "text")
 GROUP = ("image_id", "group")
@@ -84,6 +98,7 @@ class Captions:
     captions: CaptionTable
     duplicates: int
     unused: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def line(self, source: str) -> str:
         """Return one line that describes the captions read from a source."""
@@ -91,7 +106,8 @@ class Captions:
         photos = f" (of {groups:,} photos)" if groups < len(self.captions) else ""
         text = f"captions: {len(self.captions):,} of {source}{photos}"
         text += f"; first: {shorten(self.captions[0].text)}"
-        return text + (f"; columns not used: {', '.join(self.unused)}" if self.unused else "")
+        text += f"; columns not used: {', '.join(self.unused)}" if self.unused else ""
+        return text + "".join(f"; note: {note}" for note in self.notes)
 
 
 def digest_of(examples: Sequence[Example]) -> str:
@@ -137,20 +153,23 @@ def read_captions(
     Args:
         file: a table that ``cfaug.data.sources.lists`` reads, with a column ``caption`` and
             optionally ``image_id`` and ``id``, or a ``.txt`` file with one caption in each line
-            (empty lines are skipped).
+            (empty lines are skipped). Of a table with a column of splits one must be named,
+            ``FILE:train``.
         limit: the number of captions to read from the beginning, without duplicates; ``None`` for
             all.
         extra: the names of columns to keep in ``Example.extra``, if a line has them.
     """
-    path = Path(file).expanduser()
+    path, split = split_home(Path(file).expanduser())
     check(limit, Positive | None, "limit")
     kind = path.suffix.lower()
     if kind not in (".txt", *LISTS):
         raise UserError(f"data.source={path} should be one of: {FORMS}")
 
+    choice = SplitChoice()
+
     def records() -> Iterable[tuple[str, Mapping[str, Any]]]:
         if kind != ".txt":
-            return list_records(path)
+            return (line for line in list_records(path) if choice.reads(line[1]))
         return ((where, {"text": line}) for where, line in text_lines(path) if line.strip())
 
     def first_place(key: str) -> str | None:
@@ -159,10 +178,16 @@ def read_captions(
                 return next(where for where, _ in islice(records(), number, None))
         return None
 
+    _, fields = next(iter(records()), ("", {}))
+    if split is not None or any(may_be_split(k) or split_kind(str(v)) for k, v in fields.items()):
+        survey = SplitSurvey()
+        for _, record in records():
+            survey.add(record)
+        choice = choose_split(path if split is None else Path(file).expanduser(), survey)
     columns = tuple(GrowingStrings() for _ in range(4))  # of a CaptionTable
     keys = columns[0]
     numbers = array("q")  # of the records that were kept
-    used = {*TEXT, *GROUP, "id", *extra}
+    used = {*TEXT, *GROUP, "id", *choice.used, *extra}
     unused, kept = dict[str, None](), set[str]()
     texts, photos, names = TextCounts(), TextCounts(), TextCounts()
     duplicates = 0
@@ -203,7 +228,7 @@ def read_captions(
         there = ", ".join(unused) or "none beside those that are read"
         raise UserError(f"{file} has no column {missing[0]!r} (data.extra); there are: {there}")
     table = CaptionTable(*(values.column() for values in columns))
-    return Captions(table, duplicates, tuple(unused))
+    return Captions(table, duplicates, tuple(unused), choice.notes)
 
 
 def _name(record: Mapping[str, Any], fields: Sequence[str], where: str) -> str | None:

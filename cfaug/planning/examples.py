@@ -14,6 +14,7 @@ from cfaug.core.errors import UserError, say
 from cfaug.core.types import Example
 from cfaug.core.weights import is_world, world_part
 from cfaug.data.sources.lists import LISTS
+from cfaug.data.sources.row import split_home
 from cfaug.generate.recipe import ExamplePer
 from cfaug.generate.source import group_by_image, read_captions
 from cfaug.planning.build import build
@@ -108,7 +109,8 @@ def _choose_reader(name: str, settings: ExampleSettings) -> Reader:
         return _read_questions
     if is_world(name):
         return _read_world
-    if Path(name).suffix.lower() in (".txt", *LISTS) and not Path(name).is_dir():
+    home = split_home(Path(name).expanduser())[0]
+    if home.suffix.lower() in (".txt", *LISTS) and not home.is_dir():
         return _reader_of_list(name, settings)
     return _read_folder
 
@@ -129,7 +131,7 @@ def _reader_of_list(name: str, settings: ExampleSettings) -> Reader:
     from cfaug.data.sources import is_photo_list
     from cfaug.data.sources.xmai import is_modified_list
 
-    path = Path(name).expanduser()
+    path = split_home(Path(name).expanduser())[0]
     has_photos = is_photo_list(path)
     if is_modified_list(path) and not (settings.images and has_photos):
         return _read_originals

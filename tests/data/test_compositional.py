@@ -433,7 +433,7 @@ RELATION, ATTRIBUTION = "visual_genome_relation.json", "visual_genome_attributio
             (lambda entries: entries.update({"107": "text"}), "should be a JSON object"),
             (entry("caption", 3), "'?caption'?.* should be a text, not 3"),
             (entry("caption", "  "), "empty"),
-            (entry("negative_caption", None), "should be a text, not None"),
+            (entry("negative_caption", None), "negative_caption: the caption is missing"),
             (entry("filename", 7), "'filename' should be an image, not 7"),
             (entry("filename", ""), "should be the name of a file"),
             (entry("filename", "a\0b.jpg"), "should be the name of a file"),

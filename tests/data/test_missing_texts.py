@@ -41,13 +41,19 @@ def test_more_missing_captions_than_a_hundredth_are_refused_with_their_number(tm
         assert words in str(caught.value)
 
 
+def test_a_single_one_is_said(tmp_path):
+    many(tmp_path / "x", ["None"], 3)
+    [note] = report(tmp_path / "x", tmp_path / "cache").notes
+    assert "1 of 3 rows" in note
+
+
 def test_few_missing_captions_are_said(tmp_path):
-    many(tmp_path / "x", ["NULL"], 100)
+    many(tmp_path / "x", ["NULL", "NULL"], 200)
     scanned = report(tmp_path / "x", tmp_path / "cache")
-    assert scanned.rows == 100
+    assert scanned.rows == 200
     [note] = scanned.notes
-    assert "1 of 100 rows have a caption" in note
-    assert "'NULL' 1 times" in note
+    assert "2 of 200 rows have a caption" in note
+    assert "'NULL' 2 times" in note
     assert f"note: {note}" in scanned.line("real", "x")
 
 

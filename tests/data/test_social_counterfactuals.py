@@ -17,7 +17,7 @@ from cfaug.core.types import Edit
 from cfaug.data.export import PublisherStatements, export_clip_benchmark, export_hub
 from cfaug.data.index import open_index
 from cfaug.data.sources import captioned_parquet as social_counterfactuals
-from cfaug.data.sources import import_sets, parquet
+from cfaug.data.sources import import_sets
 from cfaug.data.sources import parquet as released
 from cfaug.social.grid_sets import read_grid_sets
 from tests.data.hostile import assert_refused
@@ -91,7 +91,7 @@ def test_social_rows_that_lie_apart(tmp_path, monkeypatch):
     rows = [row for pair in zip(*sets, strict=True) for row in pair]
     folder = social(tmp_path / "social", rows, files=3)
     assert [cf_set.group for cf_set in import_sets(folder)] == ["barber", "chef"]
-    monkeypatch.setattr(parquet, "PENDING_BYTES", 5 * len(jpeg(0)))
+    monkeypatch.setattr(social_counterfactuals, "PENDING_BYTES", 5 * len(jpeg(0)))
     refused(folder, "sort", "counterfactual_set")
 
 

@@ -28,6 +28,7 @@ from cfaug.data.index.disk_format import (
 )
 from cfaug.data.index.extra_columns import Strings
 from cfaug.data.index.index import Index
+from cfaug.data.index.outdated import is_outdated
 from cfaug.data.sources import (
     Reader,
     Row,
@@ -111,7 +112,7 @@ def _read(
     if folder.exists():
         try:
             index = _open_folder(folder, source)
-            if is_current(folder):
+            if is_current(folder) and not is_outdated(folder, index.reading):
                 return index
         except DamagedError as error:
             say(f"the index of {path} in {folder} is damaged ({error}): it is made again")
@@ -152,8 +153,8 @@ def _scan(reader: Reader, path: Path, folder: Path, origin: tuple[Path, str]) ->
 
     def whole(there: Path) -> bool:
         try:
-            read_about(there)
-            return is_current(there)
+            _, _, reading = read_about(there)
+            return is_current(there) and not is_outdated(there, reading)
         except DamagedError:
             return False
 

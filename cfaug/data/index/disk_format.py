@@ -82,7 +82,7 @@ class GrowingStrings:
     def _write(self) -> None:
         import pyarrow as pa
 
-        texts, self._waiting = _text_array(self._waiting), []
+        texts, self._waiting = text_array(self._waiting), []
         if self._folder is None:
             self._chunks.append(texts)
         else:
@@ -101,7 +101,7 @@ class GrowingStrings:
 
         if self._folder is not None:
             return self._closed
-        return Strings(pa.chunked_array([*self._chunks, _text_array(self._waiting)]))
+        return Strings(pa.chunked_array([*self._chunks, text_array(self._waiting)]))
 
     @cached_property
     def _closed(self) -> Strings:
@@ -112,7 +112,8 @@ class GrowingStrings:
         return Strings.load(self._folder, self._name)
 
 
-def _text_array(texts: list[bytes]) -> pa.Array:
+def text_array(texts: list[bytes]) -> pa.Array:
+    """Return texts in UTF-8 as an array, large_string."""
     import pyarrow as pa
 
     # pa.array would import pandas where that is installed.
@@ -249,6 +250,8 @@ class _Table:
 
 FORMAT = 7
 """The number of this format: an index of another one in a cache is made anew."""
+RULES = 1
+"""The number of the rules by which rows are chosen; see ``cfaug.data.index.outdated``."""
 ABOUT = "index.json"
 NEGATIVE_FILE = f"{NEGATIVE_TEXTS}.arrow"
 SEEN = "seen"
@@ -292,7 +295,7 @@ def write_index(
         described = replace(described, left_out=(*described.left_out, many))
     files = sorted([*folder.glob("*.npy"), *folder.glob("*.arrow")])
     about = {
-        "format": FORMAT, "kind": kind, "source": source, "hash": table.hash,
+        "format": FORMAT, "rules": RULES, "kind": kind, "source": source, "hash": table.hash,
         "reading": tally.reading(kind, form, described, extra).json(),
         "checks": {file.name: checksum(file) for file in files},
     }  # fmt: skip

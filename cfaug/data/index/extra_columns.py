@@ -239,6 +239,13 @@ class Strings:
         texts: list[str] = self._texts.take(numbers).to_pylist()
         return texts
 
+    def has_any(self, words: pa.Array) -> bool:
+        """Return whether any text is one of some words in lower case, large_string."""
+        import pyarrow.compute as pc
+
+        lower = pc.utf8_lower(self._texts)
+        return bool(pc.any(pc.is_in(lower, value_set=words)).as_py())
+
     @classmethod
     def load(cls, folder: Path, name: str) -> Strings:
         """Map ``name.arrow`` into memory.

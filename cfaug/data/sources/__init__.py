@@ -30,6 +30,8 @@ from cfaug.data.sources.coco import Coco, Karpathy
 from cfaug.data.sources.columns import (
     check_one_list,
     check_unpacked,
+    choose_rows,
+    find_list,
     unnamed_lists,
     unread_lists,
 )
@@ -39,6 +41,7 @@ from cfaug.data.sources.labelled import CifarBinary, LabelledParquet
 from cfaug.data.sources.photo_lists import EntailmentParquet, PhotoList, SnliVe
 from cfaug.data.sources.released_pairs import CocoCounterfactuals, InstructPix2Pix
 from cfaug.data.sources.row import Reader, Row, split_home
+from cfaug.data.sources.splits import may_be_split
 from cfaug.data.sources.tars import IMPORTED, ClipBenchmark, OwnShards, TarReader
 from cfaug.data.sources.xmai import DetectedCaptions, EncodedCaptions, ModifiedPhotos
 
@@ -112,14 +115,14 @@ def check_source(path: Path, image_roots: Sequence[Path] = ()) -> None:
 def split_folder(path: Path) -> Path:
     """Return the folder that ``FOLDER:SPLIT`` names; CLIP_benchmark has one for each split.
 
-    A split of Karpathy's, of SNLI-VE or of parquet files is not a folder, and is returned
-    unchanged.
+    A split of Karpathy's, of SNLI-VE, of parquet files or of a list with a column of splits is not
+    a folder, and is returned unchanged.
     """
     home, split = split_home(path)
     if split is None or not home.is_dir() or KARPATHY.recognises(path):
         return path
     selected = not path.exists() and any(reader.reads(path) for reader in READERS)
-    if selected and not (home / split).is_dir():
+    if selected and (not (home / split).is_dir() or _lists_split(path)):
         return path
     if not split or not (home / split).is_dir():
         raise UserError(
@@ -127,6 +130,15 @@ def split_folder(path: Path) -> Path:
             f"dataset_NAME.json, nor a folder {home / split}"
         )
     return home / split
+
+
+def _lists_split(path: Path) -> bool:
+    """Return whether the list of a folder knows a split, so that no folder is meant by it."""
+    file = find_list(path)
+    try:
+        return file is not None and choose_rows(path, file).chosen is not None
+    except UserError:
+        return False
 
 
 def is_photo_list(path: Path) -> bool:
@@ -149,8 +161,9 @@ def find_reader(path: Path, image_roots: Sequence[Path] = ()) -> Reader:
         if isinstance(reader, ItemList):
             reader = item_list(path)
         if reader is None or isinstance(reader, SidecarText | ImageFolder):  # they read no list
-            check_unpacked(path)
-            check_one_list(path, unnamed_lists(path))
+            home = split_home(path)[0]
+            check_unpacked(home)
+            check_one_list(home, unnamed_lists(home))
         if reader is None and path.is_file():
             raise UserError(f"{path} is a file: name the folder in which it lies, {path.parent}")
         if reader is None and not path.is_dir():
@@ -270,11 +283,18 @@ def import_folder(reader: Reader, path: Path, cache: Path) -> Path:
 
 
 def _whole(folder: Path) -> bool:
-    """Return whether all imported shards exist, each with the length in its commit."""
+    """Return whether all imported shards exist, each with the length in its commit.
+
+    Imports of a source with a column of splits, made before such columns chose the rows, are not.
+    """
     try:
+        about = json.loads((folder / IMPORTED).read_text(encoding="utf-8"))
+        columns = (*about["used"], *about["unused"])
+        if "notes" not in about and any(map(may_be_split, columns)):
+            return False
         return bool(
             json.loads((folder / CARD).read_text(encoding="utf-8"))
             == summarise(list_committed(folder))
         )
-    except (OSError, ValueError, KeyError, UserError):
+    except (OSError, ValueError, KeyError, TypeError, UserError):
         return False

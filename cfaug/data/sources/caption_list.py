@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 from types import MappingProxyType
@@ -12,7 +12,16 @@ from typing import Any, NamedTuple
 
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import check_images_differ
-from cfaug.data.sources.columns import Columns, columns_of, find_list, image_records, other_lists
+from cfaug.data.sources.columns import (
+    Columns,
+    choose_rows,
+    chosen_records,
+    columns_of,
+    find_list,
+    image_path,
+    image_records,
+    other_lists,
+)
 from cfaug.data.sources.folders import file_digest, images_below, locate, sidecar_lines
 from cfaug.data.sources.row import (
     Description,
@@ -26,6 +35,7 @@ from cfaug.data.sources.row import (
     group_name,
     keep_json,
     known,
+    split_home,
     whole,
 )
 
@@ -118,11 +128,22 @@ class CaptionList(Reader):
 
     def describe(self, path: Path) -> Description:
         """Return which columns of the list are read, and which other lists are not."""
-        used, there = dict[str, None](), dict[str, None]()
+        return self._describe(path, lambda record, where: columns_of(record, where).used)
+
+    def _describe(
+        self, path: Path, used_of: Callable[[Mapping[str, Any], str], Sequence[str]]
+    ) -> Description:
+        choice = choose_rows(path, self._list(path))
+        used, there = dict.fromkeys(choice.used), dict[str, None]()
         for where, record in image_records(self._list(path)):
             there.update(dict.fromkeys(record))
-            used.update(dict.fromkeys(columns_of(record, where).used))
-        return replace(Description.of_columns(used, there), left_out=tuple(other_lists(path)))
+            if choice.reads(record, image_path(record)):
+                used.update(dict.fromkeys(used_of(record, where)))
+        return replace(
+            Description.of_columns(used, there),
+            left_out=tuple(other_lists(path)),
+            notes=choice.notes,
+        )
 
     def identity(self, path: Path) -> Any:
         """Return the list's and every image's name, size and time."""
@@ -149,7 +170,7 @@ class CaptionList(Reader):
             counts[name] += 1
             return name if counts[name] == 1 else f"{name}, set {counts[name]}"
 
-        for where, record in image_records(self._list(path)):
+        for where, record in chosen_records(path, self._list(path)):
             with errors.collect():
                 columns = columns_of(record, where)
                 image = image_name(record[columns.members[0][0]], where)
@@ -185,6 +206,7 @@ class CaptionList(Reader):
 
 def source_home(path: Path) -> Path:
     """Return the folder of a source's images: that of the list, if it is named itself."""
+    path = split_home(path)[0]
     return path if path.is_dir() else path.parent
 
 
@@ -268,6 +290,7 @@ class PairedFolders(Reader):
     above, with columns image, caption, cf_caption or with the paths of either folder.
     """
 
+    has_parts = True
     kind = "paired_folders"
     form = "two folders of images with equal names"
     description = (
@@ -289,7 +312,12 @@ class PairedFolders(Reader):
     def describe(self, path: Path) -> Description:
         """Return which columns of a list above the folders are read."""
         columns = _columns(path)
-        return Description() if columns is None else Description(columns.used, columns.unused)
+        if columns is None:
+            return Description()
+        choice = choose_rows(path, known(find_list(path)))
+        there = (*columns.used, *columns.unused)
+        described = Description.of_columns((*columns.used, *choice.used), there)
+        return replace(described, notes=choice.notes)
 
     def identity(self, path: Path) -> Any:
         """Return name, size and time of every image and of the files of captions."""
@@ -302,6 +330,7 @@ class PairedFolders(Reader):
         """Yield the original and the counterfactual of every pair, by name."""
         sides = known(self._sides(path))
         images: list[dict[str, Path]] = [{}, {}]
+        home = source_home(path)
         for side, by_name in zip(sides, images, strict=True):
             for image in images_below(side):
                 name = str(image.relative_to(side).with_suffix(""))
@@ -311,7 +340,9 @@ class PairedFolders(Reader):
                     )
                 by_name[name] = image
         texts, errors = _texts(path, sides, images), ErrorCollector()
-        for name in sorted({*images[0], *images[1], *texts[0], *texts[1]}):
+        listed_names, every = {*texts[0], *texts[1]}, {*images[0], *images[1]}
+        # Of a split that is named, only the listed images are read.
+        for name in sorted(listed_names | (every if split_home(path)[1] is None else set())):
             with errors.collect():
                 members = []
                 if name not in images[0] and name not in images[1]:
@@ -330,14 +361,14 @@ class PairedFolders(Reader):
                     if name not in texts[i]:
                         raise UserError(f"{images[i][name]} has no caption")
                     image = images[i][name]
-                    members.append(ListedMember(str(image.relative_to(path)), texts[i][name][0]))
+                    members.append(ListedMember(str(image.relative_to(home)), texts[i][name][0]))
                 listed = ListedSet(name, name, texts[0][name][1], members, is_set=True)
                 listed.check()
-                yield from set_rows(path, listed)
+                yield from set_rows(home, listed)
         errors.report()
 
     def _sides(self, path: Path) -> tuple[Path, Path] | None:
-        folders = []
+        folders, path = [], split_home(path)[0]
         for names in (ORIGINAL, COUNTERFACTUAL):
             there = [path / name for name in names if (path / name).is_dir()]
             if len(there) != 1 or not images_below(there[0]):
@@ -360,7 +391,9 @@ def _texts(path: Path, sides: tuple[Path, Path], images: list[dict[str, Path]]) 
         file = find_list(side)
         texts: Texts = {}
         if file is not None:
-            for where, record in image_records(file):
+            split = split_home(path)[1]
+            part = side if split is None else side.with_name(f"{side.name}:{split}")
+            for where, record in chosen_records(part, file):
                 columns = columns_of(record, where)
                 image, text = columns.members[0]
                 if columns.is_set or columns.negatives:
@@ -388,11 +421,12 @@ def _texts(path: Path, sides: tuple[Path, Path], images: list[dict[str, Path]]) 
 
 def _listed_above(path: Path, file: Path, sides: tuple[Path, Path]) -> list[Texts]:
     by_side: list[Texts] = [{}, {}]
-    for where, record in image_records(file):
+    home = split_home(path)[0]
+    for where, record in chosen_records(path, file):
         columns = columns_of(record, where)
         image, text = columns.members[0]
         name = PurePath(image_name(record[image], where))
-        side = sides.index(path / name.parts[0]) if path / name.parts[0] in sides else None
+        side = sides.index(home / name.parts[0]) if home / name.parts[0] in sides else None
         inside = str(name) if side is None else str(PurePath(*name.parts[1:]))
         if len(columns.negatives) > 1 or columns.captions:
             more = ", ".join((*columns.negatives, *columns.captions))

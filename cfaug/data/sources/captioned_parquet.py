@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import count, groupby
 from pathlib import Path
 from typing import Any
@@ -24,15 +26,15 @@ from cfaug.data.sources.columns import CAPTION, IMAGE, Columns, columns_of, read
 from cfaug.data.sources.lists import parse_json
 from cfaug.data.sources.parquet import (
     ParquetRecord,
-    ParquetSets,
+    cell_bytes,
     column_names,
     holds_images,
     image_of,
     open_parquet,
     parquet_files,
-    records,
     text_field,
 )
+from cfaug.data.sources.parquet_splits import ParquetSplit, split_files, split_of, survey_files
 from cfaug.data.sources.row import (
     NEGATIVES,
     Description,
@@ -47,10 +49,10 @@ from cfaug.data.sources.row import (
     split_home,
     whole,
 )
+from cfaug.data.sources.splits import choose_split, split_kind
 
-SPLIT = re.compile(
-    r"(train|training|validation|valid|val|test|dev|[a-z]\w*(?=-\d{5}-of-\d{5}))[-.].*"
-)
+PENDING_BYTES = 2 * 2**30
+"""Maximum size, in bytes, of the images of unfinished sets, whose rows may be far apart."""
 
 
 class CaptionedParquet(Reader):
@@ -77,8 +79,10 @@ class CaptionedParquet(Reader):
 
     def describe(self, path: Path) -> Description:
         """Return which columns are read."""
-        columns = self._columns(split_files(path)[0])
-        return Description(columns.used, columns.unused)
+        split = split_of(path)
+        columns, chosen = self._columns(split.files[0]), split.choice.used
+        unused = tuple(name for name in columns.unused if name not in chosen)
+        return Description((*columns.used, *chosen), unused, notes=split.choice.notes)
 
     def identity(self, path: Path) -> Any:
         """Return names, sizes and times of the split's files, after checking its columns."""
@@ -88,12 +92,12 @@ class CaptionedParquet(Reader):
 
     def open(self, path: Path) -> Iterator[CounterfactualSet]:
         """Yield the sets: the captions of each photo, and the members of each set."""
-        files, errors = split_files(path), ErrorCollector()
-        columns = self._columns(files[0])
+        split, errors = split_of(path), ErrorCollector()
+        columns = self._columns(split.files[0])
         image, _ = columns.members[0]
         number = count()
         together = groupby(
-            records(files, needed=columns.used),
+            split.records(needed=columns.used),
             lambda row: next(number) if columns.is_set else row[1][image],
         )
         for i, (_, rows) in enumerate(together):
@@ -111,28 +115,6 @@ class CaptionedParquet(Reader):
 def _is_called(columns: Iterable[str], usual: Iterable[str]) -> bool:
     form = re.compile(rf"(?:^|_)(?:{'|'.join(usual)})(?:_|\d|$)")
     return any(form.search(name.lower()) for name in columns)
-
-
-def split_files(path: Path) -> list[Path]:
-    """Return the parquet files of a folder, or of the split that ``FOLDER:SPLIT`` names."""
-    home, named = split_home(path)
-    files = parquet_files(home)
-    splits: dict[str | None, list[Path]] = {}
-    for file in files:
-        match = SPLIT.fullmatch(file.name.lower())
-        splits.setdefault(None if match is None else match[1], []).append(file)
-    if named is None and len(splits) == 1:
-        return files
-    choices = ", ".join(
-        f"{home}:{split} ({len(there)} file{'s' * (len(there) != 1)})"
-        for split, there in splits.items()
-        if split is not None
-    )
-    if named is None:
-        raise UserError(f"{home} has several splits; name one: {choices}")
-    if named not in splits:
-        raise UserError(f"{home} has no split {named!r}: {choices or 'its files name none'}")
-    return splits[named]
 
 
 def _photo(rows: list[ParquetRecord], number: int) -> CounterfactualSet:
@@ -187,6 +169,95 @@ def _photo(rows: list[ParquetRecord], number: int) -> CounterfactualSet:
         images=images,
         provenance={"source": CaptionedParquet.kind},
     )
+
+
+@dataclass(frozen=True, eq=False)
+class ParquetSets(Reader):
+    """A reader of parquet files with certain columns, in the folder itself or its ``data/``.
+
+    Args:
+        also: further columns that are read if they exist.
+        set_columns: the columns that identify a set of several rows; empty if a row is a set.
+        path_name: a function that returns a part of a set's name from the path of a row's image, or
+            ""; ``None`` for no such part.
+    """
+
+    imported = True
+    has_parts = True
+    kind: str
+    form: str
+    description: str
+    columns: Sequence[str]
+    set_columns: Sequence[str]
+    build: Callable[[list[ParquetRecord]], CounterfactualSet]
+    also: Sequence[str] = ()
+    path_name: Callable[[Mapping[str, Any]], str] | None = None
+
+    def recognises(self, path: Path) -> bool:
+        """Return whether there are parquet files with the columns, and no tars beside them."""
+        files = parquet_files(split_home(path)[0])
+        return bool(files) and set(self.columns) <= set(column_names(files[0]))
+
+    def describe(self, path: Path) -> Description:
+        """Return which columns are read."""
+        split = self._split(path)
+        used = (*self.columns, *self.also, *split.choice.used)
+        described = Description.of_columns(used, column_names(split.files[0]))
+        return replace(described, notes=split.choice.notes)
+
+    def identity(self, path: Path) -> Any:
+        """Return names, sizes and times of the files."""
+        return files_identity(self._split(path).files)
+
+    def open(self, path: Path) -> Iterator[CounterfactualSet]:
+        """Yield every set as soon as its last row is read."""
+        errors = ErrorCollector()
+        for rows in self._rows_of_sets(self._split(path)):
+            with errors.collect():
+                yield self.build(rows)
+        errors.report()
+
+    def _split(self, path: Path) -> ParquetSplit:
+        """Return the part that is read: files of parts that are no splits are read together."""
+        home, named = split_home(path)
+        files = parquet_files(home)
+        kinds = {split_kind(re.split("[-.]", file.name)[0]) for file in files} - {None}
+        if named is None and len(kinds) < 2:
+            return ParquetSplit(files, choose_split(home, survey_files(files)))
+        return split_of(path)
+
+    def _rows_of_sets(self, split: ParquetSplit) -> Iterator[list[ParquetRecord]]:
+        names, path_name = self.set_columns, self.path_name
+        if not names:
+            yield from ([record] for record in split.records(needed=self.columns))
+            return
+
+        def set_name(record: dict[str, Any]) -> tuple[str, ...]:
+            name = tuple(str(record[column]) for column in names)
+            return name if path_name is None else (*name, path_name(record))
+
+        few = split.records(columns=[*names, *([] if path_name is None else ["image.path"])])
+        sizes = Counter(set_name(record) for _, record in few)
+        pending: dict[tuple[str, ...], list[ParquetRecord]] = {}
+        held = 0
+        for where, record in split.records(needed=self.columns):
+            name = set_name(record)
+            pending.setdefault(name, []).append((where, record))
+            held += _image_bytes(record)
+            if len(pending[name]) == sizes[name]:
+                rows = pending.pop(name)
+                held -= sum(_image_bytes(row) for _, row in rows)
+                yield rows
+            elif held > PENDING_BYTES:
+                raise UserError(
+                    f"{where}: {len(pending)} sets are unfinished, their rows lie too far apart; "
+                    f"sort the files by {', '.join(names)} first"
+                )
+
+
+def _image_bytes(record: dict[str, Any]) -> int:
+    data = cell_bytes(record.get("image"))
+    return len(data) if isinstance(data, bytes) else 0
 
 
 def build_pair(rows: list[ParquetRecord]) -> CounterfactualSet:

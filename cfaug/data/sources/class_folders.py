@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import islice
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from cfaug.core.errors import UserError
@@ -23,13 +22,13 @@ from cfaug.data.sources.caption_list import (
 from cfaug.data.sources.columns import (
     CAPTION,
     IMAGE,
+    chosen_records,
     find_list,
     image_records,
     one_column,
-    other_lists,
 )
 from cfaug.data.sources.folders import image_rows, images_below, locate, unread_images, walk
-from cfaug.data.sources.lists import LISTS
+from cfaug.data.sources.lists import LISTS, text_lines
 from cfaug.data.sources.row import (
     NAMED_AT_ONCE,
     Description,
@@ -43,10 +42,11 @@ from cfaug.data.sources.row import (
     keep_json,
     known,
     one_class_error,
+    split_home,
 )
+from cfaug.data.sources.splits import IN_LISTS, SplitSurvey, choose_split, split_kind
 
 FOOD_TEST = "meta/test.txt"
-SPLITS = {"train", "training", "val", "valid", "validation", "test", "dev"}
 HOLD_IMAGES = {
     "images", "imgs", "jpegimages", "jpegs", "masks", "photos", "pics", "pictures", "pngs",
     "thumbnails", "thumbs",
@@ -72,48 +72,125 @@ class ImageFolder(Reader):
     """A folder per class; the class name is the label, and "a photo of a {c}" the caption.
 
     If all of them are in one more folder, such as Caltech-101's ``101_ObjectCategories/``, its name
-    is not a class. Each image is a group.
+    is not a class. Each image is a group. Lists beside the folders may say which images are of
+    which split: ``train.txt``, ``test.txt``, or CUB's ``train_test_split.txt``.
     """
 
+    has_parts = True
     kind = "image_folder"
     form = "class folders"
     description = "a folder of images per class (ImageFolder)"
 
     def recognises(self, path: Path) -> bool:
         """Return whether there are class folders with images, and no images beside them."""
-        return next((folder != path for folder, images, _ in walk(path) if images), False)
+        path = split_home(path)[0]
+        first = (folder != path for folder, images, _ in walk(path) if images)
+        return path.is_dir() and next(first, False)
 
     def files(self, path: Path) -> list[Path]:
         """Return every image."""
-        return images_below(path)
+        return images_below(split_home(path)[0])
 
     def describe(self, path: Path) -> Description:
         """Return what is left out: lists beside the folders, and images of unsupported formats."""
-        images = images_below(path)
-        lists = [str(file.relative_to(path)) for file in _lists(path, _class_home(path, images))]
-        return Description(left_out=(*lists, *unread_images(path)))
+        source, images = split_home(path)[0], self.files(path)
+        splits = ListedSplits(path, images)
+        lists = [
+            str(file.relative_to(source))
+            for file in _lists(source, _class_home(source, images))
+            if file not in splits.lists
+        ]
+        left_out = (*lists, *unread_images(source))
+        return Description(left_out=left_out, notes=splits.choice.notes)
 
     def identity(self, path: Path) -> Any:
         """Return the captions of the classes; name, size and time of lists and of every image."""
-        images = images_below(path)
+        path, images = split_home(path)[0], self.files(path)
         home = _class_home(path, images)
         captions = sorted({class_caption(_top(image, home)) for image in images})
         return [captions, *files_identity([*_lists(path, home), *images])]
 
     def open(self, path: Path) -> Iterator[Row]:
         """Yield every image with its class."""
-        errors, images = ErrorCollector(), images_below(path)
+        errors, images, source = ErrorCollector(), self.files(path), path
+        path = split_home(path)[0]
         home = _class_home(path, images)
         tops = {_top(image, home) for image in images}
         if _are_splits(tops):
             named = ", ".join(str(home / top) for top in sorted(tops))
             raise UserError(f"{path} has splits, not classes; name one of {named}")
-        _check_classes(path, home, images, tops)
+        splits = ListedSplits(source, images)
+        images = [image for image in images if splits.reads(image)]
+        _check_classes(path, home, images, {_top(image, home) for image in images})
         for image in images:
             with errors.collect():
                 label, name = _top(image, home), str(image.relative_to(path).with_suffix(""))
                 yield from image_rows(image, clean_key(name), [class_caption(label)], name, label)
         errors.report()
+
+
+class ListedSplits:
+    """The splits of images in folders of their classes, by lists beside the folders.
+
+    A list is called by its split, ``train.txt``, ``list_test.txt``, and names an image a line, or
+    is CUB's ``train_test_split.txt`` beside ``images.txt``. Without lists, folders inside those of
+    the classes may be called as splits are.
+    """
+
+    def __init__(self, path: Path, images: Sequence[Path]) -> None:
+        source = split_home(path)[0]
+        self._home = _class_home(source, list(images))
+        self._source = source
+        self._splits: dict[Path, list[str]] = {}
+        self.lists: list[Path] = []
+        by_name = {self._name(image): image for image in images}
+        for file in _lists(source, self._home):
+            for split, name in self._lines(file):
+                name = name.removeprefix("./").partition(f"{self._home.name}/")[2] or name
+                image = by_name.get(name) or by_name.get(name.rpartition(".")[0])
+                if image is not None:
+                    self._splits.setdefault(image, []).append(split)
+                    self.lists += [] if file in self.lists else [file]
+        survey = SplitSurvey()
+        for image in images:
+            survey.add(self._record(image), self._folder(image))
+        self.choice = choose_split(path, survey)
+
+    def reads(self, image: Path) -> bool:
+        """Return whether an image is of the chosen split."""
+        return self.choice.reads(self._record(image), self._folder(image))
+
+    def _name(self, image: Path) -> str:
+        return str(image.relative_to(self._home).with_suffix(""))
+
+    def _record(self, image: Path) -> dict[str, Any]:
+        return {IN_LISTS: self._splits[image]} if image in self._splits else {}
+
+    def _folder(self, image: Path) -> str:
+        """Return the path of an image inside the folder of its class, which is no split's."""
+        return str(PurePath(*image.relative_to(self._home).parts[1:]))
+
+    def _lines(self, file: Path) -> Iterator[tuple[str, str]]:
+        """Yield (split, name of an image) for every line of a list that says splits."""
+        if file.stat().st_size > LARGEST_LIST:
+            return
+        try:
+            lines = [line.strip() for _, line in text_lines(file) if line.strip()]
+        except UserError:
+            return  # a list of another kind, which is described as not read
+        names = file.with_name("images.txt")
+        if file.name == "train_test_split.txt" and names.is_file():
+            listed = (line.split(maxsplit=1) for _, line in text_lines(names) if line.strip())
+            numbered = {number: name.strip() for number, name in listed}
+            for line in lines:
+                number, _, flag = line.partition(" ")
+                yield ("train" if flag.strip() == "1" else "test"), numbered.get(number, "")
+            return
+        words = [word for word in re.split("[ _-]", file.stem) if split_kind(word)]
+        split = file.stem if split_kind(file.stem) else words[0] if len(words) == 1 else None
+        if split is not None and file.suffix.lower() in (".txt", ".csv", ".tsv"):
+            for line in lines:
+                yield split, re.split(r"[,;\t]| (?=\S+$)", line)[0].strip("\"' ")
 
 
 def _check_classes(path: Path, home: Path, images: list[Path], tops: set[str]) -> None:
@@ -157,7 +234,7 @@ def _top(image: Path, path: Path) -> str:
 
 
 def _are_splits(names: set[str]) -> bool:
-    return {name.lower() for name in names} <= SPLITS
+    return all(split_kind(name) is not None for name in names)
 
 
 def _class_home(path: Path, images: list[Path]) -> Path:
@@ -244,11 +321,7 @@ class LabelList(CaptionList):
 
     def describe(self, path: Path) -> Description:
         """Return which columns of the list are read, and which other lists are not."""
-        used, there = dict[str, None](), dict[str, None]()
-        for where, record in image_records(self._list(path)):
-            there.update(dict.fromkeys(record))
-            used.update(dict.fromkeys(_columns(record, where)))
-        return replace(Description.of_columns(used, there), left_out=tuple(other_lists(path)))
+        return self._describe(path, _columns)
 
     def open(self, path: Path) -> Iterator[Row]:
         """Yield every image with its class."""
@@ -266,7 +339,7 @@ class LabelList(CaptionList):
     def _sets(self, path: Path) -> list[ListedSet]:
         by_image: dict[str, ListedSet] = {}
         errors = ErrorCollector()
-        for where, record in image_records(self._list(path)):
+        for where, record in chosen_records(path, self._list(path)):
             with errors.collect():
                 image_column, label_column = _columns(record, where)
                 image = image_name(record[image_column], where)

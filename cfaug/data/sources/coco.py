@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
@@ -91,6 +91,7 @@ class Photo:
     file_name: str
     texts: list[str]
     where: str
+    fields: Mapping[str, Any]
 
 
 def photos_of(about: Any, file: Path) -> list[Photo]:
@@ -103,7 +104,7 @@ def photos_of(about: Any, file: Path) -> list[Photo]:
             if photo in photos:
                 raise UserError(f"{where}: the photo {photo} is duplicated")
             name = text_field(entry, "file_name", where)
-            photos[photo] = Photo(photo, name, [], f"{file}, photo {photo}")
+            photos[photo] = Photo(photo, name, [], f"{file}, photo {photo}", entry)
     for where, entry in entries(about, "annotations", file):
         with errors.collect():
             photo = text_field(entry, "image_id", where)

@@ -22,7 +22,8 @@ from cfaug.data.sources.lists import (
     text_lines,
 )
 from cfaug.data.sources.parquet import holds_images, open_parquet, records
-from cfaug.data.sources.row import is_null
+from cfaug.data.sources.row import is_null, split_home
+from cfaug.data.sources.splits import SplitChoice, SplitSurvey, choose_split, may_be_split
 
 IMAGE = ("image", "file_name", "filename", "filepath", "image_path", "path", "img", "image_name")
 CAPTION = (
@@ -277,7 +278,12 @@ FLICKR_TOKEN = re.compile(r"([^\t#]+)#(\d+)\t(\S.*)")
 
 
 def find_list(path: Path) -> Path | None:
-    """Return the list of a folder, by its name or as the only one; or the path, if it is a list."""
+    """Return the list of a folder, by its name or as the only one; or the path, if it is a list.
+
+    Args:
+        path: a folder or a list, of which a split may be named, ``PATH:SPLIT``.
+    """
+    path = split_home(path)[0]
     files = _files(path)
     if path.is_file():
         return next((file for file in files if _names_images(file, named=True)), None)
@@ -320,7 +326,7 @@ def unread_lists(path: Path) -> list[str]:
 
 def other_lists(path: Path) -> list[str]:
     """Return the names of the lists of a source that are not read, whatever they list."""
-    chosen = find_list(path)
+    chosen, path = find_list(path), split_home(path)[0]
     home = path if path.is_dir() else path.parent
     return [file.name for file in _files(home) if file != chosen]
 
@@ -398,6 +404,39 @@ def image_records(file: Path) -> Iterator[Record]:
         yield from map(_of_chat, list_records(file))
 
 
+def choose_rows(path: Path, file: Path) -> SplitChoice:
+    """Return which rows of a source's list are read.
+
+    Args:
+        path: the source, of which a split may be named.
+        file: its list.
+    """
+    stat = file.stat()
+    return _choose_rows(path, file, (stat.st_size, stat.st_mtime_ns))
+
+
+@lru_cache(maxsize=4)
+def _choose_rows(path: Path, file: Path, version: tuple[int, int]) -> SplitChoice:
+    survey = SplitSurvey()
+    for _, record in image_records(file):
+        survey.add(record, image_path(record))
+    return choose_split(path, survey)
+
+
+def chosen_records(path: Path, file: Path) -> Iterator[Record]:
+    """Yield the records of the chosen split of a list, ``image_records`` otherwise."""
+    choice = choose_rows(path, file)
+    for where, record in image_records(file):
+        if choice.reads(record, image_path(record)):
+            yield where, record
+
+
+def image_path(record: Mapping[str, Any]) -> str:
+    """Return the path of a record's image, "" if none is named."""
+    named = (v for k, v in record.items() if k.lower() in IMAGE and isinstance(v, str))
+    return next(named, "")
+
+
 def _match_lines(
     file: Path, pattern: re.Pattern[str], form: str, *, header: bool = False
 ) -> Iterator[Record]:
@@ -418,7 +457,8 @@ def _of_json(file: Path) -> Iterator[Record]:
     elif isinstance(about.get("images"), list):
         for photo in photos_of(about, file):
             if photo.texts:
-                yield photo.where, {"image": photo.file_name, "captions": photo.texts}
+                said = {k: v for k, v in photo.fields.items() if may_be_split(k)}
+                yield photo.where, {**said, "image": photo.file_name, "captions": photo.texts}
     elif about and all(isinstance(texts, str | list) for texts in about.values()):
         for name, texts in about.items():
             yield f"{file}, {name!r}", {"image": name, "captions": texts}

@@ -21,7 +21,9 @@ from cfaug.data.sources.row import (
     caption,
     clean_key,
     files_identity,
+    split_home,
 )
+from cfaug.data.sources.splits import SplitChoice, SplitSurvey, choose_split
 
 IMAGE_FOLDERS = (
     "", "images", "Images", "photos", "imgs", "img", "flickr30k_images", "flickr30k-images",
@@ -182,39 +184,59 @@ def _alike(targets: Sequence[Path]) -> str:
 class SidecarText(Reader):
     """A ``.txt`` beside each image with a caption on each line; each image is a group."""
 
+    has_parts = True
     kind = "sidecar_text"
     form = "images with a .txt beside each"
     description = "a .txt beside each image, a caption a line"
 
     def recognises(self, path: Path) -> bool:
         """Return whether any image has a text beside it."""
-        return any(
+        home = split_home(path)[0]
+        return home.is_dir() and any(
             {Path(name).stem for name in images} & {Path(name).stem for name in texts}
-            for _, images, texts in walk(path)
+            for _, images, texts in walk(home)
         )
 
     def files(self, path: Path) -> list[Path]:
         """Return every image."""
-        return images_below(path)
+        return images_below(split_home(path)[0])
 
     def describe(self, path: Path) -> Description:
         """Return what is left out: images of unsupported formats."""
-        return Description(left_out=tuple(unread_images(path)))
+        home = split_home(path)[0]
+        notes = choose_folders(path, self.files(path)).notes
+        return Description(left_out=tuple(unread_images(home)), notes=notes)
 
     def identity(self, path: Path) -> Any:
         """Return every image's and text's name, size and time."""
+        home = split_home(path)[0]
         return files_identity(
-            [folder / name for folder, images, texts in walk(path) for name in (*images, *texts)]
+            [folder / name for folder, images, texts in walk(home) for name in (*images, *texts)]
         )
 
     def open(self, path: Path) -> Iterator[Row]:
         """Yield the lines beside each image."""
-        errors = ErrorCollector()
-        for image in images_below(path):
+        errors, home, images = ErrorCollector(), split_home(path)[0], self.files(path)
+        choice = choose_folders(path, images)
+        for image in images:
+            if not choice.reads({}, str(image.relative_to(home))):
+                continue
             with errors.collect():
-                name = str(image.relative_to(path).with_suffix(""))
+                name = str(image.relative_to(home).with_suffix(""))
                 yield from image_rows(image, clean_key(name), sidecar_lines(image), name)
         errors.report()
+
+
+def choose_folders(path: Path, images: Sequence[Path]) -> SplitChoice:
+    """Return which images of a source are read, by folders that are called as splits are.
+
+    Args:
+        path: the folder, or ``FOLDER:SPLIT``.
+    """
+    home, survey = split_home(path)[0], SplitSurvey()
+    for image in images:
+        survey.add({}, str(image.relative_to(home)))
+    return choose_split(path, survey)
 
 
 def sidecar_lines(image: Path) -> list[str]:

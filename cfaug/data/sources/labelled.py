@@ -20,9 +20,9 @@ import numpy as np
 from cfaug.core.errors import UserError
 from cfaug.core.files import visible_files
 from cfaug.core.types import CounterfactualSet, Member
-from cfaug.data.sources.captioned_parquet import SPLIT, split_files
 from cfaug.data.sources.columns import CAPTION as CAPTION_COLUMNS
 from cfaug.data.sources.parquet import column_names, image_of, open_parquet, parquet_files, records
+from cfaug.data.sources.parquet_splits import SPLIT, ParquetSplit, split_of, survey_files
 from cfaug.data.sources.row import (
     Description,
     ErrorCollector,
@@ -35,6 +35,7 @@ from cfaug.data.sources.row import (
     make_distinct,
     split_home,
 )
+from cfaug.data.sources.splits import choose_split
 
 SPLITS = ("test", "validation", "val", "valid")
 IMAGE_COLUMNS = ("image", "img")
@@ -84,15 +85,17 @@ class LabelledParquet(Reader):
 
     def identity(self, path: Path) -> Any:
         """Return names, sizes and times of the split's files, and the column of captions."""
-        files = _test_files(path)
+        files = _test_split(path).files
         _, _, text = _columns(files[0])
         return [*files_identity(files), *([] if text is None else [text])]
 
     def describe(self, path: Path) -> Description:
         """Return which columns are read, and which splits are not."""
-        files = _test_files(path)
-        used = filter(None, _columns(files[0]))
-        columns = Description.of_columns(used, column_names(files[0]))
+        read = _test_split(path)
+        files, choice = read.files, read.choice
+        used = (*filter(None, _columns(files[0])), *choice.used)
+        described = Description.of_columns(used, column_names(files[0]))
+        columns = replace(described, notes=choice.notes)
         home, split = split_home(path)
         if split is not None:
             return columns
@@ -105,11 +108,12 @@ class LabelledParquet(Reader):
 
     def open(self, path: Path) -> Iterator[CounterfactualSet]:
         """Yield the image of each row."""
-        files, errors = _test_files(path), ErrorCollector()
+        read, errors = _test_split(path), ErrorCollector()
+        files = read.files
         image, label, text = _columns(files[0])
         classes = class_names_of(open_parquet(files[0]).schema_arrow.metadata or {}, label)
         names = [name for name in (image, label, text) if name is not None]
-        for number, (where, record) in enumerate(records(files, names)):
+        for number, (where, record) in enumerate(read.records(names)):
             with errors.collect():
                 name = _name(record[label], classes, where)
                 data = image_of(record, image, where)
@@ -127,22 +131,26 @@ def _homes(path: Path) -> list[Path]:
     return [folder for folder in folders if parquet_files(folder)]
 
 
-def _test_files(path: Path) -> list[Path]:
+def _test_split(path: Path) -> ParquetSplit:
     home, split = split_home(path)
     homes = _homes(home)
     if len(homes) > 1:
         named = ", ".join(map(str, homes))
         raise UserError(f"{path} holds several sets of parquet files; name one of {named}")
     if split is not None:
-        return split_files(homes[0].with_name(f"{homes[0].name}:{split}"))
+        return split_of(homes[0].with_name(f"{homes[0].name}:{split}"))
     files = _split(parquet_files(homes[0]))
+    survey = survey_files(files)
+    choice = choose_split(homes[0], survey)
+    if survey.columns():  # whatever the files are called
+        return ParquetSplit(files, choice)
     train_only = all(file.name.startswith(("train-", "train.")) for file in files)
     if train_only and _columns(files[0])[2] is None:
         raise UserError(
             f"{path} holds a training split only, which is not a test; add the files of its test "
             f"split, or name {path}:train to take it all the same"
         )
-    return files
+    return ParquetSplit(files, choice)
 
 
 def _columns(file: Path) -> tuple[str, str, str | None]:

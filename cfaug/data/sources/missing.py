@@ -14,7 +14,7 @@ MISSING = {
 }  # fmt: skip
 """What programs write for a missing value, in lower case; pandas' list among them."""
 MISSING_SHARE = 0.01
-"""The largest share of captions that may be such texts; more are refused."""
+"""The largest share of captions that may be such texts, besides one; more are refused."""
 
 
 def is_missing(text: str) -> bool:
@@ -46,8 +46,11 @@ class MissingTexts:
             self._captions.update(texts)
 
     def check(self, source: str) -> None:
-        """Refuse a source of which more than ``MISSING_SHARE`` of the captions are missing."""
-        if self._missing > MISSING_SHARE * self._rows:
+        """Refuse a source of which more than ``MISSING_SHARE`` of the captions are missing.
+
+        One is never too many: in SNLI a text is "None".
+        """
+        if self._missing > max(1, MISSING_SHARE * self._rows):
             raise UserError(
                 f"{source}: {self._missing:,} of {self._rows:,} rows have a caption that is what "
                 f"programs write for a missing value ({self._named(self._captions)}), first that "

@@ -6,100 +6,23 @@ needed is that of the sets being assembled, whatever the folder's size.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from cfaug.core.errors import UserError
 from cfaug.core.files import require_regular, visible_files
 from cfaug.core.pixels import check_image
-from cfaug.core.types import CounterfactualSet
 from cfaug.core.words import require_unicode
 from cfaug.data.shards.codec import image_extension
-from cfaug.data.sources.row import Description, ErrorCollector, Reader, files_identity, whole
+from cfaug.data.sources.row import whole
 
 ROWS_AT_ONCE = 16
-PENDING_BYTES = 2 * 2**30
-"""Maximum size, in bytes, of the images of unfinished sets, whose rows may be far apart."""
 FEW_ROWS = 4096
 """Number of rows read at once from columns without images."""
 DAMAGE = (OSError, ValueError, KeyError, OverflowError)
 """Errors that Arrow raises for a damaged file, besides its own."""
 ParquetRecord = tuple[str, dict[str, Any]]
-
-
-@dataclass(frozen=True, eq=False)
-class ParquetSets(Reader):
-    """A reader of parquet files with certain columns, in the folder itself or its ``data/``.
-
-    Args:
-        also: further columns that are read if they exist.
-        set_columns: the columns that identify a set of several rows; empty if a row is a set.
-        path_name: a function that returns a part of a set's name from the path of a row's image, or
-            ""; ``None`` for no such part.
-    """
-
-    imported = True
-    kind: str
-    form: str
-    description: str
-    columns: Sequence[str]
-    set_columns: Sequence[str]
-    build: Callable[[list[ParquetRecord]], CounterfactualSet]
-    also: Sequence[str] = ()
-    path_name: Callable[[Mapping[str, Any]], str] | None = None
-
-    def recognises(self, path: Path) -> bool:
-        """Return whether there are parquet files with the columns, and no tars beside them."""
-        files = parquet_files(path)
-        return bool(files) and set(self.columns) <= set(column_names(files[0]))
-
-    def describe(self, path: Path) -> Description:
-        """Return which columns are read."""
-        names = column_names(parquet_files(path)[0])
-        return Description.of_columns((*self.columns, *self.also), names)
-
-    def identity(self, path: Path) -> Any:
-        """Return names, sizes and times of the files."""
-        return files_identity(parquet_files(path))
-
-    def open(self, path: Path) -> Iterator[CounterfactualSet]:
-        """Yield every set as soon as its last row is read."""
-        errors = ErrorCollector()
-        for rows in self._rows_of_sets(parquet_files(path)):
-            with errors.collect():
-                yield self.build(rows)
-        errors.report()
-
-    def _rows_of_sets(self, files: list[Path]) -> Iterator[list[ParquetRecord]]:
-        names, path_name = self.set_columns, self.path_name
-        if not names:
-            yield from ([record] for record in records(files, needed=self.columns))
-            return
-
-        def set_name(record: dict[str, Any]) -> tuple[str, ...]:
-            name = tuple(str(record[column]) for column in names)
-            return name if path_name is None else (*name, path_name(record))
-
-        few = records(files, columns=[*names, *([] if path_name is None else ["image.path"])])
-        sizes = Counter(set_name(record) for _, record in few)
-        pending: dict[tuple[str, ...], list[ParquetRecord]] = {}
-        held = 0
-        for where, record in records(files, needed=self.columns):
-            name = set_name(record)
-            pending.setdefault(name, []).append((where, record))
-            held += _image_bytes(record)
-            if len(pending[name]) == sizes[name]:
-                rows = pending.pop(name)
-                held -= sum(_image_bytes(row) for _, row in rows)
-                yield rows
-            elif held > PENDING_BYTES:
-                raise UserError(
-                    f"{where}: {len(pending)} sets are unfinished, their rows lie too far apart; "
-                    f"sort the files by {', '.join(names)} first"
-                )
 
 
 def parquet_files(path: Path) -> list[Path]:
@@ -178,11 +101,6 @@ def holds_images(kind: Any) -> bool:
 def cell_bytes(image: object) -> Any:
     """Return the content of a cell with an image: encoded, or a struct of bytes and path."""
     return image.get("bytes") if isinstance(image, dict) else image
-
-
-def _image_bytes(record: dict[str, Any]) -> int:
-    data = cell_bytes(record.get("image"))
-    return len(data) if isinstance(data, bytes) else 0
 
 
 def image_of(record: dict[str, Any], name: str, where: str) -> bytes:

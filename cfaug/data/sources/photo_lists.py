@@ -20,7 +20,6 @@ from cfaug.core.errors import UserError
 from cfaug.core.files import check_link, visible_files
 from cfaug.core.pixels import Digest, content_digest
 from cfaug.core.types import CounterfactualSet, Member
-from cfaug.data.sources.captioned_parquet import split_files
 from cfaug.data.sources.folders import IMAGE_FOLDERS, file_digest, images_below, locate
 from cfaug.data.sources.labelled import class_names_of
 from cfaug.data.sources.lists import LONGEST_LINE, Record, json_lines, list_records
@@ -30,9 +29,9 @@ from cfaug.data.sources.parquet import (
     image_of,
     open_parquet,
     parquet_files,
-    records,
     text_field,
 )
+from cfaug.data.sources.parquet_splits import split_files, split_of
 from cfaug.data.sources.row import (
     Description,
     ErrorCollector,
@@ -44,6 +43,7 @@ from cfaug.data.sources.row import (
     files_identity,
     split_home,
 )
+from cfaug.data.sources.splits import SplitChoice, SplitSurvey, choose_split
 
 ENDINGS = (".csv", ".jsonl", ".tsv")
 """Extensions of such lists, which are all read line by line."""
@@ -92,6 +92,7 @@ class PhotoList(Reader):
 
     def lists(self, path: Path) -> list[Path]:
         """Return the lists of a folder, or the path if it is itself a list."""
+        path = split_home(path)[0]
         if path.is_file():
             return [path] if self._has_form(path) else []
         for folder in FOLDERS:
@@ -116,6 +117,18 @@ class PhotoList(Reader):
         """Yield (place, fields) for every line of a list; a cell may contain an image."""
         return list_records(file, LONGEST_LINE)
 
+    def choose(self, path: Path) -> SplitChoice:
+        """Return which lines of the list are read, if a column says the split."""
+        survey = SplitSurvey()
+        for _, record in self.records(self.list_of(path)):
+            survey.add(record)
+        return choose_split(path, survey)
+
+    def chosen_records(self, path: Path) -> Iterator[Record]:
+        """Yield the lines of the list that are read."""
+        choice = self.choose(path)
+        return (line for line in self.records(self.list_of(path)) if choice.reads(line[1]))
+
     def list_of(self, path: Path) -> Path:
         """Return the list to read."""
         files = self.lists(path)
@@ -125,6 +138,7 @@ class PhotoList(Reader):
 
     def home(self, path: Path) -> Path:
         """Return the folder in which photos are searched: the list's, or the named one."""
+        path = split_home(path)[0]
         if path.is_dir():
             return path
         folder = path.parent
@@ -137,9 +151,10 @@ class PhotoList(Reader):
     def describe(self, path: Path) -> Description:
         """Return which columns are read, and what is left out from the list."""
         _, first = next(iter(self.records(self.list_of(path))))
-        described = Description.of_columns(self.used, first)
+        choice = self.choose(path)
+        described = Description.of_columns((*self.used, *choice.used), first)
         left_out = (f"{count:,} {reason}" for reason, count in self.left_out.items() if count)
-        return replace(described, left_out=tuple(left_out))
+        return replace(described, left_out=tuple(left_out), notes=choice.notes)
 
     def identity(self, path: Path) -> Any:
         """Return the list's and every image's name, size and time."""
@@ -248,6 +263,10 @@ class SnliVe(PhotoList):
             raise UserError(f"{path} has several splits; name one: {', '.join(splits)}")
         return files[0]
 
+    def choose(self, path: Path) -> SplitChoice:
+        """Return the choice of every line: a split is a file."""
+        return super().choose(self.list_of(path))
+
     def home(self, path: Path) -> Path:
         """Return the folder in which photos are searched."""
         return super().home(split_home(path)[0])
@@ -258,7 +277,7 @@ class SnliVe(PhotoList):
         photos: dict[str, tuple[str, list[PhotoText]]] = {}
         pairs: dict[str, tuple[str, PhotoText]] = {}
         undecided = twice = 0
-        for where, record in self.records(self.list_of(path)):
+        for where, record in self.chosen_records(path):
             with errors.collect():
                 if record.get("gold_label") == UNDECIDED:
                     undecided += 1
@@ -315,10 +334,11 @@ class EntailmentParquet(Reader):
 
     def describe(self, path: Path) -> Description:
         """Return which columns are read, and the number of rows without a label."""
-        used = (IMAGE, HYPOTHESIS, LABEL, PREMISE, FILE)
-        description = Description.of_columns(used, column_names(split_files(path)[0]))
+        split = split_of(path)
+        used = (IMAGE, HYPOTHESIS, LABEL, PREMISE, FILE, *split.choice.used)
+        description = Description.of_columns(used, column_names(split.files[0]))
         left = (f"{self._undecided:,} pairs without a gold label",) if self._undecided else ()
-        return Description(description.used, description.unused, left)
+        return replace(description, left_out=left, notes=split.choice.notes)
 
     def identity(self, path: Path) -> Any:
         """Return names, sizes and times of the split's files."""
@@ -326,9 +346,9 @@ class EntailmentParquet(Reader):
 
     def open(self, path: Path) -> Iterator[CounterfactualSet]:
         """Yield the hypotheses of each image together."""
-        files, errors, self._undecided = split_files(path), ErrorCollector(), 0
-        classes = class_names_of(open_parquet(files[0]).schema_arrow.metadata or {}, LABEL)
-        rows_of_all = records(files, needed=(IMAGE, HYPOTHESIS, LABEL))
+        split, errors, self._undecided = split_of(path), ErrorCollector(), 0
+        classes = class_names_of(open_parquet(split.files[0]).schema_arrow.metadata or {}, LABEL)
+        rows_of_all = split.records(needed=(IMAGE, HYPOTHESIS, LABEL))
         together = groupby(rows_of_all, lambda row: cell_bytes(row[1][IMAGE]))
         for number, (_, rows) in enumerate(together):
             with errors.collect():

@@ -42,7 +42,9 @@ from cfaug.data.sources.row import (
     group_name,
     known,
     make_distinct,
+    split_home,
 )
+from cfaug.data.sources.splits import SplitChoice, SplitSurvey, choose_split, has_split_key
 
 IMPORTED = "imported.json"
 """The file beside imported shards that names the source's columns in them."""
@@ -62,13 +64,17 @@ class TarReader(Reader):
     kind = "webdataset"
     form = "WebDataset tars"
     description = "NNNNN.tar with .jpg, .txt, .json (img2dataset, WebDataset)"
+    has_parts = True
     lines_are_captions = False
+    reads_splits = True
 
     def __init__(self) -> None:
         self._hidden = Counter[str]()
+        self._choice = SplitChoice()
 
     def files(self, path: Path) -> list[Path]:
         """Return the tars of a folder, in order."""
+        path = split_home(path)[0]
         return sorted(visible_files(path.glob("*.tar")), key=lambda f: (len(f.stem), f.stem))
 
     def recognises(self, path: Path) -> bool:
@@ -82,8 +88,8 @@ class TarReader(Reader):
             for _, parts in scan(tar_file):
                 image = next((e for e in IMAGES if e in parts), "")
                 columns = Description.of_columns((".txt", ".json", ".cls", image), parts)
-                return replace(columns, left_out=hidden)
-        return Description(left_out=hidden)
+                return replace(columns, left_out=hidden, notes=self._choice.notes)
+        return Description(left_out=hidden, notes=self._choice.notes)
 
     def identity(self, path: Path) -> Any:
         """Return names, sizes and times of the tars, and the names of classes."""
@@ -92,6 +98,7 @@ class TarReader(Reader):
 
     def class_names(self, path: Path) -> list[str] | None:
         """Return the names for ``.cls`` numbers, distinct for each class."""
+        path = split_home(path)[0]
         for file in (path / "classnames.txt", path.parent / "classnames.txt"):
             if file.is_file():
                 if file.parent != path:  # not among the files that were checked
@@ -104,11 +111,19 @@ class TarReader(Reader):
         """Yield the pairs of every tar."""
         classes, errors = self.class_names(path), ErrorCollector()
         self._hidden = Counter[str]()  # of the last scan, as it is described
+        self._choice = SplitChoice()
+        chosen, named = False, split_home(path)[1] is not None
         for tar_file in with_copies(self.files(path)):
             self.check(tar_file)
             with require_regular(tar_file).open("rb") as handle:
                 for key, parts in scan(tar_file, self._hidden):
-                    sample = _Sample(tar_file, handle.fileno(), key, parts)
+                    sample = TarSample(tar_file, handle.fileno(), key, parts)
+                    if self.reads_splits:
+                        about = sample.fields()
+                        if not chosen and (named or has_split_key(about)):
+                            self._choice, chosen = self._choose(path), True
+                        if not self._choice.reads(about):
+                            continue
                     try:
                         yield from self._rows(sample, classes)
                     except UserError as error:
@@ -118,7 +133,16 @@ class TarReader(Reader):
     def check(self, tar_file: Path) -> None:
         """Check a tar as a whole before it is scanned."""
 
-    def _rows(self, sample: _Sample, classes: list[str] | None) -> Iterator[Row]:
+    def _choose(self, path: Path) -> SplitChoice:
+        """Return which samples are read, by what all of them say; images are not read for it."""
+        survey = SplitSurvey()
+        for tar_file in self.files(path):
+            with require_regular(tar_file).open("rb") as handle:
+                for key, parts in scan(tar_file):
+                    survey.add(TarSample(tar_file, handle.fileno(), key, parts).fields())
+        return choose_split(path, survey)
+
+    def _rows(self, sample: TarSample, classes: list[str] | None) -> Iterator[Row]:
         offset, length, digest = sample.image()
         about = sample.about()
         label = None if about.get("label") is None else str(about["label"])
@@ -166,7 +190,7 @@ class TarReader(Reader):
 
 
 @dataclass(slots=True)
-class _Sample:
+class TarSample:
     """The members of a tar that share a key, read in place."""
 
     file: Path
@@ -176,6 +200,7 @@ class _Sample:
 
     @property
     def where(self) -> str:
+        """The place of the sample, for messages."""
         return f"{self.file}: {self.key}"
 
     def image(self) -> tuple[int, int, Digest]:
@@ -190,6 +215,7 @@ class _Sample:
         return offset, length, digest
 
     def text(self, extension: str) -> str:
+        """Return a member of text by its extension."""
         offset, length = self.parts[extension]
         try:
             return os.pread(self.handle, length, offset).decode("utf-8-sig")
@@ -197,16 +223,28 @@ class _Sample:
             raise UserError(f"{self.where}{extension} is not UTF-8: {error}") from error
 
     def about(self) -> dict[str, Any]:
+        """Return the fields of the sample's json, none without one."""
         try:
             about = json.loads(self.text(".json")) if ".json" in self.parts else {}
         except ValueError as error:
             raise UserError(f"{self.where}.json is not JSON: {error}") from error
         return about if isinstance(about, dict) else {}
 
+    def fields(self) -> dict[str, Any]:
+        """Return the fields that may say the split: ``set`` of a member of ours is its set."""
+        try:
+            about = self.about()
+        except UserError:
+            return {}  # reported when the sample is read
+        ours = isinstance(about.get("member"), int)
+        return {name: value for name, value in about.items() if not ours or name != "set"}
+
 
 class OwnShards(TarReader):
     """Our shards: only committed ones are read, and each is checked against its commit."""
 
+    has_parts = False
+    reads_splits = False
     kind = "shards"
     form = "shards of cfaug"
     description = "NNNNN.tar with NNNNN.json (ours)"
@@ -283,6 +321,7 @@ class OwnShards(TarReader):
 class ClipBenchmark(TarReader):
     """A CLIP_benchmark folder: a split with nshards.txt, or a folder with exactly one split."""
 
+    has_parts = False
     kind = "clip_benchmark"
     form = "a folder of CLIP_benchmark"
     description = "test/nshards.txt and test/0.tar (CLIP_benchmark)"

@@ -37,6 +37,7 @@ from cfaug.data.sources.row import (
     entailment_label,
     group_name,
 )
+from cfaug.data.sources.splits import SplitChoice
 
 MODIFIED = ("modified", "augmented")
 """Columns of the edited text."""
@@ -125,7 +126,8 @@ class ModifiedPhotos(PhotoList):
 
     def open(self, path: Path) -> Iterator[Row]:
         """Yield the text and the modified text of each row of the list, in its order."""
-        modified, errors, empty = read_modified_captions(self.list_of(path)), ErrorCollector(), 0
+        modified = read_modified_captions(self.list_of(path), self.choose(path))
+        errors, empty = ErrorCollector(), 0
         digests: dict[Path, Digest] = {}
         for row in modified.rows:
             with errors.collect():
@@ -180,12 +182,13 @@ def original_examples(modified: ModifiedCaptions) -> tuple[Example, ...]:
     )
 
 
-def read_modified_captions(file: Path | str) -> ModifiedCaptions:
+def read_modified_captions(file: Path | str, choice: SplitChoice | None = None) -> ModifiedCaptions:
     """Read a list of texts and their modifications.
 
     Args:
         file: ``.csv``, ``.tsv``, ``.jsonl`` or ``.json`` with the columns named above; every cell
             is a text, even ``None`` and ``nan``.
+        choice: the rows to read, if a column says the split; ``None`` for all.
     """
     path, errors = Path(file).expanduser(), ErrorCollector()
     if path.suffix.lower() not in LISTS:
@@ -195,6 +198,8 @@ def read_modified_captions(file: Path | str) -> ModifiedCaptions:
     seen: set[tuple[str, str]] = set()
     duplicates = 0
     for line, (where, record) in enumerate(list_records(path, LONGEST_LINE)):
+        if choice is not None and not choice.reads(record):
+            continue
         with errors.collect():
             file_name = record.get(FILE)
             is_name = isinstance(file_name, str) and 0 < len(file_name) <= LONGEST_NAME
@@ -360,7 +365,7 @@ class DetectedCaptions(PhotoList):
         photos: dict[str, tuple[str, str, list[PhotoText]]] = {}
         seen: set[tuple[str, str]] = set()
         duplicates = 0
-        for where, record in self.records(self.list_of(path)):
+        for where, record in self.chosen_records(path):
             with errors.collect():
                 photo, group, raw, text = _read_line(record, where)
                 if (group, raw) in seen:
@@ -412,7 +417,7 @@ class EncodedCaptions(DetectedCaptions):
     def open(self, path: Path) -> Iterator[Any]:
         """Yield the captions of each photo together, as a set."""
         errors = ErrorCollector()
-        together = groupby(self.records(self.list_of(path)), lambda r: _photo(r[1]))
+        together = groupby(self.chosen_records(path), lambda r: _photo(r[1]))
         for number, (_, rows) in enumerate(together):
             with errors.collect():
                 lines = list(rows)

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from cfaug.core.errors import UserError
 from cfaug.core.files import require_regular
-from cfaug.data.sources.captioned_parquet import split_files
 from cfaug.data.sources.compositional.item import (
     FALSE,
     TRUE,
@@ -23,7 +22,8 @@ from cfaug.data.sources.compositional.item import (
 )
 from cfaug.data.sources.compositional.listed import box_of
 from cfaug.data.sources.lists import Record, list_records
-from cfaug.data.sources.parquet import column_names, parquet_files, records
+from cfaug.data.sources.parquet import column_names, parquet_files
+from cfaug.data.sources.parquet_splits import ParquetSplit, split_files, split_of
 from cfaug.data.sources.row import split_home
 
 LIST_FOLDERS = ("", "data", "annotations")
@@ -379,7 +379,7 @@ class TrohnText(ItemForm):
         for file in self.lists(path).values():
             rows: Iterator[Record]
             if file.suffix == ".parquet":
-                rows = records([file], columns)
+                rows = ParquetSplit([file], split_of(path).choice).records(columns)
             elif file.suffix == ".json":
                 rows = ((entry.where, entry.fields) for entry in file_entries(file))
             else:

@@ -6,7 +6,7 @@ import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -15,7 +15,6 @@ from cfaug.core.files import require_regular
 from cfaug.core.pixels import CHUNK, MAX_PIXELS, Digest, content_digest, open_image
 from cfaug.core.types import CounterfactualSet, Edit, Member
 from cfaug.core.words import replaced_run
-from cfaug.data.sources.captioned_parquet import split_files
 from cfaug.data.sources.coco import coco_photo
 from cfaug.data.sources.compositional.item import Box, Item, ItemForm, ItemPhoto, ItemRecord
 from cfaug.data.sources.folders import IMAGE_FOLDERS, file_digest, locate
@@ -25,8 +24,8 @@ from cfaug.data.sources.parquet import (
     image_of,
     open_parquet,
     parquet_files,
-    records,
 )
+from cfaug.data.sources.parquet_splits import split_files, split_of
 from cfaug.data.sources.question_sets.rows import ArrowStream
 from cfaug.data.sources.row import (
     Description,
@@ -37,6 +36,7 @@ from cfaug.data.sources.row import (
     files_identity,
     split_home,
 )
+from cfaug.data.sources.splits import SplitChoice, SplitSurvey, choose_split
 
 NAMED = 5
 """Number of items that a message names."""
@@ -332,7 +332,7 @@ class ItemTable(Reader):
 
     def describe(self, path: Path) -> Description:
         """Return the items that were left out, with reasons; called after ``open``."""
-        return _describe(self._left_out)
+        return replace(_describe(self._left_out), notes=_choose(path).notes)
 
     def identity(self, path: Path) -> Any:
         """Return names, sizes and times of the tables."""
@@ -344,7 +344,7 @@ class ItemTable(Reader):
         errors = ErrorCollector()
         home, missing, count = split_home(path)[0], list[str](), 0
         finder = PhotoFinder(home, self.item_form, self.image_roots)
-        for number, (where, record) in enumerate(_rows(_files(path))):
+        for number, (where, record) in enumerate(_rows(path)):
             count += 1
             with errors.collect():
                 item = self.item_form.item(ItemRecord(f"{number:08d}", where, record))
@@ -399,14 +399,28 @@ def _files(path: Path) -> list[Path]:
     return split_files(path) if parquet_files(home) else arrow_files(home)
 
 
-def _rows(files: list[Path]) -> Iterator[tuple[str, dict[str, Any]]]:
-    for file in files:
-        if file.suffix == ".parquet":
-            yield from records([file])
-            continue
+def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    if parquet_files(split_home(path)[0]):
+        yield from split_of(path).records()
+        return
+    choice = _choose(path)
+    for file in _files(path):
         stream = ArrowStream(file)
         for number, record in enumerate(stream.records(stream.names), 1):
-            yield f"{file}, row {number}", record
+            if choice.reads(record):
+                yield f"{file}, row {number}", record
+
+
+def _choose(path: Path) -> SplitChoice:
+    """Return which rows of a source's tables are read, if a column says the split."""
+    home = split_home(path)[0]
+    if parquet_files(home):
+        return split_of(path).choice
+    survey = SplitSurvey()
+    for stream in map(ArrowStream, arrow_files(home)):
+        for record in stream.records([n for n in stream.names if n not in stream.images]):
+            survey.add(record)
+    return choose_split(path if survey.named_columns() or survey.columns() else home, survey)
 
 
 def _holds_image(kind: Any) -> bool:

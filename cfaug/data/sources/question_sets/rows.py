@@ -12,12 +12,11 @@ from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any
 
-from cfaug.core.errors import UserError
+from cfaug.core.errors import UserError, say_once
 from cfaug.core.files import check_links, require_regular, visible_files
 from cfaug.core.pixels import content_digest
 from cfaug.core.questions import BASIC, COUNTERFACTUAL, NO_OPTION, AskedImage, AskedQuestion
 from cfaug.core.types import SourceImage
-from cfaug.data.sources.captioned_parquet import split_files
 from cfaug.data.sources.folders import IMAGE_FOLDERS
 from cfaug.data.sources.lists import LISTS, list_records
 from cfaug.data.sources.parquet import (
@@ -33,8 +32,10 @@ from cfaug.data.sources.parquet import (
     require_image,
     text_field,
 )
+from cfaug.data.sources.parquet_splits import ParquetSplit, split_of
 from cfaug.data.sources.photo_lists import find_photo
 from cfaug.data.sources.row import ErrorCollector, clean_key, split_home
+from cfaug.data.sources.splits import SplitChoice, SplitSurvey, choose_split
 
 STREAM_FOLDERS = ("", "data", "test", "data/test")
 """Folders in which ``save_to_disk`` puts the files of a set, and of its split ``test``."""
@@ -89,15 +90,16 @@ def open_table(path: Path, roots: Sequence[Path]) -> list[SetTable]:
             ``FOLDER:SPLIT``.
         roots: absolute folders, besides the list's own, in which it may name images.
     """
-    if (home := split_home(path)[0]).is_dir():
+    home, named = split_home(path)
+    if home.is_dir():
         check_links(home, roots)
     kind = path.suffix.lower()
-    if path.is_file() and kind in LISTS:
-        return [_list_table(path, roots)]
+    if home.is_file() and home.suffix.lower() in LISTS:
+        return [_list_table(home, named, roots)]
     if path.is_file() and kind == ".arrow":
         return [_stream_table(path, [path])]
     if path.is_file() and kind == ".parquet":
-        return [_parquet_table(path, [path])]
+        return [_parquet_table(path, ParquetSplit([path], SplitChoice()))]
     if path.is_file():
         raise UserError(
             f"{path} is not a readable question set: choose from {', '.join(LISTS)}, "
@@ -106,12 +108,12 @@ def open_table(path: Path, roots: Sequence[Path]) -> list[SetTable]:
     for folder in STREAM_FOLDERS if path.is_dir() else ():
         if streams := sorted((path / folder).glob("data-*.arrow")):
             return [_stream_table(path, streams)]
-    if parquet_files(split_home(path)[0]):
-        return [_parquet_table(path, split_files(path))]
-    if not path.is_dir():
+    if parquet_files(home):
+        return [_parquet_table(path, split_of(path))]
+    if not home.is_dir():
         raise UserError(f"there is no file or folder {path}")
-    lists = [file for file in visible_files(path.iterdir()) if file.suffix.lower() in LISTS]
-    return [_list_table(file, roots) for file in lists if file.is_file()]
+    lists = [file for file in visible_files(home.iterdir()) if file.suffix.lower() in LISTS]
+    return [_list_table(file, named, roots) for file in lists if file.is_file()]
 
 
 def _embedded_row(
@@ -127,26 +129,41 @@ def _load(column: Any, row: int, name: str, where: str) -> bytes:
     return image_of({name: column[row]}, name, where)
 
 
-def _list_table(file: Path, roots: Sequence[Path]) -> SetTable:
+def _list_table(file: Path, split: str | None, roots: Sequence[Path]) -> SetTable:
     def read(folders: Sequence[str]) -> Iterator[SetRow]:
         photos = PhotoFiles(file.parent.absolute(), tuple(roots), tuple(folders))
+        survey = SplitSurvey()
+        for _, fields in list_records(file):
+            survey.add(fields)
+        named = file if split is None else file.with_name(f"{file.name}:{split}")
+        choice = choose_split(named, survey)
+        _say_notes(file, choice)
         for where, fields in list_records(file):
-            yield SetRow(where, fields, photos)
+            if choice.reads(fields):
+                yield SetRow(where, fields, photos)
 
     first = next((fields for _, fields in islice(list_records(file), 1)), {})
     return SetTable(file, tuple(first), read)
 
 
-def _parquet_table(source: Path, files: Sequence[Path]) -> SetTable:
+def _say_notes(source: Path, choice: SplitChoice) -> None:
+    for note in choice.notes:
+        say_once(f"{source}: {note}")
+
+
+def _parquet_table(source: Path, split: ParquetSplit) -> SetTable:
+    files, choice = split.files, split.choice
     names = column_names(files[0])
     with open_parquet(files[0]) as table:
         texts = [column.name for column in table.schema_arrow if not holds_images(column.type)]
 
     def read(folders: Sequence[str]) -> Iterator[SetRow]:
+        _say_notes(source, choice)
         for file in files:
             columns = {name: ParquetColumn(file, name) for name in names if name not in texts}
             for row, (where, fields) in enumerate(records([file], texts)):
-                yield _embedded_row(where, fields, columns, row)
+                if choice.reads(fields):
+                    yield _embedded_row(where, fields, columns, row)
 
     return SetTable(source, tuple(names), read)
 

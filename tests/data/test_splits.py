@@ -1,0 +1,568 @@
+"""Splits: what says train, val or test in the lists of public data sets, at small size.
+
+Each layout is written out by hand as its authors released it. Nothing mixes splits without a name.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cfaug.core.errors import UserError
+from cfaug.data.index import open_index
+from cfaug.data.index.index import Index
+from cfaug.data.sources import columns
+from cfaug.data.sources.splits import SplitSurvey, choose_split, split_kind, values_of
+from tests.data.hostile import assert_refused
+from tests.data.layouts import cells, images, jsonl, parquet, sidecars, table
+from tests.data.making import labels, noise_image, texts, write_tar
+from tests.properties import examples
+
+NAMES = ("a.png", "b.png", "c.png")
+
+
+def opened(source: Path | str, cache: Path) -> Index:
+    return open_index(source, cache)
+
+
+def notes(index: Index) -> str:
+    assert index.reading is not None
+    return " ".join(index.reading.notes)
+
+
+def photos(folder: Path, names: list[str]) -> None:
+    for number, name in enumerate(names):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        kind = "JPEG" if name.endswith("jpg") else "PNG"
+        (folder / name).write_bytes(noise_image(number, kind=kind))
+
+
+# Public data sets: a layout, its split to name, and the captions or classes that are read then.
+
+
+def flickr30k(x: Path) -> None:
+    """nlphuji/flickr30k: lists in the cells of a csv, and a column of splits."""
+    photos(x / "flickr30k-images", ["1000.jpg", "2000.jpg", "3000.jpg"])
+    table(x / "flickr_annotations_30k.csv", ["raw", "sentids", "split", "filename", "img_id"], [
+        ('["Two men", "Two friends"]', "[0, 1]", "train", "1000.jpg", "0"),
+        ('["A dog runs", "A brown dog"]', "[2, 3]", "test", "2000.jpg", "1"),
+        ('["A girl", "A child"]', "[4, 5]", "val", "3000.jpg", "2"),
+    ])  # fmt: skip
+
+
+def flickr30k_hub(x: Path) -> None:
+    """The same on the Hub: one file called by a split, and all splits in it."""
+    parquet(x / "data" / "test-00000-of-00001.parquet", {
+        "image": cells(), "caption": [["Two men", "Two friends"], ["A dog runs"], ["A girl"]],
+        "split": ["train", "test", "val"], "filename": ["1.jpg", "2.jpg", "3.jpg"],
+    })  # fmt: skip
+
+
+def mscoco_hub(x: Path) -> None:
+    """A csv that datasets calls train whatever it is."""
+    parquet(x / "train.parquet", {
+        "image": cells(), "text": ["two men", "a dog runs", "a girl"],
+        "split": ["restval", "test", "train"],
+    })  # fmt: skip
+
+
+def waterbirds(x: Path) -> None:
+    """metadata.csv with numbers, its columns renamed as a list needs them."""
+    names = ["001.Albatross/a.jpg", "002.Warbler/b.jpg", "002.Warbler/c.jpg", "001.Albatross/d.jpg"]
+    photos(x, names)
+    table(x / "metadata.csv", ["img_id", "image", "label", "split", "place"], [
+        ("1", names[0], "waterbird", "0", "1"), ("2", names[1], "landbird", "0", "0"),
+        ("3", names[2], "landbird", "2", "1"), ("4", names[3], "waterbird", "1", "1"),
+        ("5", "002.Warbler/e.jpg", "waterbird", "2", "1"),
+    ])  # fmt: skip
+    photos(x, ["002.Warbler/e.jpg"])
+    (x / "002.Warbler/e.jpg").write_bytes(noise_image(77, kind="JPEG"))
+
+
+def celeba(x: Path) -> None:
+    """Its partition joined to its classes."""
+    names = ["000001.jpg", "000002.jpg", "000003.jpg", "000004.jpg"]
+    photos(x / "images", names)
+    table(x / "labels.csv", ["image", "label", "partition"], [
+        (names[0], "smiling", "0"), (names[1], "neutral", "1"), (names[2], "smiling", "2"),
+        (names[3], "neutral", "2"),
+    ])  # fmt: skip
+
+
+def birds_525(x: Path) -> None:
+    """Kaggle's 525 birds: a column ``data set`` of another name, folders of splits."""
+    names = ["train/WREN/1.jpg", "train/CROW/1.jpg", "test/WREN/1.jpg", "test/CROW/2.jpg"]
+    photos(x, [*names, "valid/WREN/1.jpg"])
+    table(x / "birds.csv", ["class id", "filepath", "label", "data set"], [
+        ("0", names[0], "WREN", "train"), ("1", names[1], "CROW", "train"),
+        ("0", names[2], "WREN", "test"), ("1", names[3], "CROW", "test"),
+        ("0", "valid/WREN/1.jpg", "WREN", "valid"),
+    ])  # fmt: skip
+
+
+def fer2013(x: Path) -> None:
+    """FER2013's Usage: Training, PublicTest, PrivateTest."""
+    photos(x, ["1.png", "2.png", "3.png", "4.png"])
+    table(x / "labels.csv", ["image", "class", "Usage"], [
+        ("1.png", "happy", "Training"), ("2.png", "sad", "PublicTest"),
+        ("3.png", "happy", "PrivateTest"), ("4.png", "sad", "PrivateTest"),
+    ])  # fmt: skip
+
+
+def rsicd(x: Path) -> None:
+    """RSICD: a json of images with their split, one row an image, in ``metadata.json``."""
+    photos(x / "images", ["airport_1.jpg", "beach_2.jpg", "farm_3.jpg"])
+    (x / "captions.json").write_text(json.dumps([
+        {"filename": "airport_1.jpg", "sentences": ["an airport"], "split": "train"},
+        {"filename": "beach_2.jpg", "sentences": ["a beach", "the sea"], "split": "test"},
+        {"filename": "farm_3.jpg", "sentences": ["a farm"], "split": "val"},
+    ]))  # fmt: skip
+
+
+def coco_like(x: Path) -> None:
+    """An object of images and annotations, each image with its split."""
+    photos(x / "images", list(NAMES))
+    splits = ["train", "test", "val"]
+    (x / "annotations.json").write_text(json.dumps({
+        "images": [{"id": i, "file_name": NAMES[i], "split": splits[i]} for i in range(3)],
+        "annotations": [{"image_id": i, "caption": f"picture {i}"} for i in range(3)],
+    }))  # fmt: skip
+
+
+def textcaps(x: Path) -> None:
+    """TextCaps's ``set_name``, a JSON object a line."""
+    photos(x, list(NAMES))
+    jsonl(x / "captions.jsonl", [
+        {"image": NAMES[0], "caption": "a sign", "set_name": "train"},
+        {"image": NAMES[1], "caption": "a bottle", "set_name": "val"},
+        {"image": NAMES[2], "caption": "a book", "set_name": "test"},
+    ])  # fmt: skip
+
+
+def pope_extra(x: Path) -> None:
+    """The split inside ``extra``."""
+    photos(x, list(NAMES))
+    jsonl(x / "captions.jsonl", [
+        {"image": name, "caption": f"photo {i}", "extra": {"Subset": split}}
+        for i, (name, split) in enumerate(zip(NAMES, ["TRAIN", "DEV", "TEST"], strict=True))
+    ])  # fmt: skip
+
+
+def cc3m_tars(x: Path) -> None:
+    """img2dataset's tars of a tsv with a column of splits."""
+    files = {}
+    for i, split in enumerate(["train", "validation", "train"]):
+        about = json.dumps({"caption": f"photo {i}", "split": split, "status": "success"}).encode()
+        files |= {f"{i:09d}.jpg": noise_image(i, kind="JPEG"), f"{i:09d}.json": about,
+                  f"{i:09d}.txt": f"photo {i}".encode()}  # fmt: skip
+    write_tar(x / "00000.tar", files)
+
+
+def cub(x: Path) -> None:
+    """CUB-200-2011: class folders, images.txt and train_test_split.txt."""
+    names = [f"{n:03d}.{bird}/{bird}_{i}.jpg" for n, bird in ((1, "Albatross"), (2, "Wren"))
+             for i in range(3)]  # fmt: skip
+    photos(x / "images", names)
+    (x / "images.txt").write_text("".join(f"{i} {name}\n" for i, name in enumerate(names, 1)))
+    flags = [1, 1, 0, 1, 0, 0]
+    lines = (f"{i} {flag}\n" for i, flag in enumerate(flags, 1))
+    (x / "train_test_split.txt").write_text("".join(lines))
+    (x / "classes.txt").write_text("1 001.Albatross\n2 002.Wren\n")
+
+
+def sun397(x: Path) -> None:
+    """Class folders and lists called by splits, as EuroSAT, UCF or SUN have them."""
+    names = [f"{c}/{c}_{i}.jpg" for c in ("abbey", "zoo") for i in range(2)]
+    photos(x / "images", names)
+    for split, some in (("train", names[::2]), ("test", names[1::2])):
+        (x / f"{split}.txt").write_text("".join(f"{name}\n" for name in some))
+
+
+def mvtec(x: Path) -> None:
+    """MVTec: in the folder of each class the folders of the splits."""
+    photos(x, [f"{c}/{s}/good/{i}.png" for c in ("bottle", "cable") for s in ("train", "test")
+               for i in range(2)])  # fmt: skip
+
+
+def coco_folders(x: Path) -> None:
+    """A list whose images lie in COCO's folders."""
+    photos(x, ["train2017/1.jpg", "val2017/2.jpg", "val2017/3.jpg"])
+    table(x / "captions.csv", ["file_name", "caption"], [
+        ("train2017/1.jpg", "a dog"), ("val2017/2.jpg", "a cat"), ("val2017/3.jpg", "a bus"),
+    ])  # fmt: skip
+
+
+def beside_each(x: Path) -> None:
+    """A text beside each image, in folders of splits."""
+    for number, split in enumerate(("train", "valid")):
+        images(x / "data" / split, start=10 * number)
+        sidecars(x / "data" / split, {n: f"{split} {n}" for n in "abc"})
+
+
+def hub_labels(x: Path) -> None:
+    """Classes in parquet with a column of splits, FairFace and the like."""
+    parquet(x / "all.parquet", {
+        "image": [*cells(), *cells(20)], "label": ["a", "b", "a", "b", "a", "b"],
+        "split": ["train", "train", "val", "val", "val", "train"],
+    })  # fmt: skip
+
+
+def entailments(x: Path) -> None:
+    """SNLI-VE and the like in one file."""
+    parquet(x / "train-00000-of-00001.parquet", {
+        "image": cells(), "hypothesis": ["a dog", "a cat", "a bus"],
+        "label": ["entailment", "neutral", "neutral"], "split": ["train", "dev", "test"],
+    })  # fmt: skip
+
+
+def pairs_hub(x: Path) -> None:
+    """Pairs in the columns of COCO-Counterfactuals on the Hub."""
+    parquet(x / "all.parquet", {
+        "id": ["1", "2", "3"], "image_0": cells(), "image_1": cells(30),
+        "caption_0": ["a dog", "a cat", "a bus"], "caption_1": ["a wolf", "a lion", "a car"],
+        "subset": ["train", "test", "test"],
+    })  # fmt: skip
+
+
+CAPTIONED: dict[Callable[[Path], None], tuple[str, list[str]]] = {
+    flickr30k: ("test", ["A dog runs", "A brown dog"]),
+    flickr30k_hub: ("test", ["A dog runs"]),
+    mscoco_hub: ("train+restval", ["two men", "a girl"]),
+    rsicd: ("test", ["a beach", "the sea"]),
+    coco_like: ("val", ["picture 2"]),
+    textcaps: ("val", ["a bottle"]),
+    pope_extra: ("dev", ["photo 1"]),
+    cc3m_tars: ("train", ["photo 0", "photo 2"]),
+    coco_folders: ("val2017", ["a cat", "a bus"]),
+    beside_each: ("valid", ["valid a", "valid b", "valid c"]),
+    entailments: ("dev", ["a cat"]),
+    pairs_hub: ("test", ["a cat", "a lion", "a bus", "a car"]),
+}
+CLASSES: dict[Callable[[Path], None], tuple[str, list[str]]] = {
+    waterbirds: ("test", ["landbird", "waterbird"]),
+    celeba: ("2", ["smiling", "neutral"]),
+    birds_525: ("test", ["WREN", "CROW"]),
+    fer2013: ("PrivateTest", ["happy", "sad"]),
+    cub: ("test", ["001.Albatross", "002.Wren", "002.Wren"]),
+    sun397: ("train", ["abbey", "zoo"]),
+    mvtec: ("test", ["bottle", "bottle", "cable", "cable"]),
+    hub_labels: ("val", ["a", "b", "a"]),
+}
+
+
+def name_of(value: object) -> str:
+    return getattr(value, "__name__", "")
+
+
+@pytest.mark.parametrize("lay_out", [*CAPTIONED, *CLASSES], ids=name_of)
+def test_a_data_set_with_splits_is_refused_until_one_is_named(tmp_path, lay_out):
+    x = tmp_path / "x"
+    lay_out(x)
+    with pytest.raises(UserError) as caught:
+        opened(x, tmp_path / "cache")
+    message = str(caught.value)
+    split, _ = (CAPTIONED | CLASSES)[lay_out]
+    assert "several splits" in message
+    assert "row" in message
+    coded = split if lay_out is not waterbirds else "2"
+    for part in coded.split("+"):
+        assert any(f"{x}:{name} (" in message for name in (part, part.upper())), message
+
+
+@pytest.mark.parametrize("lay_out", CAPTIONED, ids=name_of)
+def test_a_split_of_captions_is_read_and_said(tmp_path, lay_out):
+    lay_out(tmp_path / "x")
+    split, wanted = CAPTIONED[lay_out]
+    index = opened(f"{tmp_path / 'x'}:{split}", tmp_path / "cache")
+    assert texts(index) == wanted
+    assert "read; not " in notes(index)
+
+
+@pytest.mark.parametrize("lay_out", CLASSES, ids=name_of)
+def test_a_split_of_classes_is_read_and_said(tmp_path, lay_out):
+    lay_out(tmp_path / "x")
+    split, wanted = CLASSES[lay_out]
+    index = opened(f"{tmp_path / 'x'}:{split}", tmp_path / "cache")
+    assert labels(index) == wanted
+    assert "read; not " in notes(index)
+
+
+@pytest.mark.parametrize("lay_out", [*CAPTIONED, *CLASSES], ids=name_of)
+def test_an_unknown_split_is_refused_with_the_choices(tmp_path, lay_out):
+    lay_out(tmp_path / "x")
+    split, _ = (CAPTIONED | CLASSES)[lay_out]
+    shown = "2" if lay_out is waterbirds else split.split("+")[0]
+    with pytest.raises(UserError, match=f"no split 'night'.*(?i:x:{shown})"):
+        opened(f"{tmp_path / 'x'}:night", tmp_path / "cache")
+
+
+def listed(folder: Path, column: str, values: list[str]) -> Path:
+    """Write a list of three captions with one more column."""
+    images(folder)
+    rows = [(name, f"photo {name}", value) for name, value in zip(NAMES, values, strict=True)]
+    table(folder / "captions.csv", ["image", "caption", column], rows)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("column", "values"),
+    [
+        ("split", ["training", "validation", "testing"]),
+        ("Split", ["train", "dev", "test"]),
+        ("set", ["train", "val", "test"]),
+        ("data_split", ["Train", "Val", "Test"]),
+        ("PARTITION", ["train", "valid", "test2017"]),
+        ("fold", ["train", "val", "test"]),
+        ("phase", ["train", "val", "test"]),
+        ("Usage", ["Training", "PublicTest", "PrivateTest"]),
+        ("purpose", ["train", "val", "test"]),  # known by its values alone
+        ("split", ["train", "unlabeled", "A"]),
+        ("split", ["train", "", ""]),
+        ("is_train", ["1", "0", "1"]),
+        ("split", ["0", "1", "2"]),
+        ("split", ["1", "3", "4"]),
+    ],
+)
+def test_columns_and_values_that_say_several_splits(tmp_path, column, values):
+    x = listed(tmp_path / "x", column, values)
+    assert_refused(x, tmp_path / "cache", "several splits")
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "said"),
+    [
+        ("set", ["A", "B", "A"], "'set' is kept as a column .*'A' .2 rows.*'B' .1 row"),
+        ("subset", ["laion", "laion", "cc"], "'subset' is kept"),
+        ("split", ["easy", "hard", "hard"], "'split' is kept"),
+        ("fold", ["1", "2", "3"], "'fold' is kept"),
+        ("split", ["test", "test", "test"], "all 3 rows are of one split, 'test'"),
+    ],
+)
+def test_what_is_read_whole_is_said(tmp_path, column, values, said, capsys):
+    import re
+
+    index = opened(listed(tmp_path / "x", column, values), tmp_path / "cache")
+    assert len(index) == 3
+    assert re.search(said, notes(index))
+
+
+def test_a_value_that_is_no_name_of_a_split_can_be_named(tmp_path):
+    listed(tmp_path / "x", "set", ["A", "B", "A"])
+    index = opened(f"{tmp_path / 'x'}:A", tmp_path / "cache")
+    assert texts(index) == ["photo a.png", "photo c.png"]
+
+
+def test_a_cell_with_two_splits_belongs_to_both(tmp_path):
+    listed(tmp_path / "x", "split", ["train;val", "test", "val"])
+    for split, count in (("train", 1), ("val", 2), ("test", 1), ("train+val", 2)):
+        assert len(opened(f"{tmp_path / 'x'}:{split}", tmp_path / "cache")) == count
+
+
+def test_the_numbers_of_celeba_are_understood_by_name_and_other_numbers_are_not(tmp_path):
+    listed(tmp_path / "x", "partition", ["0", "1", "2"])
+    index = opened(f"{tmp_path / 'x'}:val", tmp_path / "cache")
+    assert texts(index) == ["photo b.png"]
+    assert "1 (val) is read" in notes(index)
+    listed(tmp_path / "y", "partition", ["1", "2", "3"])
+    assert_refused(f"{tmp_path / 'y'}:val", tmp_path / "cache", "no split 'val': choose from .*:1")
+
+
+def test_two_columns_that_differ_are_refused_unless_one_is_called_split(tmp_path):
+    images(tmp_path / "x")
+    rows = [("a.png", "x", "train", "test"), ("b.png", "y", "val", "test"),
+            ("c.png", "z", "test", "train")]  # fmt: skip
+    table(tmp_path / "x" / "captions.csv", ["image", "caption", "set", "phase"], rows)
+    assert_refused(f"{tmp_path / 'x'}:test", tmp_path / "cache", "set, phase each say the split")
+    table(tmp_path / "x" / "captions.csv", ["image", "caption", "phase", "split"], rows)
+    assert texts(opened(f"{tmp_path / 'x'}:train", tmp_path / "cache")) == ["z"]
+
+
+def test_captions_and_classes_that_are_names_of_splits_are_none(tmp_path):
+    """A train is a vehicle."""
+    photos(tmp_path / "x", [f"{c}/{i}.png" for c in ("train", "bus") for i in range(2)])
+    assert set(labels(opened(tmp_path / "x", tmp_path / "cache"))) == {"train", "bus"}
+    listed(tmp_path / "y", "vehicle", ["train", "test", "bus"])
+    assert len(opened(tmp_path / "y", tmp_path / "cache")) == 3
+
+
+def test_files_and_a_column_that_disagree_are_refused(tmp_path):
+    for split, said in (("train", ["train"] * 3), ("test", ["test", "train", "test"])):
+        parquet(tmp_path / "x" / f"{split}-00000-of-00001.parquet",
+                {"image": cells(len(split)), "text": list("abc"), "split": said})  # fmt: skip
+    assert_refused(f"{tmp_path / 'x'}:test", tmp_path / "cache", "'train' in 1 row.*files of test")
+
+
+def test_files_and_a_column_that_agree_are_read_by_either_name(tmp_path):
+    for split, said in (("train", "train"), ("validation", "val")):
+        parquet(tmp_path / "x" / f"{split}-00000-of-00001.parquet",
+                {"image": cells(len(split)), "text": [f"{split} {i}" for i in "abc"],
+                 "split": [said] * 3})  # fmt: skip
+    for split in ("validation", "val"):
+        index = opened(f"{tmp_path / 'x'}:{split}", tmp_path / "cache")
+        assert texts(index) == ["validation a", "validation b", "validation c"]
+
+
+def test_the_list_counts_where_a_folder_has_the_name_of_its_split(tmp_path):
+    """HF's image folders have a list in each; a list above says more."""
+    photos(tmp_path / "x", ["test/1.jpg", "train/2.jpg"])
+    rows = [("test/1.jpg", "a dog", "test"), ("train/2.jpg", "a cat", "train")]
+    table(tmp_path / "x" / "metadata.csv", ["file_name", "text", "split"], rows)
+    assert texts(opened(f"{tmp_path / 'x'}:test", tmp_path / "cache")) == ["a dog"]
+    assert texts(opened(f"{tmp_path / 'x'}/metadata.csv:train", tmp_path / "cache")) == ["a cat"]
+
+
+def test_pairs_in_two_folders_with_a_list_of_splits(tmp_path):
+    for side, start in (("original", 0), ("edited", 10)):
+        images(tmp_path / "x" / side, start=start)
+    rows = [(name, f"a {name}", f"an edited {name}", split)
+            for name, split in zip(NAMES, ["train", "test", "train"], strict=True)]  # fmt: skip
+    columns = ["image", "caption", "cf_caption", "split"]
+    table(tmp_path / "x" / "captions.csv", columns, rows)
+    assert_refused(tmp_path / "x", tmp_path / "cache", "several splits")
+    index = opened(f"{tmp_path / 'x'}:test", tmp_path / "cache")
+    assert texts(index) == ["a b.png", "an edited b.png"]
+
+
+SPELLINGS = {
+    "train": [
+        "train",
+        "Training",
+        "TRAIN",
+        "train_set",
+        "train-set",
+        "train2014",
+        "train_balanced",
+    ],
+    "val": ["val", "valid", "validation", "dev", "VAL", "val2017", "dev_seen", "val_unseen"],
+    "test": ["test", "testing", "Test", "testA", "test-dev", "test_std", "PrivateTest"],
+    "restval": ["restval", "rest_val"],
+    "trainval": ["trainval", "train+val"],
+    None: ["A", "", "latest", "contest", "training wheels", "0", "values", "devil", "protest"],
+}
+
+
+def test_spellings_of_splits():
+    for kind, spellings in SPELLINGS.items():
+        for spelling in spellings:
+            assert split_kind(spelling) == kind, spelling
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(
+    st.lists(st.sampled_from(["train", "val", "test", "", "A", "train;test"]), min_size=1),
+    st.sampled_from(["train", "val", "test", "A"]),
+)
+def test_every_row_is_read_under_the_split_that_it_names(cells_said, named):
+    """Against a plain loop: a named split reads the rows that name it, or is refused."""
+    survey = SplitSurvey()
+    for said in cells_said:
+        survey.add({"image": "x", "split": said})
+    wanted = [named in said.split(";") for said in cells_said]
+    try:
+        choice = choose_split(Path(f"/nowhere/x:{named}"), survey)
+    except UserError as error:
+        assert not any(wanted)
+        assert "no split" in str(error)  # noqa: PT017
+        return
+    read = [choice.reads({"split": said}) for said in cells_said]
+    assert read == wanted
+    said_splits = {name for said in cells_said for name in values_of(said)}
+    if len(said_splits | ({""} if "" in cells_said else set())) > 1 and said_splits - {"A"}:
+        with pytest.raises(UserError, match="several splits"):
+            choose_split(Path("/nowhere/x"), survey)
+
+
+# Indexes and imports of before the rule.
+
+
+def age(folder: Path) -> None:
+    """Make an index in the cache one that was made before splits were read."""
+    import zlib
+
+    file = folder / "index.json"
+    about = json.loads(file.read_text())
+    del about["rules"], about["check"]
+    check = zlib.crc32(json.dumps(about, sort_keys=True).encode())
+    file.write_text(json.dumps({**about, "check": check}))
+
+
+@pytest.mark.parametrize(
+    ("values", "column", "anew"),
+    [(["test"] * 3, "split", True), (["A", "B", "A"], "set", True), (["8"] * 3, "width", False)],
+)
+def test_only_an_index_that_could_be_read_otherwise_is_made_again(tmp_path, values, column, anew):
+    x, cache = listed(tmp_path / "x", column, values), tmp_path / "cache"
+    first = opened(x, cache)
+    age(first.folder)
+    again = opened(x, cache)
+    made = json.loads((again.folder / "index.json").read_text())
+    assert ("rules" in made) == anew
+    assert again.hash == first.hash
+
+
+@pytest.mark.parametrize("lay_out", [coco_folders, cc3m_tars, mscoco_hub], ids=name_of)
+def test_an_old_index_of_mixed_splits_is_not_used(tmp_path, lay_out, monkeypatch):
+
+    x, cache = tmp_path / "x", tmp_path / "cache"
+    lay_out(x)
+    with monkeypatch.context() as before:  # as every row was read
+        before.setattr(SplitSurvey, "columns", lambda self: [])
+        before.setattr(SplitSurvey, "has_folders", lambda self, alone=False: False)
+        index = opened(x, cache)
+    assert len(index) == 3
+    columns._choose_rows.cache_clear()
+    age(index.folder)
+    for file in cache.glob("imported-*/imported.json"):
+        about = json.loads(file.read_text())
+        del about["notes"]
+        file.write_text(json.dumps(about))
+    assert_refused(x, cache, "several splits")
+
+
+def test_old_indexes_with_missing_captions_are_not_used(tmp_path, monkeypatch):
+    from cfaug.data.sources.missing import MissingTexts
+
+    images(tmp_path / "x")
+    rows = [(NAMES[0], "nan"), (NAMES[1], "NULL"), (NAMES[2], "a dog")]
+    table(tmp_path / "x" / "captions.csv", ["image", "caption"], rows)
+    with monkeypatch.context() as before:
+        before.setattr(MissingTexts, "check", lambda self, source: None)
+        index = opened(tmp_path / "x", tmp_path / "cache")
+    age(index.folder)
+    assert_refused(tmp_path / "x", tmp_path / "cache", "2 of 3 rows")
+
+
+# Other lists than those of training data.
+
+
+def test_captions_to_generate_from(tmp_path):
+    from cfaug.generate.source import read_captions
+
+    rows = [("a dog", "train"), ("a cat", "test"), ("a bus", "train")]
+    table(tmp_path / "captions.csv", ["caption", "split"], rows)
+    with pytest.raises(UserError, match=r"several splits.*captions.csv:test \(1 row\)"):
+        read_captions(tmp_path / "captions.csv")
+    read = read_captions(f"{tmp_path / 'captions.csv'}:train")
+    assert [example.text for example in read.captions] == ["a dog", "a bus"]
+    assert "note: of the splits by its column 'split', train is read" in read.line("x")
+
+
+def test_questions_of_one_split(tmp_path):
+    from cfaug.data.sources.question_sets import read_questions
+
+    images(tmp_path / "x")
+    asked = {"q": "is it red?", "options": ["yes", "no"], "answer": 0}
+    jsonl(tmp_path / "x" / "questions.jsonl", [
+        {"id": str(i), "image": name, "category": "colour", "basic": asked,
+         "counterfactuals": [], "split": split}
+        for i, (name, split) in enumerate(zip(NAMES, ["train", "val", "val"], strict=True))
+    ])  # fmt: skip
+    for source in (tmp_path / "x", tmp_path / "x" / "questions.jsonl"):
+        with pytest.raises(UserError, match="several splits"):
+            read_questions(source)
+        assert [image.key for image in read_questions(f"{source}:val")] == ["1", "2"]
