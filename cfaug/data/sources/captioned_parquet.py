@@ -218,7 +218,7 @@ class ParquetSets(Reader):
         errors.report()
 
     def _split(self, path: Path) -> ParquetSplit:
-        """Return the part that is read: files of parts that are no splits are read together."""
+        """Return the part that is read: files of parts other than splits are read together."""
         home, named = split_home(path)
         files = parquet_files(home)
         kinds = {split_kind(re.split("[-.]", file.name)[0]) for file in files} - {None}

@@ -167,7 +167,7 @@ class ListedSplits:
         return {IN_LISTS: self._splits[image]} if image in self._splits else {}
 
     def _folder(self, image: Path) -> str:
-        """Return the path of an image inside the folder of its class, which is no split's."""
+        """Return the path of an image inside the folder of its class."""
         return str(PurePath(*image.relative_to(self._home).parts[1:]))
 
     def _lines(self, file: Path) -> Iterator[tuple[str, str]]:

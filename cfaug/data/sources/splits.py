@@ -274,7 +274,7 @@ def choose_split(path: Path, survey: SplitSurvey) -> SplitChoice:
     notes = [_kept_note(name, survey) for name in survey.named_columns() if name not in columns]
     if not columns and survey.has_folders(alone=named is not None):
         columns = [IN_FOLDER]
-    if not columns and named is not None:  # a value that is no name of a split can be named, too
+    if not columns and named is not None:  # any value of such a column can be named
         parts = {*named.split("+")}
         columns = [c for c in survey.named_columns() if parts <= {*survey.counts(c)}][:1]
         notes = [] if columns else notes
