@@ -295,12 +295,14 @@ class FoundFailures:
         small: the number of cells that were not, as they have too few photos.
         largest: the largest effect of a measured cell, whether it passes the rule or not; ``nan``
             without one.
+        reason: what the items lack if no cell was measured; empty if one was.
     """
 
     failures: tuple[ModelFailure, ...]
     measured: int
     small: int
     largest: float
+    reason: str = ""
 
 
 def find_failures(
@@ -322,7 +324,8 @@ def find_failures(
         if cell is not None:
             rows_of.setdefault((cell, cluster), []).append(row)
     if not rows_of:
-        return FoundFailures((), 0, small, math.nan)
+        reason = _explain_unmeasured(cells, edited, known, rule.least_items, family)
+        return FoundFailures((), 0, small, math.nan, reason)
     means = np.array([excess[rows].mean() for rows in rows_of.values()])
     listed, photos = zip(*rows_of, strict=True)
     measured = group_effects(means, np.zeros(len(means)), photos, listed, seed=seed)
@@ -344,6 +347,42 @@ def find_failures(
     failures.sort(key=lambda failure: -failure.size)
     largest = max(effect.mean for effect in measured)
     return FoundFailures(tuple(failures), len(measured), small, largest)
+
+
+CONTROLS = {
+    "stress": "the reconstruction of its photo; recipe=lance writes it, a list of photos has none",
+    "choice": "an item with another edit, and all items have the same one",
+}
+"""What an item of a kind of benchmark is compared with, where it may be missing."""
+
+
+def _explain_unmeasured(
+    cells: Cells, edited: Sequence[int], known: Sequence[int], least: int, family: str
+) -> str:
+    """Return what the items of a test lack, none of whose cells is measured."""
+    count = len(cells.names)
+    if not count:
+        return "no item is an edit of another one"
+    if not edited:
+        return (
+            f"the words before and after are equal in all {count:,} edited items, so that no edit "
+            "is known: captions have to say what was changed"
+        )
+    if not known:
+        control = CONTROLS.get(family, "the same item without the edit")
+        return f"none of {len(edited):,} edited items has a control, which is {control}"
+    photos: dict[Cell, set[str]] = {}
+    for row in known:
+        group = cells.groups[row]._replace(labels=())
+        photos.setdefault(group, set()).add(cells.clusters[row])
+    group, most = max(photos.items(), key=lambda pair: len(pair[1]))
+    shown = f"{group.before or 'nothing'} to {group.after or 'nothing'}"[:80]
+    nameless = not any(group.before for group in photos)
+    return (
+        f"every edit is of fewer than {least} photos, at most {len(most)} ({group.kind}, {shown})"
+        + "; no item has words before its edit, as captions of the photos would give" * nameless
+        + f": test more photos with the same edit, or set failure_rule.least_items={len(most)}"
+    )
 
 
 def _plain(value: float) -> float:

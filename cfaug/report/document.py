@@ -264,6 +264,7 @@ class Document:
         name: stem of its files' names, such as ``coco_cf_3``.
         answer: sentence on what was found, with which the page opens; empty for none.
         pictures_first: whether a page shows the pictures above the tables.
+        compared: hash of the files and settings that it compares; empty for a table of runs.
     """
 
     name: str
@@ -278,13 +279,14 @@ class Document:
     tradeoffs: tuple[Tradeoff, ...] = ()
     answer: str = ""
     pictures_first: bool = False
+    compared: str = ""
 
     def to_json(self) -> str:
         """Return the document as JSON."""
         content = asdict(self)
         # Fields added later are written only if used, so that other documents keep their bytes.
         added = [
-            ([content], ("boxes", "tradeoffs", "answer")),
+            ([content], ("boxes", "tradeoffs", "answer", "compared")),
             (content["parts"], ("ranked",)),
             (content["bars"], ("chance",)),
             (content["curves"], ("chance",)),

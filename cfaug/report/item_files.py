@@ -326,7 +326,8 @@ def comparison_document(
         copied = ", ".join(f"{name} (as {metric})" for name, metric in answers.copies.items())
         notes.append(f"Not compared again, as equal in every row: {copied}.")
     part = make_part("Item by item", labels, [*columns, Column("Holm", corrected)], rows, notes)
-    return Document(name, "Models compared item by item", (part,))
+    title = "Models compared item by item" + f": {answers.task}" * bool(answers.task)
+    return Document(name, title, (part,))
 
 
 def _entry(text: str, value: float, **look: Any) -> Entry:

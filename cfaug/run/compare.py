@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import math
 import os
-import re
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,7 +27,6 @@ from cfaug.report.joint_tests import (
 from cfaug.report.layout import comparisons_csv, print_table, write_tables
 from cfaug.report.records import (
     CONFIG,
-    Run,
     experiment_folder,
     leak_sentences,
     read_config,
@@ -38,7 +36,7 @@ from cfaug.report.results import Result, arms_of
 from cfaug.report.significance_rows import Primary, SignificanceRow, Table, family_of
 from cfaug.report.significance_table import RunItems, significance_table
 from cfaug.report.summary_text import verdict
-from cfaug.run.evaluate_checkpoint import EvaluationTarget
+from cfaug.run.compare_items import publish
 from cfaug.run.identity import clean_name
 from cfaug.run.launch import DONE, report
 from cfaug.run.run_folder import hand_over
@@ -48,7 +46,6 @@ if TYPE_CHECKING:
 
     from cfaug.core.types import CounterfactualSet
     from cfaug.data.mixture.settings import DataSettings
-    from cfaug.report.document import Document
 
 WIDTH = 100
 """Characters of a line of the printed table."""
@@ -335,86 +332,6 @@ def _settings(trained: Mapping[str, Arm], labels: Mapping[str, str]) -> list[str
     return [f"Arms differ in more than their data: {'; '.join(texts[:NAMED])}{more}."]
 
 
-def compare_checkpoints(
-    tested: EvaluationTarget, baselines: Sequence[EvaluationTarget], benchmarks: Primary
-) -> None:
-    """Write table.csv, .md and .tex beside a checkpoint's results, and print the table.
-
-    Args:
-        baselines: checkpoints to compare with, already evaluated on the same world.
-        benchmarks: {benchmark in the table: its primary metrics, for which comparisons are
-            corrected}.
-    """
-    from cfaug.report.layout import print_table
-
-    runs: list[Run] = []
-    rows: list[Result] = []
-    for target in (*baselines, tested):
-        record = {"state": "done", "seed": target.seed}
-        run = Run(target.folder, target.experiment, target.arm, record)
-        results = [row for row in run.results() if row.benchmark in benchmarks]
-        lacks = sorted(set(benchmarks) - {row.benchmark for row in results})
-        if lacks:
-            raise UserError(
-                f"baseline={target.arm} has no result of {', '.join(lacks)} in {target.folder}: "
-                "evaluate it first, with weights= in place of baseline= and the same settings"
-            )
-        if target is not tested and target.folder == tested.folder:
-            raise UserError(f"baseline={target.arm} is the checkpoint itself: name another")
-        runs.append(run)
-        rows += results
-    names = list(dict.fromkeys(target.arm for target in baselines))
-    table = significance_table(rows, names, items=RunItems(runs, rows), primary=benchmarks)
-    print_table(table)
-    say("wrote " + ", ".join(map(str, write_tables(table, tested.folder))), sys.stdout)
-
-
-def compare_files(files: Sequence[str] | str, columns: Mapping[str, Any], root: Path) -> int:
-    """Compare files of items, print the table, and write it in every form.
-
-    Args:
-        files: two or more lists of items (csv, tsv, jsonl, json), or logs of other evaluators.
-        columns: the node that assigns the files' columns.
-        root: the folder of all runs; tables are written into its folder ``compared``.
-    """
-    from cfaug.report.item_files import (
-        compare_item_files,
-        comparison_document,
-        read_item_files,
-    )
-
-    paths = [Path(file).expanduser() for file in ([files] if isinstance(files, str) else files)]
-    missing = [path for path in paths if not path.is_file()]
-    if missing:
-        raise UserError(f"compare: there is no file {missing[0]}")
-    if len({path.resolve() for path in paths}) < len(paths):
-        raise UserError("compare: a file is named twice")
-    answers = read_item_files(paths, build(columns))
-    compared = compare_item_files(answers)
-    return _publish(comparison_document(answers, compared, _name(answers.names)), root / "compared")
-
-
-def _publish(document: Document, folder: Path) -> int:
-    """Print a document, write it in every form, and add it to the folder's page of all tables."""
-    from cfaug.report.document import to_markdown, write_document
-    from cfaug.report.paper_tables import write_tables_page
-
-    say(to_markdown(document), sys.stdout)
-    paths = [*write_document(document, folder), write_tables_page(folder)]
-    say("wrote " + ", ".join(map(str, paths)), sys.stdout)
-    return DONE
-
-
-def _name(shown: Sequence[str]) -> str:
-    """Return the name of the table that compares some files, of about 100 characters at most.
-
-    >>> _name(["a/b c", "d"]), _name(["a", "b", "c"])
-    ('a_b_c-against-d', 'a-against-b-and-1-more')
-    """
-    more = f"-and-{len(shown) - 2}-more" if len(shown) > 2 else ""
-    return "-against-".join(re.sub(r"[^\w.-]+", "_", name)[:50] for name in shown[:2]) + more
-
-
 SHOWN = 3
 """Most experiments whose tables are printed; with more, each is one line."""
 
@@ -533,4 +450,4 @@ def write_table(table: Mapping[str, Any], root: Path, *, declare: bool = False) 
     runs = Runs(root)
     document = build(table).build(runs)
     document = replace(document, notes=(*document.notes, *runs.left_out))
-    return _publish(document, root / "tables")
+    return publish(document, root / "tables")

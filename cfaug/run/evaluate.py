@@ -91,7 +91,7 @@ def evaluate(settings: EvaluateSettings, tables: dict[Path, Table] | None = None
 
         return write_table(settings.table, settings.root, declare=settings.declare)
     if settings.compare is not None:
-        from cfaug.run.compare import compare_files
+        from cfaug.run.compare_items import compare_files
 
         return compare_files(settings.compare, settings.compare_columns or {}, settings.root)
     if settings.annotate is not None:
@@ -133,7 +133,7 @@ def evaluate(settings: EvaluateSettings, tables: dict[Path, Table] | None = None
     code, asked = _ask_all(tested, suite, opener, settings)
     if alone:
         if settings.baseline is not None and code == DONE:
-            from cfaug.run.compare import compare_checkpoints
+            from cfaug.run.compare_items import compare_checkpoints
 
             given = settings.baseline or ()
             data, seed, root = settings.data, settings.seed, settings.root  # of the same world

@@ -163,6 +163,13 @@ def find_model_failures(
         finder = Finder(target.run, target.model.weights_hash(), benchmark.name, asked[1])
         search = find_failures(benchmark.failure_cells(items), rule, benchmark.kind, finder)
         failures += search.failures
+        if search.reason:
+            say(
+                f"{target.run}  {benchmark.name}: no cell was measured, so nothing is known of "
+                f"failures: {search.reason}",
+                sys.stdout,
+            )
+            continue
         small = f"; {search.small} with fewer than {rule.least_items} photos were not"
         say(
             f"{target.run}  {benchmark.name}: {len(search.failures)} failures among "

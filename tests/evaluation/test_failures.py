@@ -192,6 +192,26 @@ def test_small_cells_join_all_classes_or_are_not_measured():
     assert (failure.labels, failure.after, result.measured, result.small) == ((), "snow", 3, 0)
     few = find_failures(cells_of(photos=3), FailureRule(), "stress", FINDER)
     assert (few.failures, few.measured, few.small) == ((), 0, 3)
+    assert "every edit is of fewer than 8 photos, at most 6 (background, grass to " in few.reason
+    assert "failure_rule.least_items=6" in few.reason
+    assert result.reason == ""
+
+
+def test_why_no_cell_is_measured():
+    cells = cells_of(photos=3)
+    same = replace(cells, groups=[Cell((), "background", "snow", "Snow") for _ in cells.names])
+    insertions = replace(cells, groups=[cell._replace(before="") for cell in cells.groups])
+    unknown = replace(cells, control=np.full(len(cells.names), np.nan))
+    for few, family, reason in (
+        (Cells((), np.empty(0), np.empty(0), (), ()), "vqa", "no item is an edit of another"),
+        (same, "stress", "words before and after are equal in all 18 edited items"),
+        (insertions, "stress", "no item has words before its edit"),
+        (unknown, "stress", "none of 18 edited items has a control, which is the reconstruction"),
+        (unknown, "vqa", "which is the same item without the edit"),
+    ):
+        search = find_failures(few, FailureRule(), family, FINDER)
+        assert (search.failures, search.measured) == ((), 0)
+        assert reason in search.reason
 
 
 def test_items_without_a_control_are_left_out():

@@ -20,6 +20,7 @@ from cfaug.core.errors import UserError
 from cfaug.report.item_alignment import REMOVED
 from cfaug.report.item_files import compare_item_files, read_item_files
 from cfaug.report.item_tables import ItemColumns
+from cfaug.run.compare_items import compare_files
 from tests.properties import examples
 
 Rows = Sequence[dict[str, Any]]
@@ -374,3 +375,32 @@ def test_right_answers_that_are_numbers_are_not_results(tmp_path):
     files[0] = write(tmp_path, "csv", "a", [{**row, "target": row["id"] % 2} for row in ours])
     with pytest.raises(UserError, match="target is '1', and '0' at"):
         compare(files, "csv")
+
+
+def test_comparisons_are_named_by_what_they_compare(tmp_path):
+    """All tasks of a model are in one folder, as lm-evaluation-harness writes them."""
+    files = pair(tmp_path, "lm-eval")
+    others = [file.with_name(file.name.replace("sums", "logic")) for file in files]
+    for file, other in zip(files, others, strict=True):
+        other.write_text(file.read_text())
+    runs = tmp_path / "runs"
+    for logs, columns in ((files, {}), (others, {}), (files, {"cluster": "doc.photo"})):
+        node = {"_target_": "cfaug.report.item_tables.ItemColumns", **columns}
+        assert compare_files([*map(str, logs)], node, runs) == 0
+    names = ["logic-a-against-b", "sums-a-against-b",
+             "sums-a-against-b-cluster=doc.photo"]  # fmt: skip
+    assert {file.stem for file in (runs / "compared").glob("*.csv")} == {*names}
+
+
+def test_comparisons_of_files_with_equal_names_stand_side_by_side(tmp_path):
+    for folder in "xyz":
+        (tmp_path / folder).mkdir()
+    files = [pair(tmp_path / folder, "csv") for folder in "xyz"]
+    node = {"_target_": "cfaug.report.item_tables.ItemColumns"}
+    contents = []
+    for logs in (*files[:2], *files[:2]):
+        compare_files([*map(str, logs)], node, tmp_path / "runs")
+        written = sorted((tmp_path / "runs/compared").glob("*.json"))
+        contents.append([file.read_bytes() for file in written])
+    assert [len(content) for content in contents] == [1, 2, 2, 2]
+    assert contents[1] == contents[3]

@@ -224,7 +224,7 @@ def test_the_command_writes_every_form(tmp_path, script, capsys):
     said = capsys.readouterr().out
     folder = tmp_path / "runs/compared"
     assert "80 items: standard error" in said
-    with (folder / "a-against-b.csv").open() as handle:
+    with (folder / "a-against-b-by=type.csv").open() as handle:
         cells = {(row["row"], row["column"]): row["value"] for row in csv.DictReader(handle)}
     assert float(cells["a | b | group_score | all", "only first right"]) == 10
     assert (folder / "report.html").exists()

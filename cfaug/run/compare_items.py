@@ -1,0 +1,149 @@
+"""Two checkpoints, or files, compared item by item; a table is named by what it compares."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cfaug.core.errors import UserError, say
+from cfaug.planning.build import build
+from cfaug.report.layout import print_table, write_tables
+from cfaug.report.records import Run
+from cfaug.report.results import RESULTS, Result, every_result
+from cfaug.report.significance_rows import Primary
+from cfaug.report.significance_table import RunItems, significance_table
+from cfaug.run.evaluate_checkpoint import EvaluationTarget
+from cfaug.run.identity import clean_name
+from cfaug.run.launch import DONE
+
+if TYPE_CHECKING:
+    from cfaug.report.document import Document
+    from cfaug.report.item_files import ItemAnswers
+    from cfaug.report.item_tables import ItemColumns
+
+DIGITS = 8
+"""Hexadecimal digits that tell two comparisons of one name apart."""
+
+
+def compare_checkpoints(
+    tested: EvaluationTarget, baselines: Sequence[EvaluationTarget], benchmarks: Primary
+) -> None:
+    """Write a table as csv, md and tex beside a checkpoint's results, and print it.
+
+    Its name, ``table-BENCHMARKS-against-BASELINES``, says what is compared, so that tables of other
+    benchmarks and other baselines stay.
+
+    Args:
+        baselines: checkpoints to compare with, already evaluated on the same world.
+        benchmarks: {benchmark in the table: its primary metrics, for which comparisons are
+            corrected}.
+    """
+    runs: list[Run] = []
+    rows: list[Result] = []
+    for target in (*baselines, tested):
+        record = {"state": "done", "seed": target.seed}
+        run = Run(target.folder, target.experiment, target.arm, record)
+        results = [row for row in run.results() if row.benchmark in benchmarks]
+        lacks = sorted(set(benchmarks) - {row.benchmark for row in results})
+        if lacks:
+            raise UserError(
+                f"baseline={target.arm} has no result of {', '.join(lacks)} in {target.folder}: "
+                "evaluate it first, with weights= in place of baseline= and the same settings"
+            )
+        if target is not tested and target.folder == tested.folder:
+            raise UserError(f"baseline={target.arm} is the checkpoint itself: name another")
+        runs.append(run)
+        rows += results
+    names = list(dict.fromkeys(target.arm for target in baselines))
+    table = significance_table(rows, names, items=RunItems(runs, rows), primary=benchmarks)
+    print_table(table)
+    data = {row.benchmark: row.data for row in rows}
+    earlier = every_result(tested.folder / RESULTS)
+    stem = f"table-{'+'.join(data)}-against-{'+'.join(names)}"
+    if any(row.data != data.get(row.benchmark, row.data) for row in earlier):
+        stem += f"-{_digest(data)}"  # a benchmark was evaluated on other data, too
+    written = write_tables(table, tested.folder, clean_name(stem))
+    say("wrote " + ", ".join(map(str, written)), sys.stdout)
+    say(f"next: read {shlex.quote(str(written[1]))}; baseline=OTHER writes a table beside it")
+
+
+def compare_files(files: Sequence[str] | str, columns: Mapping[str, Any], root: Path) -> int:
+    """Compare files of items, print the table, and write it in every form.
+
+    Args:
+        files: two or more lists of items (csv, tsv, jsonl, json, parquet), or logs of other
+            evaluators.
+        columns: the node that assigns the files' columns.
+        root: the folder of all runs; tables are written into its folder ``compared``.
+    """
+    from cfaug.report.item_files import (
+        compare_item_files,
+        comparison_document,
+        read_item_files,
+    )
+
+    paths = [Path(file).expanduser() for file in ([files] if isinstance(files, str) else files)]
+    missing = [path for path in paths if not path.is_file()]
+    if missing:
+        raise UserError(f"compare: there is no file {missing[0]}")
+    if len({path.resolve() for path in paths}) < len(paths):
+        raise UserError("compare: a file is named twice")
+    roles: ItemColumns = build(columns)
+    answers = read_item_files(paths, roles)
+    compared = compare_item_files(answers)
+    folder = root / "compared"
+    identity = _digest([[str(path.resolve()) for path in paths], asdict(roles)])
+    name = name_comparison(answers, roles)
+    document = comparison_document(answers, compared, name)
+    if _compares_otherwise(folder / f"{name}.json", identity):
+        document = replace(document, name=f"{name}-{identity}")
+    return publish(replace(document, compared=identity), folder)
+
+
+def name_comparison(answers: ItemAnswers, columns: ItemColumns) -> str:
+    """Return the name of a table of files: their task, the files, and what was asked of them."""
+    more = f"-and-{len(answers.names) - 2}-more" if len(answers.names) > 2 else ""
+    files = "-against-".join(clean_name(name, extra="")[:50] for name in answers.names[:2])
+    settings = [
+        f"{word}={'+'.join([values] if isinstance(values, str) else values)}"
+        for word, values in (
+            ("filter", columns.filter),
+            ("cluster", columns.cluster),
+            ("by", columns.by),
+            ("metrics", columns.metrics),
+        )
+        if values
+    ]
+    if columns.common:
+        settings.append("common")
+    task = [answers.task] * bool(answers.task)
+    return clean_name("-".join([*task, files + more, *settings]))
+
+
+def _compares_otherwise(file: Path, identity: str) -> bool:
+    """Return whether a table of this name compares other files, or the same ones in another way."""
+    from cfaug.report.document import read_document
+
+    return file.exists() and read_document(file).compared != identity
+
+
+def _digest(content: object) -> str:
+    text = json.dumps(content, sort_keys=True, default=list)
+    return hashlib.sha256(text.encode()).hexdigest()[:DIGITS]
+
+
+def publish(document: Document, folder: Path) -> int:
+    """Print a document, write it in every form, and add it to the folder's page of all tables."""
+    from cfaug.report.document import to_markdown, write_document
+    from cfaug.report.paper_tables import write_tables_page
+
+    say(to_markdown(document), sys.stdout)
+    paths = [*write_document(document, folder), write_tables_page(folder)]
+    say("wrote " + ", ".join(map(str, paths)), sys.stdout)
+    return DONE
