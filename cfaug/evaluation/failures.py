@@ -295,7 +295,7 @@ class FoundFailures:
         small: the number of cells that were not, as they have too few photos.
         largest: the largest effect of a measured cell, whether it passes the rule or not; ``nan``
             without one.
-        reason: what the items lack if no cell was measured; empty if one was.
+        reason: sentence on what the items lack if no cell was measured; empty if one was.
     """
 
     failures: tuple[ModelFailure, ...]
