@@ -253,7 +253,7 @@ def whole_folder(folder: Path, whole: Callable[[Path], bool]) -> Iterator[Path]:
     try:
         yield temporary
         temporary.chmod(0o755)  # readable for others: mkdtemp's is private to its owner
-        _sync_tree(temporary)
+        sync_tree(temporary)
         try:
             temporary.rename(folder)
         except OSError:
@@ -283,7 +283,7 @@ def replace_folder(folder: Path) -> Iterator[Path]:
     fresh.mkdir(parents=True)
     try:
         yield fresh
-        _sync_tree(fresh)
+        sync_tree(fresh)
         if folder.exists():
             folder.rename(stale)
         fresh.rename(folder)
@@ -295,7 +295,7 @@ def replace_folder(folder: Path) -> Iterator[Path]:
     shutil.rmtree(stale, ignore_errors=True)
 
 
-def _sync_tree(folder: Path) -> None:
+def sync_tree(folder: Path) -> None:
     """Flush a folder and everything in it to the disk."""
     for here, _, names in os.walk(folder):
         for name in names:

@@ -18,7 +18,8 @@ import numpy as np
 from annotated_types import Interval
 
 from cfaug.core.errors import UserError
-from cfaug.core.files import require_regular, write_file
+from cfaug.core.files import require_regular
+from cfaug.core.outputs import write_output
 from cfaug.core.rng import generator
 from cfaug.core.temporaries import remove_leftovers
 from cfaug.core.validation import Positive, Share, check_fields, nearest
@@ -132,15 +133,23 @@ class ModelFailure:
 # Reading and writing: a line for each failure; an error names the line.
 
 
+KIND = "a list of failures"
+"""What the record of outputs calls such a file."""
+
+
 def write_failures(file: Path, failures: Sequence[ModelFailure]) -> None:
-    """Write failures, a line each, atomically; without any, the file is empty."""
+    """Write failures, a line each, atomically; without any, the file is empty.
+
+    Raises:
+        UserError: if another file than a list of failures that cfaug wrote is there.
+    """
     lines = [
         json.dumps(asdict(failure), ensure_ascii=False, allow_nan=False) for failure in failures
     ]
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         remove_leftovers(file.parent)
-        write_file(file, "".join(f"{line}\n" for line in lines).encode())
+        write_output(file, "".join(f"{line}\n" for line in lines).encode(), KIND, "failures")
     except OSError as error:
         raise UserError(f"{file} cannot be written: {error.strerror}") from error
 

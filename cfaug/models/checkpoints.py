@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from cfaug.core.cards import CARD
 from cfaug.core.errors import UserError
 from cfaug.core.files import replace_folder
+from cfaug.core.outputs import output_folder
 from cfaug.core.pixels import Geometry
 from cfaug.core.processes import uncollected
 from cfaug.core.protocols import Classifier, DualEncoder, Matcher
@@ -343,18 +344,26 @@ def continuation(context: Sequence[int], whole: Sequence[int]) -> int:
     return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(context), len(whole)))
 
 
+MODEL = "a saved model"
+"""What the record of outputs calls a checkpoint outside of runs."""
+
+
 @contextmanager
 def replace_checkpoint(folder: Path) -> Iterator[Path]:
-    """Provide an empty folder for a checkpoint, like ``cfaug.core.files.replace_folder``.
+    """Provide an empty folder for a checkpoint, like ``cfaug.core.outputs.output_folder``.
 
     A model card in the old folder is kept in the new one, because the user may have edited it.
+    ``checkpoint`` in a run's folder is the run's own, as its record says.
 
     Raises:
+        UserError: if the folder holds anything that is not a model which cfaug saved.
         OSError: if the disk is full, also if safetensors reports it by its own error.
     """
     from safetensors import SafetensorError
 
-    with replace_folder(folder) as fresh:
+    of_run = folder.name == "checkpoint" and (folder.parent / "run.json").is_file()
+    replaced = replace_folder(folder) if of_run else output_folder(folder, MODEL, keeps=(CARD,))
+    with replaced as fresh:
         try:
             yield fresh
             if (folder / CARD).is_file() and not (folder / CARD).is_symlink():

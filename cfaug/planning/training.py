@@ -155,7 +155,7 @@ def _build_logger(node: Node) -> LoggerSettings | Factory:
     return made
 
 
-NOT_OF_A_RUN = ("preset", "by_seed", "overrides")
+NOT_OF_A_RUN = ("preset", "by_seed", "overrides", "debugging")
 """Fields that composition and the command line fill, which are not settings."""
 OPTIONAL_GROUPS = ("tuning", "loss", "optimized_metric", "declared")
 """Groups and settings that a run's ``config.yaml`` lacks if nothing was chosen for them."""
@@ -174,6 +174,7 @@ class TrainSettings:
         logger: node of ``LoggerSettings``.
         paths: folders of runs, shards and indexes.
         overwrite: remove another run in the folder and start anew.
+        debugging: train in ``.debug`` among the runs, which no table reads.
         part: number of this part of a sweep, from 0.
         on_error: ``continue`` with the other runs of a sweep when one fails, or ``stop``.
         share_image_cache: share decoded images between the runs of a process.
@@ -202,6 +203,7 @@ class TrainSettings:
     paths: RunPaths
     dry_run: DryRun
     overwrite: bool
+    debugging: bool = False
     part: int = 0
     parts: int = 1
     parallel: Annotated[Processes, Means("runs at once")] = 1

@@ -26,11 +26,13 @@ from annotated_types import MinLen
 
 from cfaug.core.errors import USERS_MISTAKE, UserError, name_some, say
 from cfaug.core.files import check_folder
+from cfaug.core.outputs import check_file
 from cfaug.core.processes import Threads, check_device, choose_device, find_folder, use_threads
 from cfaug.core.protocols import NoModel
 from cfaug.core.validation import Means, Node, RunPaths, RunSeed, Share, check_fields
 from cfaug.data.mixture.settings import DataSettings
 from cfaug.evaluation.benchmark import ChecksData, HasPrimaryMetrics
+from cfaug.evaluation.failures import KIND as FAILURES
 from cfaug.evaluation.failures import ModelFailure, write_failures
 from cfaug.evaluation.suites import check_member, open_member
 from cfaug.models.indistinct import DEFAULT_LIMIT
@@ -427,6 +429,8 @@ class EvaluateSettings:
         check_device(self.device)
         if self.wise_ft is not None:
             check_factors(self.wise_ft)
+        if self.failures is not None:
+            check_file(Path(self.failures).expanduser(), FAILURES, "failures")
 
 
 SCRIPT = Script("evaluate", EvaluateSettings, run_jobs, find_folder("conf"), __doc__ or "")

@@ -82,9 +82,14 @@ class TrainJob:
     by_seed: Mapping[str, str] = field(default_factory=dict)
 
 
+DEBUG = ".debug"
+"""The folder of debug runs among the others."""
+
+
 def plan_run(settings: TrainSettings) -> TrainJob:
     """Plan one run without training: read its data, draw its examples, name its folder."""
-    root = runs_folder(settings.paths["runs"]) / experiment_name(settings.name)
+    runs = runs_folder(settings.paths["runs"])
+    root = (runs / DEBUG if settings.debugging else runs) / experiment_name(settings.name)
     check_folder(settings.paths["cache"], "paths.cache")
     words = settings.overrides
     # Without their length, words name the arm to extend.

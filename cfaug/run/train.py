@@ -172,8 +172,8 @@ def _summarise(results: Sequence[tuple[TrainJob, int]], jobs: int) -> int:
     if speaks() and last is not None and isinstance(last.task, MixtureTask):
         task, data, asked = last.task, last.config["data"], last.settings
         words = [f"name={asked.name}"] if asked.name != "main" else []
-        words += [f"paths.{key}={value}" for key, value in asked.paths.items()
-                  if key in ("runs", "shards") and value != key]  # fmt: skip
+        places = {"runs": last.folder.path.parents[2], "shards": asked.paths["shards"]}
+        words += [f"paths.{key}={value}" for key, value in places.items() if str(value) != key]
         tested = data["holdout"] or shows_world(str(data["real"] or data["counterfactual"]))
         if isinstance(task, ContrastiveTask) and not tested:
             words += ["benchmark=retrieval", "benchmark.data=TEST_PHOTOS"]

@@ -19,8 +19,11 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR
 from torchmetrics import Metric, MetricCollection
 
+from cfaug.core.cards import CARD
 from cfaug.core.errors import UserError
+from cfaug.core.outputs import check_folder
 from cfaug.core.rng import derive
+from cfaug.models.checkpoints import MODEL
 from cfaug.models.lora import merge
 from cfaug.train.settings import OptimSettings
 
@@ -157,8 +160,13 @@ class TrainingModule(pl.LightningModule):
         """Write the folder that the model's own library loads, after training; rank 0 alone does.
 
         Adapters are merged into the weights, so training cannot go on from this module.
+
+        Raises:
+            UserError: if the folder is neither new nor empty, and anything in it is not of a model
+                that was saved there before.
         """
         if self.global_rank == 0:
+            check_folder(Path(folder), MODEL, keeps=(CARD,))
             merge(self.trained.model)
             self.trained.save(Path(folder))
 
