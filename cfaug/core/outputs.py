@@ -55,7 +55,7 @@ class Output:
 
 
 def read_outputs(folder: Path) -> dict[str, list[Output]]:
-    """Return the lines of a folder's record by file; without those that are no lines of a record.
+    """Return the lines of a folder's record by file; damaged ones are left out.
 
     A file may have several lines: after a killed process, its content is that of any of them.
     """
@@ -342,7 +342,7 @@ def _is_plain(path: Path) -> bool:
 
 
 def _list_files(folder: Path) -> list[str]:
-    """Return the paths of everything below a folder that is no folder, or a link to one."""
+    """Return the paths of all files and links below a folder."""
     return sorted(
         str(Path(path, name).relative_to(folder))
         for path, folders, files in os.walk(folder)
