@@ -38,7 +38,7 @@ class Output:
 
     Attributes:
         file: its path below the record's folder.
-        kind: what it is, such as ``a list of failures``; a file is only replaced by its own kind.
+        kind: the name of what it is, such as ``a list of failures``; only this kind replaces it.
     """
 
     file: str
@@ -105,7 +105,7 @@ def check_file(path: Path, kind: str, setting: str = "") -> None:
     """Refuse a file that may not be written, as it would replace something that is not ours.
 
     Args:
-        kind: what is to be written, such as ``a list of failures``.
+        kind: the name of what is to be written, such as ``a list of failures``.
         setting: the setting that names the file, for the error.
     """
     named = f"{setting}={path}" if setting else str(path)
@@ -139,7 +139,7 @@ def replace_output(path: Path, kind: str, setting: str = "") -> Iterator[BinaryI
     The folder is created if missing. A stream, such as ``/dev/stdout``, is written to directly.
 
     Args:
-        kind: what is written; see ``check_file``, whose errors are raised before and after.
+        kind: the name of what is written, as in ``check_file``, whose errors are raised.
         setting: the setting that names the file, for the error.
 
     Raises:
@@ -177,7 +177,7 @@ def check_folder(
     """Refuse a folder that may not be written: it must be new, empty, or hold only our own output.
 
     Args:
-        kind: what is to be written, such as ``a model``.
+        kind: the name of what is to be written, such as ``a model``.
         setting: the setting that names the folder, for the error.
         replace: whether an earlier output of this kind is replaced; otherwise it is refused, too.
         keeps: names of files that a user may have put there, which the caller carries over.
