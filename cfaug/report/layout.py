@@ -134,7 +134,9 @@ def legend(table: Table, best: str = "Bold", better: str = "Underlined") -> list
     paired = "by the test paired by seed after Holm's correction"
     over_items = "by a test over items after Holm's correction, where there is one seed"
     units = "Percent" if table.plain else "Percent, or the unit above the column"
-    number = "one seed" if table.one_seed else "mean over seeds with standard deviation"
+    counts = sorted({row.n for row in table.rows})
+    several = f"{counts[0]} to {counts[-1]}" if counts[1:] else str(counts[0])
+    number = "one seed" if table.one_seed else f"mean over {several} seeds with standard deviation"
     sentences = [
         (True, f"{units}, {number}."),
         (any(entry.bold for entry in entries), f"{best}: best in its column."),

@@ -222,7 +222,7 @@ def require_equal_seeds(
         ]
         raise UserError(
             f"{cell[0]} {cell[1]}: {'; '.join(lacks)}. Arms are compared by seed: run and evaluate "
-            "the missing ones, or move the arm's folder out of the experiment's"
+            "the missing ones, or choose seeds that all arms have with seeds=[...]"
         )
 
 

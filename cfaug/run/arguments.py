@@ -53,6 +53,9 @@ PLAIN_LIST = re.compile(r"\[[^\[\]{}'\"$()]*\]")
 QUOTED = re.compile(r"""(["'])((?:\\.|(?!\1).)*)\1(\s*:)?""")
 """A text in quotes within a dictionary; with a colon after it, a key."""
 
+LISTS = frozenset({"seeds"})
+"""Settings that are lists of numbers, whose brackets may be left out where nothing is swept."""
+
 KEY = re.compile(r"[+~]*[\w.@/:$-]+", re.ASCII)
 """The part of an override before the equals sign."""
 
@@ -151,6 +154,8 @@ def _as_hydra_writes(override: str, multirun: bool) -> str:
     'draws.sampling="tree(2)"'
     >>> _as_hydra_writes("data.size=None", multirun=False)
     'data.size=null'
+    >>> _as_hydra_writes("seeds=107,108", multirun=False)
+    'seeds=[107,108]'
     >>> _as_hydra_writes("arm=real, and more", multirun=False)
     'arm="real, and more"'
     >>> print(_as_hydra_writes('comparison.labels={"lr=1": low}', multirun=False))
@@ -168,6 +173,8 @@ def _as_hydra_writes(override: str, multirun: bool) -> str:
         return override
     if value == "None":
         return f"{key}=null"
+    if key in LISTS and "," in value and not multirun:
+        return f"{key}=[{value}]"
     # A comma without a space may separate the values of a sweep: only the user knows.
     single = "," not in value or "=" in value or (", " in value and not multirun)
     return f"{key}={_quote(value)}" if single and not _hydra_reads(value) else override

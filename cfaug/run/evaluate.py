@@ -39,7 +39,10 @@ from cfaug.models.indistinct import DEFAULT_LIMIT
 from cfaug.models.lora import Factor
 from cfaug.planning.build import build
 from cfaug.planning.sources import permitted_roots
+from cfaug.report.common_seeds import check_experiment
+from cfaug.report.comparison import ComparisonSettings
 from cfaug.report.records import Run, experiment_folder, read_config, read_run, setting_node
+from cfaug.report.results import join_seeds
 from cfaug.report.significance_rows import Table
 from cfaug.run.compare import join_experiments
 from cfaug.run.evaluate_checkpoint import (
@@ -114,12 +117,22 @@ def evaluate(settings: EvaluateSettings, tables: dict[Path, Table] | None = None
     finished: list[EvaluationTarget] = []
     damaged = False
     if not alone:
-        finished, damaged = _find_finished(settings.root, experiment, settings.arm, settings.runs)
+        finished, damaged = _find_finished(settings, experiment)
         about = [
             CheckpointFacts(target.model.provides, True, *describe_learning(target.data))
             for target in finished
         ]
         refuse_unread_by_runs(settings.benchmark, settings.overrides, about)
+        refused = _find_incomparable(finished, settings)
+        damaged = damaged or bool(refused)
+        finished = [
+            target
+            for target in finished
+            if experiment_folder(target.folder) not in refused
+            and (settings.chosen_seeds is None or target.seed in settings.chosen_seeds)
+        ]
+        if not finished:
+            return USERS_MISTAKE
     opener = _opener(settings)
     if settings.wise_ft is not None:
         between = interpolate_runs(finished, check_factors(settings.wise_ft))
@@ -157,6 +170,7 @@ def evaluate(settings: EvaluateSettings, tables: dict[Path, Table] | None = None
         None if settings.comparison is None else build(settings.comparison),
         every_benchmark=settings.tabulate == "all",
         tables=tables,
+        seeds=settings.chosen_seeds,
     )
     return max(code, failed, USERS_MISTAKE if damaged else DONE)
 
@@ -302,10 +316,38 @@ def run_jobs(jobs: Jobs) -> int:
     return code
 
 
+def _find_incomparable(
+    finished: Sequence[EvaluationTarget], settings: EvaluateSettings
+) -> set[Path]:
+    """Say which seeds will be compared, and return the experiments that cannot be.
+
+    With ``arm=`` or ``runs=`` others of an experiment may have been evaluated before, and the table
+    will tell.
+    """
+    refused: set[Path] = set()
+    if settings.arm is not None or settings.runs is not None or settings.wise_ft is not None:
+        return refused
+    comparison = ComparisonSettings() if settings.comparison is None else build(settings.comparison)
+    experiments: dict[Path, list[Run]] = {}
+    for target in finished:
+        experiments.setdefault(experiment_folder(target.folder), []).append(read_run(target.folder))
+    for experiment, runs in experiments.items():
+        try:
+            said = check_experiment(runs, comparison, settings.baseline, settings.chosen_seeds)
+        except UserError as error:
+            report(UserError(f"experiment {experiment.name}: {error}"))
+            refused.add(experiment)
+        else:
+            if said:
+                say(f"experiment {experiment.name}: {said}")
+    return refused
+
+
 def _find_finished(
-    root: Path, name: str | None, arm: str | None, runs: Sequence[str] | None
+    settings: EvaluateSettings, name: str | None
 ) -> tuple[list[EvaluationTarget], bool]:
     """Return finished runs, by folder or by a search under ``root``; print which are left out."""
+    root, arm, runs, seeds = settings.root, settings.arm, settings.runs, settings.chosen_seeds
     wanted = f"{name or '*'}/{arm or '*'}"
     if runs:
         folders = [Path(run) for run in runs]
@@ -325,6 +367,14 @@ def _find_finished(
             left_out.append(f"error: left out: {error}")
     for line in left_out:
         say(line)
+    if finished and seeds is not None:
+        trained_with = {target.seed for target in finished}
+        missing = seeds - trained_with
+        if missing:
+            raise UserError(
+                f"seeds={join_seeds(seeds)}: no finished run has seed {join_seeds(missing)}; there "
+                f"are {join_seeds(trained_with)}"
+            )
     if not finished:
         where = ", ".join(runs) if runs else f"{root}/{wanted}"
         arms = {file.parents[1].relative_to(root) for file in root.glob("*/*/seed=*/run.json")}
@@ -380,6 +430,11 @@ class EvaluateSettings:
     threads: Threads = None
     compare: Sequence[str] | None = None
     compare_columns: Node | None = None
+    seeds: (
+        RunSeed
+        | Annotated[Sequence[RunSeed], MinLen(1), Means("such as [107,108]")]
+        | Annotated[None, Means("those that all arms have")]
+    ) = None
     items: KeepItems = "new"
     failures: str | None = None
     failure_rule: Node = field(default_factory=dict)
@@ -401,6 +456,13 @@ class EvaluateSettings:
         if self.name is None or isinstance(self.name, str):
             return self.name
         return join_experiments(self.root, self.name)
+
+    @property
+    def chosen_seeds(self) -> set[int] | None:
+        """The seeds of the runs to evaluate and compare; ``None`` for those that all arms have."""
+        if self.seeds is None:
+            return None
+        return {self.seeds} if isinstance(self.seeds, int) else set(self.seeds)
 
     @property
     def asks_model(self) -> bool:

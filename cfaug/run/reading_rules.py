@@ -199,7 +199,7 @@ EVALUATE = (
     ),
     Branch(
         "wise_ft=...", lambda c, _: c.get("wise_ft") is not None,
-        (*ANY_EVALUATION, "name", "arm", "runs", "wise_ft", "device", "feature_cache",
+        (*ANY_EVALUATION, "name", "arm", "runs", "seeds", "wise_ft", "device", "feature_cache",
          "max_indistinct"),
     ),
     Branch(
@@ -213,7 +213,7 @@ EVALUATE = (
     ),
     Branch(
         "an evaluation of finished runs (name=..., arm=..., runs=...)", lambda *_: True,
-        (*ANY_EVALUATION, "name", "arm", "runs", "baseline", "comparison", "device",
+        (*ANY_EVALUATION, "name", "arm", "runs", "seeds", "baseline", "comparison", "device",
          "feature_cache", "max_indistinct", "label_frequency", "evaluate_initial",
          "forgetting_threshold", "tabulate"),
     ),

@@ -295,7 +295,7 @@ def test_the_csv_has_unit_and_direction_only_where_they_are_needed(table):
     plain = significance_table(results(), "real", ["before"])
     assert "better" not in comparisons_csv(plain).splitlines()[0].split(",")
     assert "lower is better" not in markdown(plain)
-    assert "Percent, mean over seeds" in markdown(plain)
+    assert "Percent, mean over 5 seeds" in markdown(plain)
 
 
 def test_fractions_in_which_lower_is_better_are_percent():

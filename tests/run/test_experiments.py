@@ -68,8 +68,10 @@ def test_every_experiment_gets_its_table_though_another_fails(trained):
         record["identity"]["optim.lr"] = 0.5
         file.write_text(json.dumps(record))
     said, errors = output_of(trained.evaluate, code=2)
-    assert "experiment a_seed_less" in errors
-    assert "real lacks seed 2" in errors
+    before_evaluating = errors.index("experiment a_seed_less: Compared on seed 1")
+    assert "real only lacks seed 2" in errors[before_evaluating:]
+    assert "real only lacks seed 2" in (trained.root / "a_seed_less/table.md").read_text()
+    assert {row["n"] for row in lines(trained.root / "a_seed_less")} == {"1"}
     assert str(trained.root / "b_record/real/seed=1/run.json") in errors
     assert str(trained.root / "c_config/counterfactual/seed=1/config.yaml") in errors
     assert (

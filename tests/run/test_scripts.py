@@ -90,10 +90,16 @@ def test_many_arms_become_a_table_and_a_page(place):
     before = results.read_bytes()
     assert "already evaluated" in stdout_of(place.evaluate)
     assert results.read_bytes() == before
-    # A seed that one arm lacks is named, and no table is made of it.
+    # A seed that one arm lacks is named, and the table is of the others.
     words = ["name=small", "arm=real", "seed=3", "data.cf_ratio=0", "data.size=30"]
     assert place.train(*words) == 0
-    assert "lacks seed 3" in refusal(place.evaluate)
+    words = ["name=small", "tabulate=all"]
+    assert place.evaluate(*words) == 0
+    assert "lacks seed 3" in (place.root / "small/table.md").read_text()
+    assert "lacks seed 3" in refusal(place.evaluate, *words, "seeds=1,3")
+    assert place.evaluate(*words, "seeds=1") == 0
+    with (place.root / "small/table.csv").open() as handle:
+        assert {row["n"] for row in csv.DictReader(handle)} == {"1"}
     there = "(there are small/before, small/counterfactual, small/real)"
     assert there in refusal(place.evaluate, "name=smal")
 
