@@ -80,7 +80,6 @@ def test_every_experiment_gets_its_table_though_another_fails(trained):
     ) in (trained.root / "z_last/table.md").read_text()
     assert "more than their data" not in (trained.root / "good/table.md").read_text()
     assert (trained.root / "z_last/report.html").exists()
-    assert not (trained.root / "a_seed_less/table.md").exists()
     assert "Traceback" not in errors
     # More than three experiments: a line each, with the way to its table.
     [line] = [line for line in said.splitlines() if line.startswith("z_last: ")]
