@@ -78,7 +78,6 @@ def check_experiment(
     runs: Iterable[Run],
     settings: ComparisonSettings,
     baseline: str | Sequence[str] | None,
-    asked: Collection[int] | None,
 ) -> str:
     """Return what to say of the seeds of an experiment before its runs are evaluated.
 
@@ -95,6 +94,7 @@ def check_experiment(
     if len(trained) < 2 or not settings.choose_baselines(arms, baseline, labels):
         return ""
     seeds = {arm: {run.seed for run in kept if run.arm == arm} for arm in trained}
+    asked = settings.seeds
     return describe_seeds(seeds, choose_seeds(seeds, asked, labels), asked, labels)
 
 

@@ -32,6 +32,7 @@ class ComparisonSettings:
         in_distribution: part of a benchmark's name, and its replacement in the name of the
             in-distribution counterpart, which shows the cost of a gain.
         labels: label of each arm in tables, by its name or by the label that it would have.
+        seeds: the seeds that are compared; ``None`` for those that all arms have.
         seeds_and_items: whether arms are also compared over seeds and items at once, if items were
             saved.
     """
@@ -43,6 +44,7 @@ class ComparisonSettings:
     headlines: Mapping[str, str] = field(default_factory=dict)
     in_distribution: Sequence[str] | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
+    seeds: Sequence[int] | None = None
     seeds_and_items: bool = True
 
     def __post_init__(self) -> None:

@@ -7,7 +7,7 @@ import math
 import os
 import shlex
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -174,7 +174,6 @@ def compare(
     every_benchmark: bool = True,
     brief: bool = False,
     comparison: ComparisonSettings | None = None,
-    seeds: Collection[int] | None = None,
 ) -> Table | None:
     """Write table.csv, .md, .tex and report.html for an experiment, and print the table.
 
@@ -187,7 +186,6 @@ def compare(
             corrected}; ``None`` for no benchmark.
         every_benchmark: table all benchmarks that were ever measured, not only those in ``asked``.
         brief: whether to print one line in place of the table.
-        seeds: the seeds to compare; ``None`` for those that all arms have.
 
     Returns:
         The table; ``None`` if there is nothing to compare.
@@ -218,7 +216,7 @@ def compare(
             "A table needs two arms on the same seeds: train another, or name baseline=ARM"
         )
         return None
-    rows, notes = keep_common(rows, frozenset(arms) - set(trained), seeds, labels)
+    rows, notes = keep_common(rows, frozenset(arms) - set(trained), settings.seeds, labels)
     used = {(row.arm, row.seed) for row in rows}
     tabled = [run for run in tabled if (run.arm, run.seed) in used]
     arms = read_arms(tabled)
@@ -354,7 +352,6 @@ def compare_all(
     *,
     every_benchmark: bool = False,
     tables: dict[Path, Table] | None = None,
-    seeds: Collection[int] | None = None,
 ) -> int:
     """Write cards, tables and reports of every experiment, and report the errors of each.
 
@@ -363,7 +360,6 @@ def compare_all(
         every_benchmark: table all benchmarks with results, not only those in ``asked``.
         forgetting: smallest decrease against the initial weights that is reported, a share;
             ``None`` reports none.
-        seeds: the seeds to compare; ``None`` for those that all arms have.
 
     Returns:
         An exit code.
@@ -383,7 +379,6 @@ def compare_all(
                 every_benchmark=every_benchmark,
                 brief=len(folders) > SHOWN,
                 comparison=comparison,
-                seeds=seeds,
             )
             if table is not None and tables is not None:
                 tables[experiment] = table

@@ -16,7 +16,7 @@ import shlex
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -167,10 +167,9 @@ def evaluate(settings: EvaluateSettings, tables: dict[Path, Table] | None = None
         settings.baseline,
         opener.samples,
         settings.forgetting_threshold,
-        None if settings.comparison is None else build(settings.comparison),
+        settings.compared,
         every_benchmark=settings.tabulate == "all",
         tables=tables,
-        seeds=settings.chosen_seeds,
     )
     return max(code, failed, USERS_MISTAKE if damaged else DONE)
 
@@ -319,7 +318,7 @@ def run_jobs(jobs: Jobs) -> int:
 def _find_incomparable(
     finished: Sequence[EvaluationTarget], settings: EvaluateSettings
 ) -> set[Path]:
-    """Say which seeds will be compared, and return the experiments that cannot be.
+    """Say which seeds will be compared, and return the experiments whose arms share none.
 
     With ``arm=`` or ``runs=`` others of an experiment may have been evaluated before, and the table
     will tell.
@@ -327,13 +326,12 @@ def _find_incomparable(
     refused: set[Path] = set()
     if settings.arm is not None or settings.runs is not None or settings.wise_ft is not None:
         return refused
-    comparison = ComparisonSettings() if settings.comparison is None else build(settings.comparison)
     experiments: dict[Path, list[Run]] = {}
     for target in finished:
         experiments.setdefault(experiment_folder(target.folder), []).append(read_run(target.folder))
     for experiment, runs in experiments.items():
         try:
-            said = check_experiment(runs, comparison, settings.baseline, settings.chosen_seeds)
+            said = check_experiment(runs, settings.compared, settings.baseline)
         except UserError as error:
             report(UserError(f"experiment {experiment.name}: {error}"))
             refused.add(experiment)
@@ -463,6 +461,14 @@ class EvaluateSettings:
         if self.seeds is None:
             return None
         return {self.seeds} if isinstance(self.seeds, int) else set(self.seeds)
+
+    @property
+    def compared(self) -> ComparisonSettings:
+        """How arms are compared, on the chosen seeds."""
+        comparison = ComparisonSettings() if self.comparison is None else build(self.comparison)
+        if self.chosen_seeds is None:
+            return comparison
+        return replace(comparison, seeds=sorted(self.chosen_seeds))
 
     @property
     def asks_model(self) -> bool:

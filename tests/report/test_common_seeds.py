@@ -81,11 +81,11 @@ def lay_run(root, arm, seed):
 def test_the_missing_seeds_are_known_before_anything_is_evaluated(tmp_path):
     runs = [lay_run(tmp_path, arm, seed) for arm, seed in (("real", 1), ("real", 2), ("cf", 1))]
     settings = ComparisonSettings()
-    said = check_experiment(runs, settings, None, None)
+    said = check_experiment(runs, settings, None)
     assert "seed 1, which all arms have" in said
     assert "cf lacks seed 2" in said
-    assert check_experiment(runs[:2], settings, None, None) == ""  # one arm: no comparison
+    assert check_experiment(runs[:2], settings, None) == ""  # one arm: no comparison
     with pytest.raises(UserError, match="cf lacks seed 2"):
-        check_experiment(runs, settings, None, [2])
+        check_experiment(runs, ComparisonSettings(seeds=[2]), None)
     with pytest.raises(UserError, match="no seed is common"):
-        check_experiment(runs[1:], settings, None, None)
+        check_experiment(runs[1:], settings, None)
