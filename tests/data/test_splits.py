@@ -229,6 +229,16 @@ def pairs_hub(x: Path) -> None:
     })  # fmt: skip
 
 
+def prompts(x: Path) -> None:
+    """InstructPix2Pix's folders, each prompt with its split."""
+    for number, split in enumerate(("train", "test")):
+        folder = x / f"{number:07d}"
+        photos(folder, ["11_0.jpg", "11_1.jpg"])
+        (folder / "11_1.jpg").write_bytes(noise_image(40 + number, kind="JPEG"))
+        about = {"input": f"a dog {number}", "output": f"a wolf {number}", "split": split}
+        (folder / "prompt.json").write_text(json.dumps(about))
+
+
 CAPTIONED: dict[Callable[[Path], None], tuple[str, list[str]]] = {
     flickr30k: ("test", ["A dog runs", "A brown dog"]),
     flickr30k_hub: ("test", ["A dog runs"]),
@@ -241,6 +251,7 @@ CAPTIONED: dict[Callable[[Path], None], tuple[str, list[str]]] = {
     coco_folders: ("val2017", ["a cat", "a bus"]),
     beside_each: ("valid", ["valid a", "valid b", "valid c"]),
     entailments: ("dev", ["a cat"]),
+    prompts: ("test", ["a dog 1", "a wolf 1"]),
     pairs_hub: ("test", ["a cat", "a lion", "a bus", "a car"]),
 }
 CLASSES: dict[Callable[[Path], None], tuple[str, list[str]]] = {
@@ -414,6 +425,31 @@ def test_the_list_counts_where_a_folder_has_the_name_of_its_split(tmp_path):
     table(tmp_path / "x" / "metadata.csv", ["file_name", "text", "split"], rows)
     assert texts(opened(f"{tmp_path / 'x'}:test", tmp_path / "cache")) == ["a dog"]
     assert texts(opened(f"{tmp_path / 'x'}/metadata.csv:train", tmp_path / "cache")) == ["a cat"]
+
+
+def hateful_memes(x: Path) -> None:
+    """A list a split: train.jsonl, dev_seen.jsonl, test_seen.jsonl, beside img/."""
+    photos(x / "img", ["1.png", "2.png", "3.png"])
+    for number, split in enumerate(("train", "dev_seen", "test_seen"), 1):
+        jsonl(x / f"{split}.jsonl", [
+            {"id": number, "img": f"img/{number}.png", "label": 0, "text": f"a meme of {split}"}
+        ])  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("split", "read"),
+    [("train", "train"), ("dev_seen", "dev_seen"), ("val", "dev_seen"), ("test", "test_seen")],
+)
+def test_a_list_that_is_called_by_its_split(tmp_path, split, read):
+    hateful_memes(tmp_path / "x")
+    assert_refused(tmp_path / "x", tmp_path / "cache", "several lists .*train.jsonl")
+    index = opened(f"{tmp_path / 'x'}:{split}", tmp_path / "cache")
+    assert texts(index) == [f"a meme of {read}"]
+
+
+def test_folders_of_splits_are_not_classes(tmp_path):
+    photos(tmp_path / "x", ["train2017/1.png", "train2017/2.png", "val2017/1.png"])
+    assert_refused(tmp_path / "x", tmp_path / "cache", r"splits, not classes.*train2017 \(2 images")
 
 
 def test_pairs_in_two_folders_with_a_list_of_splits(tmp_path):

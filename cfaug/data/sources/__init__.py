@@ -32,6 +32,7 @@ from cfaug.data.sources.columns import (
     check_unpacked,
     choose_rows,
     find_list,
+    has_captions,
     unnamed_lists,
     unread_lists,
 )
@@ -41,7 +42,7 @@ from cfaug.data.sources.labelled import CifarBinary, LabelledParquet
 from cfaug.data.sources.photo_lists import EntailmentParquet, PhotoList, SnliVe
 from cfaug.data.sources.released_pairs import CocoCounterfactuals, InstructPix2Pix
 from cfaug.data.sources.row import Reader, Row, split_home
-from cfaug.data.sources.splits import may_be_split
+from cfaug.data.sources.splits import may_be_split, split_kind
 from cfaug.data.sources.tars import IMPORTED, ClipBenchmark, OwnShards, TarReader
 from cfaug.data.sources.xmai import DetectedCaptions, EncodedCaptions, ModifiedPhotos
 
@@ -116,11 +117,14 @@ def split_folder(path: Path) -> Path:
     """Return the folder that ``FOLDER:SPLIT`` names; CLIP_benchmark has one for each split.
 
     A split of Karpathy's, of SNLI-VE, of parquet files or of a list with a column of splits is not
-    a folder, and is returned unchanged.
+    a folder, and is returned unchanged. Of several lists that are called by splits, such as
+    ``train.jsonl`` and ``dev.jsonl``, the one with the name is returned.
     """
     home, split = split_home(path)
     if split is None or not home.is_dir() or KARPATHY.recognises(path):
         return path
+    if not (home / split).is_dir() and (listed := _list_of_split(home, split)) is not None:
+        return listed
     selected = not path.exists() and any(reader.reads(path) for reader in READERS)
     if selected and (not (home / split).is_dir() or _lists_split(path)):
         return path
@@ -130,6 +134,18 @@ def split_folder(path: Path) -> Path:
             f"dataset_NAME.json, nor a folder {home / split}"
         )
     return home / split
+
+
+def _list_of_split(home: Path, split: str) -> Path | None:
+    """Return the only list of a folder that is called by a split, if no other list is the one."""
+    if find_list(home) is not None and len(unnamed_lists(home)) < 2:
+        return None
+    lists = [f for f in unnamed_lists(home) if LabelList().recognises(f) or has_captions(f)]
+    exact = [file for file in lists if file.stem.lower() == split.lower()]
+    kind = split_kind(split)
+    alike = [file for file in lists if kind is not None and split_kind(file.stem) == kind]
+    chosen = exact or alike
+    return chosen[0] if len(chosen) == 1 else None
 
 
 def _lists_split(path: Path) -> bool:

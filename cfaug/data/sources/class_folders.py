@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path, PurePath
@@ -117,7 +118,8 @@ class ImageFolder(Reader):
         home = _class_home(path, images)
         tops = {_top(image, home) for image in images}
         if _are_splits(tops):
-            named = ", ".join(str(home / top) for top in sorted(tops))
+            counts = Counter(_top(image, home) for image in images)
+            named = ", ".join(f"{home / top} ({counts[top]:,} images)" for top in sorted(tops))
             raise UserError(f"{path} has splits, not classes; name one of {named}")
         splits = ListedSplits(source, images)
         images = [image for image in images if splits.reads(image)]

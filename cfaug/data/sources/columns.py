@@ -298,7 +298,7 @@ def find_list(path: Path) -> Path | None:
 
 def check_one_list(path: Path, lists: Sequence[Path]) -> None:
     """Refuse a folder with several lists of images and captions: any could be the one to read."""
-    captioned = [file for file in lists if _has_captions(file)]
+    captioned = [file for file in lists if has_captions(file)]
     if len(captioned) > 1:
         raise UserError(
             f"{path} has several lists of images and captions, "
@@ -353,7 +353,7 @@ def _names_images(file: Path, *, named: bool) -> bool:
         return False
     if kind != ".json":
         sure = kind != ".txt" and not (named and file.stem.lower() in ANYTHING)
-        return sure or _has_columns(file) or _has_captions(file)
+        return sure or _has_columns(file) or has_captions(file)
     with file.open("rb") as handle:
         head = handle.read(HEAD).decode(errors="replace").removeprefix("\ufeff")
     if re.match(r"\s*\[\s*\{", head):
@@ -374,7 +374,8 @@ def _has_columns(file: Path) -> bool:
     return file.suffix.lower() == ".txt" and bool(names & {*IMAGE}) and bool(names & {*CAPTION})
 
 
-def _has_captions(file: Path) -> bool:
+def has_captions(file: Path) -> bool:
+    """Return whether the first record of a file is an image with a caption."""
     try:
         return any(columns_of(record, where) for where, record in islice(image_records(file), 1))
     except UserError:

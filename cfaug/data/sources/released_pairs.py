@@ -40,7 +40,9 @@ from cfaug.data.sources.row import (
     files_identity,
     group_name,
     known,
+    split_home,
 )
+from cfaug.data.sources.splits import SplitChoice, SplitSurvey, choose_split, may_be_split
 
 LIST, ZIP, UNPACKED = "examples.jsonl", "images.zip", "images"
 COLUMNS = ("id", "caption_0", "caption_1", "image_0", "image_1")
@@ -221,22 +223,31 @@ class _Prompt:
 
 
 class InstructPix2Pix(Reader):
-    """A folder of prompts and their kept candidates; each candidate is a set."""
+    """A folder of prompts and their kept candidates; each candidate is a set.
 
+    A key ``split`` of the prompts is one.
+    """
+
+    has_parts = True
     kind = "instruct_pix2pix"
     form = "InstructPix2Pix's folders"
     description = "NNNNNNN/prompt.json with SEED_0.jpg, SEED_1.jpg beside it (InstructPix2Pix)"
 
     def recognises(self, path: Path) -> bool:
         """Return whether there is a folder with a prompt, directly or in a ``shard-NN``."""
-        return bool(_prompts(path))
+        return bool(_prompts(split_home(path)[0]))
 
     def files(self, path: Path) -> list[Path]:
         """Return every image."""
-        return images_below(path)
+        return images_below(split_home(path)[0])
+
+    def describe(self, path: Path) -> Description:
+        """Return which prompts are read, if a key says the split."""
+        return Description(notes=self._choose(path).notes)
 
     def identity(self, path: Path) -> Any:
         """Return name, size and time of every image and of the lists of images."""
+        path = split_home(path)[0]
         images = images_below(path)
         folders = sorted({image.parent for image in images})
         texts = [path / SEEDS, *(f / name for f in folders for name in (PROMPT, METADATA))]
@@ -296,7 +307,10 @@ class InstructPix2Pix(Reader):
         self, path: Path, errors: ErrorCollector
     ) -> Iterator[tuple[_Prompt, str, list[Path]]]:
         """Yield every prompt with each seed, and the file of each member."""
+        choice, path = self._choose(path), split_home(path)[0]
         for folder, seeds in _folders(path):
+            if choice.chosen is not None and not choice.reads(_split_keys(folder)):
+                continue
             prompt: _Prompt | None = None
             names = set(os.listdir(folder))
             if seeds is None:
@@ -316,6 +330,22 @@ class InstructPix2Pix(Reader):
                             )
                         files.append(folder / file)
                     yield prompt, seed, files
+
+    def _choose(self, path: Path) -> SplitChoice:
+        survey = SplitSurvey()
+        for folder, _ in _folders(split_home(path)[0]):
+            survey.add(_split_keys(folder))
+        return choose_split(path, survey)
+
+
+def _split_keys(folder: Path) -> dict[str, Any]:
+    """Return the keys of a prompt that may say its split; broken ones are reported when read."""
+    try:
+        record = json_file(folder / PROMPT)
+    except UserError:
+        return {}
+    fields = record.items() if isinstance(record, dict) else ()
+    return {name: value for name, value in fields if may_be_split(name)}
 
 
 def _prompts(path: Path) -> list[Path]:
