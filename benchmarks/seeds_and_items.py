@@ -1,8 +1,8 @@
 """How often do intervals over seeds and items contain the true difference? A simulation.
 
 Differences of two arms are drawn as the sum of a seed's effect, an item's effect and noise, in
-varied shares; then the coverage of four intervals is counted: Student's over seeds, the bootstrap
-over items, the bootstrap over both, and the one of the decomposition. ``--alarms`` counts how often
+varied shares; then the coverage of four intervals is counted: Student's over seeds, that over
+items, the bootstrap over both, and the one of the decomposition. ``--alarms`` counts how often
 the decomposition's p is .05 or less where there is no difference; its highest rates are
 ``cfaug.stats.seeds_and_items.FEW_SEEDS``.
 
@@ -22,8 +22,8 @@ from functools import partial
 import numpy as np
 
 from cfaug.core.rng import generator
+from cfaug.stats.cluster_tests import cluster_mean
 from cfaug.stats.effects import t_interval
-from cfaug.stats.item_tests import cluster_bootstrap
 from cfaug.stats.seeds_and_items import OneTest, OwnTests, bootstrap_arms, decompose
 
 TRUE = 0.3
@@ -43,7 +43,7 @@ NEARLY_SEEDS = {"nearly all seeds": (0.9, 0.1, 0.0)}
 MANY_SEEDS = 10
 ALPHA = 0.05
 
-METHODS = ("t over seeds", "bootstrap over items", "bootstrap over both", "decomposition")
+METHODS = ("t over seeds", "over items", "bootstrap over both", "decomposition")
 
 
 @dataclass(frozen=True)
@@ -78,10 +78,10 @@ def intervals(
     yield t_interval(drawn.mean(axis=1))
     if own_tests:
         places = np.arange(drawn.size)
-        over_items = cluster_bootstrap(drawn.reshape(-1), places, rng, resamples=resamples)
+        over_items = cluster_mean(drawn.reshape(-1), places)
         asked: OneTest | OwnTests = OwnTests(list(drawn), [names] * count)
     else:
-        over_items = cluster_bootstrap(drawn.mean(axis=0), names, rng, resamples=resamples)
+        over_items = cluster_mean(drawn.mean(axis=0), names)
         asked = OneTest(drawn, np.zeros_like(drawn), names)
     yield over_items.low, over_items.high
     both = bootstrap_arms(asked, rng, resamples=resamples)

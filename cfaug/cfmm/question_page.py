@@ -36,8 +36,8 @@ from cfaug.report.gallery import ModelPage
 from cfaug.report.item_tests import ItemTest, compare_items
 from cfaug.report.items import Items
 from cfaug.report.page import DASH, p_text, percent, points
+from cfaug.stats.cluster_tests import cluster_mean
 from cfaug.stats.effects import DropTest, paired_drop
-from cfaug.stats.item_tests import cluster_bootstrap
 from cfaug.stats.significance import SeedSummary, holm, summarise
 
 ASKED = {SEEN: "With the image", BLIND: "Without the image", PRIOR: "Options alone"}
@@ -255,8 +255,7 @@ def _cell(answers: ShownAnswers, metric: str, part: str, rows: np.ndarray) -> st
     if not known.any():
         return DASH
     clusters = np.array(answers.texts(CLUSTER), object)[rows][known]
-    rng = generator(0, "question_page", metric, part)
-    estimate = cluster_bootstrap(values[known], clusters.astype(str), rng)
+    estimate = cluster_mean(values[known], clusters.astype(str))
     mean, low, high = (percent(value, 1) for value in (estimate.mean, estimate.low, estimate.high))
     return mean if math.isnan(estimate.low) else f"{mean} [{low}, {high}]"
 

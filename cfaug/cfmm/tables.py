@@ -163,7 +163,7 @@ TOTALS_NOTE = (
 )
 DROPS_NOTE = (
     "Over all images together (micro). Drop: acc_b minus the mean over images of the share of "
-    "counterfactual questions that are right, in points. Interval: bootstrap over images. p: a "
+    "counterfactual questions that are right, in points. Interval: 95 %, over images. p: a "
     "permutation that exchanges basic and counterfactual answers of whole images (two-sided), Holm "
     "over the rows. phi: correlation of right answers over pairs; below 0, a right basic answer "
     "goes with a wrong counterfactual one. Strict: share of images with all questions right. "
@@ -171,8 +171,8 @@ DROPS_NOTE = (
 )
 PAIRS_NOTE = (
     "First minus other, in points of micro accuracy, on images about which both answered every "
-    "question. Interval: bootstrap over images. p: McNemar's exact test if each question has an "
-    "image of its own, otherwise the bootstrap's (two-sided); Holm over the whole table."
+    "question. Interval: 95 %, over images. p: McNemar's exact test if each question has an "
+    "image of its own, otherwise flipped signs of images (two-sided); Holm over the whole table."
 )
 
 

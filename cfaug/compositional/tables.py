@@ -19,7 +19,8 @@ from cfaug.report.items import read_items
 from cfaug.report.page import DASH, PERCENT
 from cfaug.report.paper_tables import PaperTable, published
 from cfaug.report.results import Cell, name_part
-from cfaug.stats.item_tests import describe_resolution, standard_error
+from cfaug.stats.cluster_tests import standard_error
+from cfaug.stats.item_tests import describe_resolution
 
 PARTS = "category"
 """The key of ``by`` that names the parts of a test."""

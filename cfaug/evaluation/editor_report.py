@@ -15,7 +15,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cfaug.core.item_schema import ItemColumn, ItemSchema
-from cfaug.core.rng import generator
 from cfaug.core.types import CLUSTER, ITEM, RECONSTRUCTION, Edit, Member
 from cfaug.report.arm_results import Runs, require_one_test
 from cfaug.report.document import Column, Document, Entry, Part, Tradeoff, make_part, text_column
@@ -23,8 +22,8 @@ from cfaug.report.gallery import ModelPage, mark_changes
 from cfaug.report.items import ModelItems
 from cfaug.report.page import DASH, FRACTION, PERCENT, Measure, p_text, short, span_text
 from cfaug.report.paper_tables import ModelsTable
+from cfaug.stats.cluster_tests import MeanDifference, cluster_mean
 from cfaug.stats.effects import t_interval
-from cfaug.stats.item_tests import MeanDifference, cluster_bootstrap
 from cfaug.stats.significance import holm, paired_t, summarise
 
 EDITED = "edited"
@@ -63,7 +62,11 @@ EDIT_ITEMS = ItemSchema(
             "PSNR to the photo outside the mask, dB, at most 100 (equal); null without an outside",
             always=True,
         ),
-        ItemColumn("ssim", "SSIM outside the mask, of windows without masked pixels", always=True),
+        ItemColumn(
+            "ssim",
+            "SSIM of all windows around unmasked pixels, by their unmasked pixels",
+            always=True,
+        ),
         ItemColumn(
             "feature_distance",
             "1 - cosine of the model's features of the photo, and of the photo with everything "
@@ -112,9 +115,9 @@ class EditedItems(ModelItems):
         return sorted({kind for editor, kind in every if editor == name})
 
     def estimate(self, metric: str, rows: np.ndarray) -> MeanDifference | None:
-        """Return a mean with its 95 % interval, a bootstrap over photos; ``None`` without values.
+        """Return a mean with its 95 % interval over photos; ``None`` without values.
 
-        All edits of a photo, of all folders, are drawn together.
+        All edits of a photo, of all folders, are one cluster.
         """
         if metric not in self.items.columns:
             return None
@@ -123,7 +126,7 @@ class EditedItems(ModelItems):
         if not known.any():
             return None
         photos = np.array(self.texts(CLUSTER))[rows]
-        return cluster_bootstrap(values[known], photos[known], generator(0, "edits", metric))
+        return cluster_mean(values[known], photos[known])
 
     def by_folder(self, metric: str, name: str) -> dict[int, float]:
         """Return the mean of a metric of each folder of an editor, by its number."""
@@ -368,7 +371,7 @@ class EditorsTable(ModelsTable):
         ]
         note = (
             "PSNR, SSIM and feature distance: outside the mask of the edit. ±: over folders "
-            "(seeds of the editor). Small: 95 % interval of a bootstrap over photos. "
+            "(seeds of the editor). Small: 95 % interval over photos. "
             "Reconstructions count only in their own row."
         )
         return make_part(f"Judged by {judge}", ("Editor", "Edits"), columns, rows, [note])

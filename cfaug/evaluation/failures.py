@@ -76,7 +76,7 @@ class ModelFailure:
         shrunk: the effect, shrunk towards that of all cells measured together
             (``cfaug.stats.edit_effects.shrink_means``); ``None`` if it was not
             measured together with others.
-        low: lower end of the 95 % interval of the effect, from a bootstrap over photos.
+        low: lower end of the 95 % interval of the effect over photos.
         p: one-sided p of an effect above zero, from a permutation over photos.
         p_holm: ``p``, corrected over the cells measured together.
         prevalence: share of the cell's photos among all photos of the cells.

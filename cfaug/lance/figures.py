@@ -62,7 +62,7 @@ class SensitivityFigure(StressTable):
             ],
             [((kind,), kind) for kind in kinds],
             (
-                "Absolute change, from the full softmax. Brackets: 95 % interval of a bootstrap "
+                "Absolute change, from the full softmax. Brackets: 95 % interval "
                 "over photos; with several checkpoints, ± over them. Bold: more than the change "
                 "of the same photos' reconstructions, in most checkpoints (sign-flip permutation "
                 "over photos, Holm over kinds).",
@@ -190,7 +190,7 @@ class InsightsFigure(StressTable):
             INSIGHT_COLUMNS,
             rows,
             (
-                "Interval: bootstrap over photos. p: the change is larger than that of the same "
+                "Interval: 95 %, over photos. p: the change is larger than that of the same "
                 "photos' reconstructions (sign-flip permutation over photos), corrected over all "
                 "interventions of a model.",
             ),

@@ -420,7 +420,7 @@ def drops_document(model: str, items: Items) -> Document:
     parts = [_part(title, compare_drops(items, "acc1", by), by) for by, title in titles.items()]
     notes = (
         "Paired: each image with its own photo, which counts once for each image. Intervals: "
-        "bootstrap over photos, too narrow for few photos. The permutation flips whole photos; "
+        "95 %, over photos. The permutation flips whole photos; "
         "McNemar's test treats edits of one photo as independent. Holm: corrected over a table. "
         "Unpaired, as in LANCE's equation 3: accuracy on the photos that have an edit, minus "
         "accuracy on the images; Fisher's test treats all of them as independent.",

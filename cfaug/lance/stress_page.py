@@ -19,15 +19,14 @@ from typing import Any
 
 import numpy as np
 
-from cfaug.core.rng import generator
 from cfaug.core.types import ITEM, ORIGINAL, RECONSTRUCTION, Edit, Member
 from cfaug.core.validation import Positive, check_fields
 from cfaug.lance.edit_clusters import write_insights
 from cfaug.lance.stress_items import TOP, Insight, StressItems
 from cfaug.report.gallery import ImageSource, ModelPage, ReadImage, mark_changes, read_own
 from cfaug.report.page import p_text, percent, short
+from cfaug.stats.cluster_tests import cluster_mean
 from cfaug.stats.edit_effects import GroupEffect
-from cfaug.stats.item_tests import cluster_bootstrap
 
 EXAMPLES = 4
 """Most edits that an insight shows."""
@@ -94,7 +93,7 @@ def verdict(answers: StressItems) -> str:
         rows = answers.rows(part)
         drops = answers.items.metric("paired_drop1")[rows]
         names = [answers.texts("photo")[row] for row in rows]
-        estimate = cluster_bootstrap(drops, names, generator(0, "stress", part))
+        estimate = cluster_mean(drops, names)
         main = part == answers.edit_sets[0]
         subject = f"edits of {estimate.clusters:,} photos" if main else f"edits of the set {part}"
         clauses.append(f"{len(rows):,} {subject} cost {cost(estimate.mean)} points")

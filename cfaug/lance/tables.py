@@ -13,7 +13,6 @@ import numpy as np
 
 from cfaug.annotation.ratings import FILE, ratings_part, read_summary
 from cfaug.core.errors import UserError
-from cfaug.core.rng import generator
 from cfaug.core.types import ORIGINAL, RECONSTRUCTION
 from cfaug.core.validation import check_fields
 from cfaug.data.shards.shards import FOLDER, read_all_edits
@@ -23,7 +22,7 @@ from cfaug.report.arm_results import Runs
 from cfaug.report.document import BarPlot, Column, Document, Entry, Part, make_part, text_column
 from cfaug.report.page import DASH, p_text, percent, points
 from cfaug.report.paper_tables import ModelsTable, PaperTable, published
-from cfaug.stats.item_tests import cluster_bootstrap
+from cfaug.stats.cluster_tests import cluster_mean
 from cfaug.stats.significance import summarise
 
 # Table 2 of LANCE: accuracy on photos, reconstructions and edits, and paired tests.
@@ -54,7 +53,7 @@ UNPAIRED = (
     "edit; sets differ in size. ± is over checkpoints."
 )
 PAIRED = (
-    "Each image is compared with its own photo, which counts once per image. Interval: bootstrap "
+    "Each image is compared with its own photo, which counts once per image. Interval: 95 %, "
     "over photos. p: a permutation that flips whole photos (two-sided), corrected by Holm over the "
     "sets of a checkpoint. McNemar's exact test treats edits of one photo as independent."
 )
@@ -261,7 +260,7 @@ class ClassFigure(StressTable):
             ],
             [((label,), label) for label in bars],
             (
-                "Brackets: 95 % interval of a bootstrap over photos, uncorrected. With several "
+                "Brackets: 95 % interval over photos, uncorrected. With several "
                 "checkpoints: ± over them.",
             ),
         )
@@ -287,7 +286,7 @@ class ClassFigure(StressTable):
             hits, photo = items.items.metric("acc1")[rows], items.items.metric("photo_acc1")[rows]
             values = hits if self.shows == "accuracy" else hits - photo
             photos = [items.texts("photo")[row] for row in rows]
-            estimate = cluster_bootstrap(values, photos, generator(0, "classes", label))
+            estimate = cluster_mean(values, photos)
             measured[label] = _Measured(estimate.mean, estimate.low, estimate.high, n)
         return measured
 

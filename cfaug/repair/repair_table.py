@@ -19,7 +19,6 @@ from PIL import Image
 
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import decode_image
-from cfaug.core.rng import generator
 from cfaug.core.types import CLUSTER, ITEM
 from cfaug.core.validation import Positive, Share, check_fields
 from cfaug.data.shards.shards import read_chosen, read_sets
@@ -38,8 +37,8 @@ from cfaug.report.items import read_items
 from cfaug.report.page import DASH, Measure, p_text, span_text
 from cfaug.report.results import Cell
 from cfaug.report.training_table import TrainingTable
+from cfaug.stats.cluster_tests import MeanDifference, cluster_mean
 from cfaug.stats.edit_effects import MINIMUM, group_effects
-from cfaug.stats.item_tests import MeanDifference, cluster_bootstrap
 from cfaug.stats.significance import summarise
 
 PICTURES = 4
@@ -350,7 +349,7 @@ def compare_excess(first: Mapping[str, GateItem], second: Mapping[str, GateItem]
     shared = sorted(first.keys() & second.keys())
     differences = [first[item].excess - second[item].excess for item in shared]
     clusters = [first[item].cluster for item in shared]
-    return cluster_bootstrap(differences, clusters, generator(0, "repair-rounds"))
+    return cluster_mean(differences, clusters)
 
 
 def rounds_part(
@@ -380,8 +379,8 @@ def rounds_part(
         ],
         [((str(result.number),), result) for result in results],
         (
-            "Random less targeted: excess of the declared failures, mean over seeds, interval of a "
-            "bootstrap over photos. Harm: loss in distribution, mean over seeds; it may be "
+            "Random less targeted: excess of the declared failures, mean over seeds, interval over "
+            "photos. Harm: loss in distribution, mean over seeds; it may be "
             f"{100 * margin:g} points.",
         ),
     )

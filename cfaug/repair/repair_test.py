@@ -12,7 +12,6 @@ import numpy as np
 
 from cfaug.core.errors import UserError, name_some
 from cfaug.core.item_schema import ItemColumn, ItemSchema
-from cfaug.core.rng import generator
 from cfaug.core.types import CLUSTER, ITEM, Evaluation, Outcome
 from cfaug.core.validation import check_fields
 from cfaug.evaluation.benchmark import fingerprint
@@ -28,7 +27,7 @@ from cfaug.evaluation.failures import (
 )
 from cfaug.evaluation.suites import SuiteMember, check_member, open_member
 from cfaug.report.items import Items
-from cfaug.stats.item_tests import cluster_bootstrap
+from cfaug.stats.cluster_tests import cluster_mean
 
 if TYPE_CHECKING:
     from cfaug.core.protocols import Benchmark
@@ -57,7 +56,7 @@ class RepairTest:
     - ``excess``: mean over the edits of declared failures of what the model loses beyond the
       control; lower is better. Also by failure.
     - ``repair_rate``: share of the declared failures whose excess has an upper bound (of the 95 %
-      interval of a bootstrap over photos) below the rule's minimum.
+      interval over photos) below the rule's minimum.
     - ``collateral``: number of cells that are not declared and pass the rule: failures that the
       model has besides; lower is better.
     - ``worst_cell``: largest mean excess of a cell that is measured; lower is better. It and
@@ -167,8 +166,7 @@ class RepairTest:
             rows = which == words
             if not rows.any():
                 continue
-            rng = generator(0, "repair_test", words)
-            bounds.append(cluster_bootstrap(excess[rows], clusters[rows], rng).high)
+            bounds.append(cluster_mean(excess[rows], clusters[rows]).high)
             mean, by = float(excess[rows].mean()), {"failure": words}
             means.append(Outcome(name, "excess", mean, int(rows.sum()), better="lower", by=by))
         repaired = [bound < self.rule.minimum for bound in bounds]

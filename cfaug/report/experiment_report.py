@@ -55,7 +55,7 @@ def write_report(
         strips.append((name, cell, drawn))
     how = "Student's, paired by seed"
     if table.over_items:
-        over_items = "by a bootstrap over the test's items"
+        over_items = "over the test's items"
         how = over_items if table.one_seed else f"{how}, or {over_items}"
     text = render(
         "report.html",

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from cfaug.core.errors import UserError
-from cfaug.core.rng import generator
 from cfaug.report.document import Column, Document, Entry, make_part, text_column
 from cfaug.report.evaluator_logs import TARGET, TASK
 from cfaug.report.item_alignment import CLUSTER, NAMES, align, is_question
@@ -30,13 +29,8 @@ from cfaug.report.item_tables import (
 )
 from cfaug.report.page import DASH, PERCENT, Measure, p_text, span_text
 from cfaug.report.significance_rows import ALPHA
-from cfaug.stats.item_tests import (
-    MeanDifference,
-    cluster_bootstrap,
-    describe_resolution,
-    mcnemar,
-    standard_error,
-)
+from cfaug.stats.cluster_tests import MeanDifference, standard_error
+from cfaug.stats.item_tests import MCNEMAR, compare_answers, describe_resolution, mcnemar
 from cfaug.stats.significance import holm
 
 
@@ -177,7 +171,7 @@ class FileComparison:
     Attributes:
         other: printed name of the second file, which is subtracted from the first.
         part: name of the compared items: ``all``, or values of the columns of ``by``.
-        drawn: mean difference, with interval and p of a bootstrap that draws clusters.
+        drawn: mean difference, with interval and p, by ``cfaug.stats.item_tests.WHICH_TEST``.
         cluster_error: standard error of the difference over clusters; ``nan`` without clusters.
         better: number of items on which only the first is right, or has the larger value.
         worse: number of items on which only the second is right, or has the larger value.
@@ -205,9 +199,8 @@ class FileComparison:
 
     @property
     def p(self) -> float:
-        """Two-sided p: of the bootstrap if clusters are known, else of McNemar's exact test."""
-        exact = math.isnan(self.cluster_error) and not math.isnan(self.p_exact)
-        return self.p_exact if exact else self.drawn.p
+        """Two-sided p of the test that was used."""
+        return self.drawn.p
 
     def describe(self) -> str:
         """Return a sentence on what a difference of this size means on a set of this size."""
@@ -249,7 +242,6 @@ def compare_item_files(answers: ItemAnswers) -> list[FileComparison]:
                 if answers.clusters is not None:
                     clusters = answers.clusters[rows]
                     cluster_error = standard_error(differences, clusters)
-                rng = generator(0, "item_files", metric, part)
                 better, worse = int((differences > 0).sum()), int((differences < 0).sum())
                 comparison = FileComparison(
                     first,
@@ -257,7 +249,7 @@ def compare_item_files(answers: ItemAnswers) -> list[FileComparison]:
                     metric=metric,
                     part=part,
                     means=(float(ours.mean()), float(theirs.mean())),
-                    drawn=cluster_bootstrap(differences, clusters, rng),
+                    drawn=compare_answers(ours, theirs, clusters),
                     error=standard_error(differences),
                     cluster_error=cluster_error,
                     better=better,
@@ -278,7 +270,7 @@ def comparison_document(
 ) -> Document:
     """Return the comparisons as a table, with a note on what a set of this size can show."""
     clustered = answers.clusters is not None
-    bootstrapped = clustered or any(math.isnan(row.p_exact) for row in comparisons)
+    flipped = clustered or any(row.drawn.test != MCNEMAR for row in comparisons)
 
     def difference(row: FileComparison) -> Entry:
         numbers = {"value": row.drawn.mean, "n": float(row.drawn.items)}
@@ -309,12 +301,10 @@ def comparison_document(
                 lambda row: _entry(row.measure.text(row.cluster_error), row.cluster_error),
             ),
         ]
-    if bootstrapped:
-        drawn = "clusters" if clustered else "bootstrap"
-        columns += [
-            text_column(f"95 %, {drawn}", interval),
-            Column(f"p, {drawn}", lambda row: _entry(p_text(row.drawn.p), row.drawn.p)),
-        ]
+    columns.append(text_column("95 %, clusters" if clustered else "95 %", interval))
+    if flipped:
+        flips = "p, clusters" if clustered else "p, sign flips"
+        columns.append(Column(flips, lambda row: _entry(p_text(row.p), row.p)))
     labels = ("first", "other", "metric", *(("items of",) if answers.parts else ()))
     rows = [
         ((row.first, row.other, row.metric, row.part)[: len(labels)], row) for row in comparisons
@@ -336,12 +326,12 @@ def _entry(text: str, value: float, **look: Any) -> Entry:
 
 def _explain(comparisons: Sequence[FileComparison], clustered: bool) -> list[str]:
     count, over = len(comparisons), " over clusters" if clustered else ""
-    drawn = f"; SE, interval and p{over}: items of one cluster are drawn together (bootstrap)"
+    drawn = f"; SE, interval and p{over}: the signs of whole clusters are flipped"
     whole = [comparison for comparison in comparisons if comparison.part == WHOLE]
     first = {comparison.metric: comparison for comparison in reversed(whole)}
     unlike = any(math.isnan(comparison.p_exact) for comparison in comparisons)
     numbers = "; values other than right and wrong are in their unit"
-    numbers += "" if clustered else ", and their p is a bootstrap's over items"
+    numbers += "" if clustered else ", and the signs of their differences are flipped for p"
     return [
         "Difference: first minus other, in points, with its standard error (SE) over items; p: "
         "McNemar's exact test on the items that only one answers right, two-sided"

@@ -13,14 +13,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cfaug.core.errors import UserError
-from cfaug.core.rng import generator
 from cfaug.core.types import CLUSTER, ITEM
 from cfaug.report.items import Items
 from cfaug.report.page import Measure
-from cfaug.stats.item_tests import cluster_bootstrap, describe_resolution, mcnemar, standard_error
-
-MCNEMAR = "McNemar, exact, over items"
-BOOTSTRAP = "bootstrap of clusters of items"
+from cfaug.stats.cluster_tests import standard_error
+from cfaug.stats.item_tests import compare_answers, describe_resolution, mcnemar
 
 
 @dataclass(frozen=True)
@@ -30,8 +27,8 @@ class ItemTest:
     Attributes:
         arm: the arm's mean over items, as is ``baseline``.
         gain: improvement of the arm over the baseline; above 0 is better, whatever the metric's
-            direction; ``low`` to ``high`` is its 95 % bootstrap interval.
-        p: one-sided p of ``test``, ``MCNEMAR`` or ``BOOTSTRAP``: the arm is better.
+            direction; ``low`` to ``high`` is its 95 % interval.
+        p: one-sided p of ``test``, see ``cfaug.stats.item_tests.WHICH_TEST``: the arm is better.
         error: standard error of the gain over clusters of items.
         p_exact: two-sided p of McNemar's exact test, which treats items as independent; ``nan`` for
             values that are not right or wrong.
@@ -74,15 +71,13 @@ def compare_items(
     metric: str,
     measure: Measure | None = None,
     by: Mapping[str, str] | None = None,
-    seed: int = 0,
 ) -> ItemTest:
     """Compare two arms on a metric, item by item.
 
     Every item is averaged over the seeds that answered it; the difference of the averages is tested
     in the metric's own direction. If seeds have test data of their own, the items of each are
-    compared with those of the other arm on the same data, and all are tested together. Items that
-    are 0 or 1 and were sampled one by one are tested exactly (McNemar); all others by a bootstrap
-    that draws whole clusters. The interval is the bootstrap's.
+    compared with those of the other arm on the same data, and all are tested together, by the
+    test that ``cfaug.stats.item_tests.compare_answers`` chooses.
 
     Args:
         arm: answers of the arm, one per seed.
@@ -110,28 +105,26 @@ def compare_items(
     pairs = np.concatenate(means, axis=1)
     if not pairs.size:
         raise UserError(f"{benchmark}, {metric}: no item counts ({dict(by or {})})")
-    gains = (measure or Measure()).gain(1.0) * (pairs[0] - pairs[1])
-    sampled_in = np.concatenate(clusters)
-    drawn = cluster_bootstrap(gains, sampled_in, generator(seed, "items", benchmark, metric))
+    direction, sampled_in = (measure or Measure()).gain(1.0), np.concatenate(clusters)
+    gains = direction * (pairs[0] - pairs[1])
+    better_first, other = pairs if direction > 0 else pairs[::-1]
+    compared = compare_answers(better_first, other, sampled_in)
     better, worse = int((gains > 0).sum()), int((gains < 0).sum())
     binary = bool(np.isin(pairs, (0.0, 1.0)).all())
     p_exact = mcnemar(better, worse) if binary else math.nan
-    p, p_two_sided, test = drawn.p_greater, drawn.p, BOOTSTRAP
-    if drawn.clusters == drawn.items and binary:
-        p, p_two_sided, test = mcnemar(better, worse, "greater"), p_exact, MCNEMAR
     return ItemTest(
         benchmark=benchmark,
         metric=metric,
         arm=float(pairs[0].mean()),
         baseline=float(pairs[1].mean()),
-        gain=drawn.mean,
-        low=drawn.low,
-        high=drawn.high,
-        p=p,
-        p_two_sided=p_two_sided,
-        test=test,
-        items=drawn.items,
-        clusters=drawn.clusters,
+        gain=compared.mean,
+        low=compared.low,
+        high=compared.high,
+        p=compared.p_greater,
+        p_two_sided=compared.p,
+        test=compared.test,
+        items=compared.items,
+        clusters=compared.clusters,
         error=standard_error(gains, sampled_in),
         p_exact=p_exact,
         better=better,

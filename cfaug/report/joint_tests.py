@@ -24,7 +24,8 @@ from cfaug.report.page import DASH, p_text, percent, span_text, write_page
 from cfaug.report.results import Cell, Result
 from cfaug.report.significance_rows import NO_SPREAD, OTHER_SEEDS, SignificanceRow
 from cfaug.report.significance_table import RunItems, shorten
-from cfaug.stats.item_tests import describe_resolution, standard_error
+from cfaug.stats.cluster_tests import standard_error
+from cfaug.stats.item_tests import describe_resolution
 from cfaug.stats.seeds_and_items import (
     FEW_SEEDS,
     ArmDifference,

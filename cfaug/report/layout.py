@@ -215,9 +215,9 @@ def item_part(table: Table) -> Part | None:
         columns,
         [(_name_comparison(table, item.row), item) for item in table.over_items],
         (
-            "Intervals: bootstrap over clusters of items. McNemar's exact test of right and wrong "
-            "answers treats items as independent; p is McNemar's if every item was sampled by "
-            "itself, else the bootstrap's.",
+            "McNemar's exact test of right and wrong answers treats items as independent; p is "
+            "McNemar's if every item was sampled by itself (with Tango's interval), else the signs "
+            "of whole clusters are flipped (docs/statistics.md).",
             f"Differences paired item by item: {'; '.join(sizes.values())}.",
         ),
     )

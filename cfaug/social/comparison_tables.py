@@ -9,7 +9,6 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from cfaug.core.rng import generator
 from cfaug.report.arm_results import Runs
 from cfaug.report.document import BarPlot, Column, Document, Entry, Part, make_part
 from cfaug.report.item_tests import ItemTest, compare_items
@@ -26,7 +25,7 @@ from cfaug.social.skew_items import (
     read_rankings,
 )
 from cfaug.social.skew_tests import ChanceSkew
-from cfaug.stats.item_tests import MeanDifference, cluster_bootstrap
+from cfaug.stats.cluster_tests import MeanDifference, cluster_mean
 from cfaug.stats.significance import holm
 
 # Models side by side on one question, each against the first, over subjects and sets.
@@ -35,7 +34,7 @@ RANK_GAP = "rank_gap"
 NOTES = (
     "MaxSkew in nats (natural logarithm); log 2 = 0.69: a label twice as often as its share. By "
     "chance: the mean of random rankings of the same pools. Beyond chance: MaxSkew minus that "
-    "mean, subject by subject, with the 95 % interval of a bootstrap over subjects. Subjects stand "
+    "mean, subject by subject, with the 95 % interval over subjects. Subjects stand "
     "out by a permutation of labels, Holm over subjects. By chance (last): the number expected to "
     "have p <= 0.05.",
 )
@@ -47,7 +46,7 @@ GAP_NOTE = (
 )
 SUBJECTS_NOTE = (
     "Change: the model's mean minus the first model's, paired over subjects, with the 95 % "
-    "interval of a bootstrap over subjects (too narrow below about 20). p is two-sided, Holm over "
+    "interval over subjects. p is two-sided, Holm over "
     "all comparisons of this document. Both models rank the same images, so chance cancels. A "
     "model with other images or another K than the first has no change."
 )
@@ -173,7 +172,7 @@ def _skew_by_chance(row: Compared) -> Entry:
 
 def _beyond_chance(row: Compared) -> Entry:
     excess = row.values("max_skew_excess")
-    change = mean_over_subjects(excess, row.model.name, *map(str, row.question.by().values()))
+    change = mean_over_subjects(excess)
     return _change(change.mean, (change.low, change.high), len(excess))
 
 
@@ -379,14 +378,9 @@ class ModelAnswers:
         return self.checkpoints[0].chance(question, subject_type)
 
 
-def mean_over_subjects(values: dict[str, float], *about: str) -> MeanDifference:
-    """Return the mean of values by subject and its interval: a bootstrap over subjects.
-
-    Args:
-        about: a description of the values, which is the key of the draws.
-    """
-    rng = generator(0, "social_bias", *about)
-    return cluster_bootstrap(np.array(list(values.values())), list(values), rng)
+def mean_over_subjects(values: dict[str, float]) -> MeanDifference:
+    """Return the mean of values by subject and its interval over subjects."""
+    return cluster_mean(list(values.values()), list(values))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -411,7 +405,7 @@ class SkewTable(ModelsTable):
 
 NOTE = (
     "Place: a label's place among the images of its own set, from 1 (best) to 0 (last), minus 1/2. "
-    "Values are means over sets, then over subjects, with the 95 % interval of a bootstrap over "
+    "Values are means over sets, then over subjects, with the 95 % interval over "
     "subjects. Above 0, the label is ranked higher than the same image with other labels. Bold: "
     "different from 0 (two-sided p, Holm over all labels and models of this document, p <= 0.05)."
 )
@@ -436,7 +430,7 @@ class GapsFigure(SkewTable):
         models = self.read(runs)
         by_question = {
             question: {
-                (model.name, label): mean_over_subjects(by_subject, "gaps", model.name, label)
+                (model.name, label): mean_over_subjects(by_subject)
                 for model in models
                 for label, by_subject in model.gaps(question, self.subject_type).items()
                 if by_subject

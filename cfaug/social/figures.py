@@ -150,7 +150,7 @@ def _lay_out_conditions(
                 groups[value].append((model.name, None, None, None))
                 continue
             excess = model.values(question, "max_skew_excess", subject_type)
-            average = mean_over_subjects(skews, model.name, question.labelling)
+            average = mean_over_subjects(skews)
             means[model.name].append(average.mean)
             ends = (None, None) if average.clusters < 2 else (average.low, average.high)
             groups[value].append((model.name, average.mean, *ends))
@@ -184,7 +184,7 @@ def _lay_out_conditions(
         (note,),
     )
     legend = tuple(model.name for model in models)
-    lines = f"Lines: 95 % intervals of a bootstrap over subjects. {BAND}"
+    lines = f"Lines: 95 % intervals over subjects. {BAND}"
     return part, BarPlot(title, "mean MaxSkew, nats", groups, legend, lines, "nats", chance)
 
 

@@ -30,7 +30,8 @@ from cfaug.social.skew_tests import (
     resample_max_skew,
 )
 from cfaug.social.within_set_gap import gaps_by_set, rank_within, resample_range
-from cfaug.stats.item_tests import MeanDifference, nested_bootstrap
+from cfaug.stats.cluster_tests import MeanDifference
+from cfaug.stats.item_tests import nested_bootstrap
 
 SKEW_ITEMS = ItemSchema(
     "a grid, labelling, K and subject",

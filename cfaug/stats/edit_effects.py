@@ -12,8 +12,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from cfaug.core.rng import Name, generator
-from cfaug.stats.item_tests import RESAMPLES, cluster_bootstrap
+from cfaug.stats.cluster_tests import cluster_mean
 from cfaug.stats.ranking import as_array, finite, unit
 from cfaug.stats.significance import holm, require_finite, sign_flip
 
@@ -172,8 +171,8 @@ class GroupEffect:
         group: key that the edits share, any hashable value.
         rows: rows of the edits, those that move it farthest first, int64 (edits,).
         mean: mean of the edits' ``delta``.
-        low: lower end of the 95 % interval of the mean, from a bootstrap over photos; ``nan`` with
-            one photo.
+        low: lower end of the 95 % interval of the mean, over photos (``cluster_mean``); ``nan``
+            with one photo.
         excess: mean of ``delta`` minus the ``delta`` of the photo's reconstruction, over the edits
             that have one; ``nan`` if none has.
         p: one-sided p of an excess above zero, from a sign-flip permutation over photos, exact up
@@ -202,7 +201,6 @@ def group_effects(
     groups: Sequence[Hashable] | np.ndarray,
     *,
     seed: int = 0,
-    resamples: int = RESAMPLES,
 ) -> list[GroupEffect]:
     """Measure groups of edits, the one with the largest mean first; ties keep their order.
 
@@ -241,8 +239,8 @@ def group_effects(
     for row, group in enumerate(groups.tolist() if isinstance(groups, np.ndarray) else groups):
         rows_of.setdefault(group, []).append(row)
     effects = [
-        _effect(group, np.array(rows, np.int64), values, usual, names, (seed, number, resamples))
-        for number, (group, rows) in enumerate(rows_of.items())
+        _effect(group, np.array(rows, np.int64), values, usual, names, seed)
+        for group, rows in rows_of.items()
     ]
     corrected = holm([effect.p for effect in effects]).tolist()
     effects = [replace(effect, p_holm=p) for effect, p in zip(effects, corrected, strict=True)]
@@ -255,22 +253,20 @@ def _effect(
     delta: np.ndarray,
     control: np.ndarray,
     photos: np.ndarray,
-    drawing: tuple[int, Name, int],
+    seed: int,
 ) -> GroupEffect:
-    seed, number, resamples = drawing
     values, names = delta[rows], photos[rows]
-    rng = generator(seed, "edit_effects", number)
-    boot = cluster_bootstrap(values, names, rng, resamples=resamples)
+    over_photos = cluster_mean(values, names)
     excess = values - control[rows]
     there = ~np.isnan(excess)
     p = _p_of_excess(excess[there], names[there], seed) if there.any() else math.nan
     return GroupEffect(
         group=group,
         rows=rows[np.argsort(-values, kind="stable")],
-        photos=boot.clusters,
-        mean=boot.mean,
-        low=boot.low,
-        high=boot.high,
+        photos=over_photos.clusters,
+        mean=over_photos.mean,
+        low=over_photos.low,
+        high=over_photos.high,
         excess=float(excess[there].mean()) if there.any() else math.nan,
         p=p,
     )

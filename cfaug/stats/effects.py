@@ -25,7 +25,8 @@ import numpy as np
 from cfaug.core.rng import generator
 from cfaug.core.types import Better
 from cfaug.stats import significance as test
-from cfaug.stats.item_tests import MeanDifference, cluster_bootstrap, sign_test
+from cfaug.stats.cluster_tests import MeanDifference, cluster_mean
+from cfaug.stats.item_tests import sign_test
 from cfaug.stats.ranking import as_array, finite
 from cfaug.stats.significance import SeedSummary, require_finite, sign_flip, summarise
 
@@ -343,7 +344,7 @@ class DropTest:
     Attributes:
         before: mean of the originals' values, each counted once per edit.
         after: mean of the edits' values.
-        mean: mean drop, ``before - after``, with its bootstrap interval over photos.
+        mean: mean drop, ``before - after``, with its interval over photos (``cluster_mean``).
         lost: number of edits whose original has the larger value.
         won: number of edits with a larger value than their original.
         p_sign: two-sided p of the exact test on ``lost`` and ``won`` (McNemar's, for hits); it
@@ -391,7 +392,7 @@ def paired_drop(
     return DropTest(
         before=float(first.mean()),
         after=float(second.mean()),
-        mean=cluster_bootstrap(differences, photos, rng),
+        mean=cluster_mean(differences, photos),
         lost=int((differences > 0).sum()),
         won=int((differences < 0).sum()),
         p_sign=sign_test(differences),

@@ -1,37 +1,51 @@
-"""Is one model better than another, over the items of a test? Exact tests and bootstraps.
+"""Is one model better than another, over the items of a test? Exact tests and their intervals.
 
 Two checkpoints have no spread over seeds, but they answered the same questions. ``mcnemar`` and
 ``sign_test`` treat items as independent. Items that were sampled together (the captions of one
-image, the members of one set) are not: ``cluster_bootstrap`` draws whole clusters, and
-``nested_bootstrap`` draws within them as well.
+image, the members of one set) are not: ``cluster_mean`` flips the signs of whole clusters, which is
+right for few of them too, and ``nested_bootstrap`` draws clusters and items within them.
+``compare_answers`` chooses; ``WHICH_TEST`` is its table.
 
 NaN and infinite values are a ``ValueError``: leave out the items that do not count first. scipy
 takes long to import, so it is imported where it is used.
 
 ``scipy.stats.binomtest`` finds the p of ``mcnemar`` and takes 60 times as long (0.3 ms).
-``scipy.stats.bootstrap`` of the clusters' sums and sizes draws the same resamples in twice the time
-(100 times for hits, where only kinds of clusters are drawn here), without a second stage within
-clusters.
+``statsmodels`` has no interval of a paired difference of shares.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import Any, get_args
 
 import numpy as np
 
-from cfaug.stats.significance import Alternative, require_finite
+from cfaug.stats.cluster_tests import (
+    DRAWN_AT_ONCE,
+    ROUNDING,
+    SIGN_FLIPS,
+    MeanDifference,
+    cluster_mean,
+)
+from cfaug.stats.significance import Alternative, require_finite, smallest_exact_p
 
+ALPHA = 0.05
 RESAMPLES = 10_000
-DRAWN_AT_ONCE = 2**18
-"""Clusters drawn at once: 2 MB of indices, which fit a processor's cache."""
-FEW_KINDS = 10
-"""Clusters per kind (equal sum and weight) from which drawing kinds is faster than clusters."""
-ROUNDING = 1e-12
-"""A mean below this share of the mean absolute difference is rounding error, that is, zero."""
+
+MCNEMAR = "McNemar, exact, over items"
+TANGO = "Tango's score interval"
+SUBSET_MEANS = "means of subsets of clusters"
+STUDENT = "Student's t over clusters"
+WHICH_TEST: Sequence[tuple[str, str, str]] = (
+    ("right or wrong, each item sampled by itself", MCNEMAR, TANGO),
+    ("7 clusters or more (or items with other values)", SIGN_FLIPS, SUBSET_MEANS),
+    ("2 to 6 clusters", SIGN_FLIPS, STUDENT),
+    ("one cluster", "none", "none"),
+)
+"""What two models' answers to the same items are, the test behind p, and that behind the 95 %
+interval. docs/statistics.md prints it."""
 
 
 def mcnemar(better: int, worse: int, alternative: Alternative = "two-sided") -> float:
@@ -93,87 +107,82 @@ def sign_test(
     return mcnemar(int((values > 0).sum()), int((values < 0).sum()), alternative)
 
 
-@dataclass(frozen=True)
-class MeanDifference:
-    """A mean over items with its bootstrap interval and p.
-
-    Attributes:
-        low: lower end of the percentile interval.
-        high: upper end of the percentile interval.
-        p_greater: one-sided p for a mean above zero, see ``cluster_bootstrap``.
-    """
-
-    mean: float
-    low: float
-    high: float
-    p_greater: float
-    p_less: float
-    items: int
-    clusters: int
-
-    @property
-    def p(self) -> float:
-        """The two-sided p: twice the smaller one-sided p, at most 1; ``nan`` if both are."""
-        return min(2 * min(self.p_greater, self.p_less), 1.0)
-
-
-def cluster_bootstrap(
-    differences: Sequence[float] | np.ndarray,
+def compare_answers(
+    first: Sequence[float] | np.ndarray,
+    second: Sequence[float] | np.ndarray,
     clusters: Sequence[Any] | np.ndarray,
-    rng: np.random.Generator,
-    *,
-    weights: Sequence[float] | np.ndarray | None = None,
-    level: float = 0.95,
-    resamples: int = RESAMPLES,
 ) -> MeanDifference:
-    """Bootstrap the mean of differences, drawing whole clusters with replacement.
-
-    Every resample draws as many clusters as there are and takes the weighted mean of all items in
-    them, so that a cluster counts by its number of items (Davison and Hinkley, 1997, section 3.8).
-    With one item per cluster it is the ordinary bootstrap. With few clusters (below about 20)
-    intervals are too narrow.
-
-    p inverts the interval: one-sided, it is the share of resamples whose mean is zero or on the
-    other side of it, with the observed data counted as one more. It is never below 1 / (resamples +
-    1).
+    """Compare two models' answers to the same items: the difference, its 95 % interval and p.
 
     Args:
-        differences: first model minus second, one per item, (n,).
+        first: the first model's value of each item, (n,).
+        second: the second model's, which is subtracted.
         clusters: the cluster each item was sampled in, any comparable values, (n,).
-        rng: generator that draws the resamples; the same state gives the same answer.
-        weights: weight of each item, above 0, (n,); ``None`` gives all items the same weight.
-
-    Returns:
-        The mean, the percentile interval and p; interval and p are ``nan`` with a single cluster.
 
     Raises:
-        ValueError: if there is no difference, one is NaN or infinite, lengths differ, or another
-            argument is out of range.
+        ValueError: if there is no item, a value is NaN or infinite, or lengths differ.
 
-    >>> interval = cluster_bootstrap([1, 1, 0, 1], ["a", "a", "b", "c"], np.random.default_rng(0))
-    >>> interval.mean, interval.items, interval.clusters
-    (0.75, 4, 3)
+    >>> pair = compare_answers([1, 1, 1, 0], [0, 0, 1, 1], [*"abcd"])
+    >>> pair.mean, round(pair.low, 2), round(pair.high, 2), pair.p, pair.test
+    (0.25, -0.5, 0.78, 1.0, 'McNemar, exact, over items')
     """
-    values = require_finite(differences)
-    weighing = np.ones(len(values)) if weights is None else require_finite(weights)
-    if not len(values) == len(clusters) == len(weighing):
-        raise ValueError(
-            f"{len(values)} differences, {len(clusters)} clusters and {len(weighing)} weights: "
-            "lengths must be equal"
-        )
-    if (weighing <= 0).any() or not 0 < level < 1 or resamples < 1:
-        raise ValueError("weights and resamples must be above 0, and level between 0 and 1")
-    names, codes = np.unique(np.asarray(clusters), return_inverse=True)
-    codes = codes.reshape(-1)
-    totals = np.bincount(codes, values * weighing, len(names))
-    sizes = np.bincount(codes, weighing, len(names))
-    mean = float(totals.sum() / sizes.sum())
-    if len(names) < 2:
-        nan = math.nan
-        return MeanDifference(mean, nan, nan, nan, nan, len(values), len(names))
-    means = _resampled_means(totals, sizes, rng, resamples)
-    ends = read_interval(means, level, float(np.abs(values).mean()))
-    return MeanDifference(mean, *ends, len(values), len(names))
+    ours, theirs = require_finite(first), require_finite(second)
+    if len(ours) != len(theirs):
+        raise ValueError(f"{len(ours)} and {len(theirs)} answers: lengths must be equal")
+    binary = bool(np.isin([ours, theirs], (0.0, 1.0)).all())
+    if not binary or len(np.unique(np.asarray(clusters))) < len(ours):
+        return cluster_mean(ours - theirs, clusters)
+    better, worse = int((ours > theirs).sum()), int((ours < theirs).sum())
+    return MeanDifference(
+        (better - worse) / len(ours),
+        *tango_interval(better, worse, len(ours)),
+        p_greater=mcnemar(better, worse, "greater"),
+        p_less=mcnemar(better, worse, "less"),
+        items=len(ours),
+        clusters=len(ours),
+        test=MCNEMAR,
+    )
+
+
+def tango_interval(better: int, worse: int, items: int, level: float = 0.95) -> tuple[float, float]:
+    """Return the score interval of the difference of two shares of the same items (Tango, 1998).
+
+    It holds the differences that a score test does not reject, is not empty where the models
+    differ on no item, and stays within -1 and 1. McNemar's exact p is larger than that test's, so
+    an interval that only just leaves out 0 may stand beside a p just above .05.
+
+    Args:
+        better: number of items that only the first model answers right.
+        worse: number of items that only the second model answers right.
+        items: number of all items, at least ``better + worse``.
+
+    Raises:
+        ValueError: if a count is negative or there are fewer items.
+
+    >>> low, high = tango_interval(12, 2, 50)
+    >>> round(low, 3), round(high, 3)
+    (0.061, 0.345)
+    """
+    if min(better, worse) < 0 or items < max(better + worse, 1) or not 0 < level < 1:
+        raise ValueError(f"{better} and {worse} of {items} items, level={level}: out of range")
+    from scipy.optimize import brentq
+    from scipy.special import ndtri
+
+    reach = float(ndtri((1 + level) / 2))
+
+    def excess(sign: int, difference: float) -> float:
+        # The share of items that only the second answers right, given the difference.
+        b = (2 * items - better + worse) * difference - better - worse
+        c = -worse * difference * (1 - difference)
+        share = (math.sqrt(max(b * b - 8 * items * c, 0.0)) - b) / (4 * items)
+        variance = items * max(2 * share + difference * (1 - difference), 0.0)
+        return sign * (better - worse - items * difference) - reach * math.sqrt(variance)
+
+    mean, near = (better - worse) / items, 1e-12  # at the mean itself the score may be 0 / 0
+    # Where no difference is rejected up to the end of the scale, the end is the limit.
+    low = -1.0 if excess(1, -1.0) <= 0 else brentq(partial(excess, 1), -1.0, mean - near)
+    high = 1.0 if excess(-1, 1.0) <= 0 else brentq(partial(excess, -1), mean + near, 1.0)
+    return float(low), float(high)
 
 
 def nested_bootstrap(
@@ -193,7 +202,7 @@ def nested_bootstrap(
     observed value: statistics such as a maximum are larger in resamples than in the data.
 
     The spread of the clusters' values already includes the variance from items, which is added once
-    more here, so the interval is wider than that of ``cluster_bootstrap`` for the same values: a
+    more here, so the interval is wider than one over clusters alone for the same values: a
     difference whose interval excludes 0 depends neither on the choice of clusters nor on that of
     items.
 
@@ -203,8 +212,10 @@ def nested_bootstrap(
         rng: generator that draws clusters and resamples; the same state gives the same answer.
 
     Returns:
-        The mean, the percentile interval and p as for ``cluster_bootstrap``; interval and p are
-        ``nan`` with a single cluster. ``items`` and ``clusters`` are both the number of clusters.
+        The mean, the percentile interval and p, which inverts it: one-sided, the share of resamples
+        whose mean is zero or on the other side of it, with the observed data counted as one more.
+        Interval and p are ``nan`` with a single cluster. ``items`` and
+        ``clusters`` are both the number of clusters.
 
     Raises:
         ValueError: if there is no cluster, a value is NaN or infinite, or shapes do not fit.
@@ -254,35 +265,6 @@ def read_interval(
     return float(low), float(high), above, below
 
 
-def _resampled_means(
-    totals: np.ndarray, sizes: np.ndarray, rng: np.random.Generator, resamples: int
-) -> np.ndarray:
-    """Return the mean of every resample of clusters, given by their sums and weights.
-
-    Clusters of equal sum and weight are interchangeable, so where there are few kinds of them only
-    the number of each kind is drawn: the same distribution with far fewer draws.
-    """
-    kinds, counts = np.unique(np.stack([totals, sizes]), axis=1, return_counts=True)
-    many = len(totals)
-    if FEW_KINDS * len(counts) <= many:
-        shares = counts / many
-        at_once = max(1, DRAWN_AT_ONCE // len(counts))
-        means = []
-        for first in range(0, resamples, at_once):
-            drawn = rng.multinomial(many, shares, size=min(at_once, resamples - first))
-            sums = drawn @ kinds.T
-            means.append(sums[:, 0] / sums[:, 1])
-        return np.concatenate(means)
-    at_once = max(1, DRAWN_AT_ONCE // many)
-    equal = bool((sizes == sizes[0]).all())
-    means = []
-    for first in range(0, resamples, at_once):
-        rows = rng.integers(many, size=(min(at_once, resamples - first), many))
-        weight = sizes[0] * many if equal else sizes[rows].sum(axis=1)
-        means.append(totals[rows].sum(axis=1) / weight)
-    return np.concatenate(means)
-
-
 def _check_alternative(alternative: str) -> None:
     choices = get_args(Alternative)
     if alternative not in choices:
@@ -298,80 +280,42 @@ def _check_alternative(alternative: str) -> None:
 # ``scipy.stats.sem`` gives the same for independent items; it has no clusters.
 
 
-def standard_error(
-    values: Sequence[float] | np.ndarray, clusters: Sequence[Any] | np.ndarray | None = None
-) -> float:
-    """Return the standard error of a mean over items that were sampled in clusters.
+def least_visible(error: float, clusters: int, level: float = 0.95, power: float = 0.8) -> float:
+    """Return the smallest true difference that most two-sided tests would call significant.
 
-    With one item per cluster it is the sample standard deviation over sqrt(n): sqrt(p (1 - p) / (n
-    - 1)) for right and wrong answers, and for the differences of two models sqrt((b + c - (b - c)^2
-    / n) / (n (n - 1))), where b and c are the items that only the one or the other gets right.
-    Clusters of unequal size count by their number of items (the linearised ratio: Cochran, 1977,
-    section 6.3).
-
-    Args:
-        values: one value per item, (n,): right or wrong, any other value, or a difference of two
-            models.
-        clusters: the cluster each item was sampled in, any comparable values, (n,); ``None`` treats
-            items as independent.
-
-    Returns:
-        The standard error, in the values' unit; ``nan`` with a single cluster.
-
-    Raises:
-        ValueError: if there is no value, one is NaN or infinite, or lengths differ.
-
-    >>> winoground = np.arange(400) < 35  # 8.75 % of 400, as CLIP ViT-B/32 has
-    >>> round(standard_error(winoground), 4)
-    0.0141
-    >>> round(standard_error([1, 1, 0, 0, 1, 1], ["a", "a", "b", "b", "c", "c"]), 4)
-    0.3333
-    """
-    array = require_finite(values)
-    names = np.arange(len(array)) if clusters is None else np.asarray(clusters)
-    if len(names) != len(array):
-        raise ValueError(f"{len(array)} values and {len(names)} clusters: lengths must be equal")
-    _, codes = np.unique(names, return_inverse=True)
-    residuals = np.bincount(codes.reshape(-1), array - array.mean())
-    many = len(residuals)
-    if many < 2:
-        return math.nan
-    return math.sqrt(many / (many - 1) * float((residuals**2).sum())) / len(array)
-
-
-def least_visible(error: float, clusters: int, level: float = 0.95) -> float:
-    """Return the smallest difference that a two-sided test would call significant.
-
-    A true difference of this size is found in half of all tests; for eight of ten it must be 1.4
-    times as large.
+    With many clusters it is 2.8 standard errors: a difference of 1.96 is found in half of all
+    tests.
 
     Args:
         clusters: number of clusters, or of items where each is its own cluster.
         level: one minus the significance level of the test.
+        power: share of tests that find it.
 
     Returns:
         The difference in the standard error's unit; ``nan`` with fewer than two clusters.
 
     >>> round(least_visible(0.0141, 400), 3)
-    0.028
+    0.04
     """
     if clusters < 2 or math.isnan(error):
         return math.nan
     from scipy.special import stdtrit
 
-    return float(stdtrit(clusters - 1, (1 + level) / 2)) * error
+    return float(stdtrit(clusters - 1, (1 + level) / 2) + stdtrit(clusters - 1, power)) * error
 
 
 def describe_resolution(
     error: float, items: int, clusters: int, *, factor: float = 100, unit: str = "points"
 ) -> str:
-    """Return a sentence on how large a difference has to be to be visible on a set of this size.
+    """Return a sentence on how large a difference has to be to be found on a set of this size.
 
     Args:
         factor: factor that multiplies printed values, 100 for fractions.
 
-    >>> describe_resolution(standard_error(np.arange(400) < 35), 400, 400)
-    '400 items: standard error 1.4 points; a difference below 2.8 points cannot be seen on this set'
+    >>> describe_resolution(0.0141, 400, 400)[11:]
+    'standard error 1.4 points; a difference of 4.0 points is found in 80 % of such tests'
+    >>> describe_resolution(0.05, 40, 5)[39:]
+    '5.0 points; with 5 clusters no p can be below 0.062'
     >>> describe_resolution(0.0043, 7512, 1561)[:53]
     '7,512 items in 1,561 clusters: standard error 0.43 po'
     """
@@ -382,11 +326,13 @@ def describe_resolution(
         return f"{about}: too few for a standard error"
     if error == 0:
         return f"{about}: no spread, so no standard error"
-    least = least_visible(error, clusters)
-    return (
-        f"{about}: standard error {_two_digits(factor * error)} {unit}; a difference below "
-        f"{_two_digits(factor * least)} {unit} cannot be seen on this set"
-    )
+    known = f"{about}: standard error {_two_digits(factor * error)} {unit}"
+    lowest = smallest_exact_p(clusters, "two-sided")
+    if lowest > ALPHA:
+        units = "items" if clusters == items else "clusters"
+        return f"{known}; with {clusters} {units} no p can be below {_two_digits(lowest)}"
+    least = _two_digits(factor * least_visible(error, clusters))
+    return f"{known}; a difference of {least} {unit} is found in 80 % of such tests"
 
 
 def _two_digits(value: float) -> str:

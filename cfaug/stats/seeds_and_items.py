@@ -20,13 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from cfaug.stats.item_tests import (
-    DRAWN_AT_ONCE,
-    RESAMPLES,
-    MeanDifference,
-    nested_bootstrap,
-    read_interval,
-)
+from cfaug.stats.cluster_tests import DRAWN_AT_ONCE, MeanDifference
+from cfaug.stats.item_tests import RESAMPLES, nested_bootstrap, read_interval
 
 
 @dataclass(frozen=True)
@@ -119,7 +114,7 @@ def bootstrap_arms(
 
     Returns:
         The mean over seeds of the mean over items, its percentile interval, and p as for
-        ``cluster_bootstrap``; interval and p are ``nan`` with a single cluster, or a single seed of
+        ``nested_bootstrap``; interval and p are ``nan`` with a single cluster, or a single seed of
         both arms.
 
     Raises:

@@ -15,13 +15,12 @@ from typing import Any, ClassVar
 
 from cfaug.core.binding import GIVEN, ReadWith
 from cfaug.core.errors import UserError
-from cfaug.core.rng import generator
 from cfaug.data.shards.shards import read_scores
 from cfaug.report.arm_results import Runs
 from cfaug.report.document import Column, Curve, Document, Entry, Part, make_part, text_column
 from cfaug.report.page import DASH
 from cfaug.report.paper_tables import published, read_answers
-from cfaug.stats.item_tests import MeanDifference, cluster_bootstrap
+from cfaug.stats.cluster_tests import MeanDifference, cluster_mean
 from cfaug.xmai.answer_tables import (
     DIGITS,
     RELEVANCE,
@@ -366,7 +365,7 @@ TEXTS_NOTE = (
     "Inserted words: words of the changed text that the original does not have, if they name "
     "something that the world knows; a mean over texts. Kept: the changed text is as true of its "
     "photo as the original. Changed: it no longer is. Unknown: nothing in it is false, but the "
-    "world does not know some word. Brackets: 95 %, bootstrap over photos."
+    "world does not know some word. Brackets: 95 % over photos."
 )
 
 
@@ -403,27 +402,19 @@ def words_true(items: TextPairItems, method: str) -> MeanDifference | None:
     known = {
         key: scores[key][INSERTED_TRUE] for key in asked if INSERTED_TRUE in scores.get(key, {})
     }
-    return bootstrap_photos(list(known.values()), [items.clusters[key] for key in known], method)
+    return mean_over_photos(list(known.values()), [items.clusters[key] for key in known])
 
 
 def texts_kept(items: TextPairItems, method: str) -> MeanDifference | None:
     """Return the share of a method's texts whose right answer is known to be kept."""
     rows, keys = items.rows(method).tolist(), items.texts("key")
     kept = [float(items.label_kept[row] == KEPT) for row in rows]
-    return bootstrap_photos(kept, [items.clusters[keys[row]] for row in rows], method)
+    return mean_over_photos(kept, [items.clusters[keys[row]] for row in rows])
 
 
-def bootstrap_photos(
-    values: Sequence[float], clusters: Sequence[str], name: str
-) -> MeanDifference | None:
-    """Return the mean of values of texts with an interval over photos; ``None`` without texts.
-
-    Args:
-        name: the name of the random stream.
-    """
-    if not values:
-        return None
-    return cluster_bootstrap(values, clusters, generator(0, "xmai-oracle", name))
+def mean_over_photos(values: Sequence[float], clusters: Sequence[str]) -> MeanDifference | None:
+    """Return the mean of values of texts with an interval over photos; ``None`` without texts."""
+    return cluster_mean(values, clusters) if values else None
 
 
 def interval_entry(difference: MeanDifference | None, *, sign: bool = False) -> Entry:

@@ -206,7 +206,7 @@ class RetrievalTable(PairTable):
 # Are answers to changed texts worse? Tests that are not in the paper, as parts of its tables.
 
 CHANGES_NOTE = (
-    "Each text is compared with itself before the change. Interval: 95 %, bootstrap over photos. "
+    "Each text is compared with itself before the change. Interval: 95 %, over photos. "
     "p: a permutation that flips whole photos (two-sided), Holm over methods. Share: texts that "
     "kept their right answer, of those that an oracle or people judged. The change on these texts "
     "excludes texts that became false; a text that says less may fit other photos as well."

@@ -106,8 +106,8 @@ def test_what_a_set_of_this_size_can_show(runs: Runs) -> None:
     write_items(folder, Items("winoground_pairs", "weights", "data", columns))
     (part,) = table().build(runs).parts
     assert part.notes[1:] == (
-        "Winoground, group_score: 400 items: standard error 1.4 points; a difference below 2.8 "
-        "points cannot be seen on this set.",
+        "Winoground, group_score: 400 items: standard error 1.4 points; a difference of 4.0 "
+        "points is found in 80 % of such tests.",
     )
 
 

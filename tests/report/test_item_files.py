@@ -167,7 +167,9 @@ def test_what_is_right_or_wrong_is_found(tmp_path):
     text = to_markdown(comparison_document(read, [comparison], "x"))
     assert "Not compared, as the same in all files: label." in text
     assert "McNemar's exact test" in text
-    assert re.search(r"6 items: standard error \d+\.\d points; a difference below", text)
+    assert re.search(
+        r"6 items: standard error \d+\.\d points; a difference of \d+\.\d points is found", text
+    )
     with pytest.raises(UserError, match=r"label is '1'|no column") as caught:
         compare(ours, theirs, metrics="nothing")
     assert "it has caption, right, label" in str(caught.value)
@@ -252,8 +254,8 @@ def test_the_p_of_values_that_are_not_right_or_wrong_is_in_the_table(tmp_path):
     answers = read_item_files(files, ItemColumns(metrics="score"))
     rows = compare_item_files(answers)
     text = to_markdown(comparison_document(answers, rows, "x"))
-    assert "p, bootstrap" in text
-    assert "in their unit, and their p is a bootstrap's over items" in text
+    assert "p, sign flips" in text
+    assert "in their unit, and the signs of their differences are flipped for p" in text
     answers = read_item_files(files, ItemColumns(metrics="score", cluster="item"))
     text = to_markdown(comparison_document(answers, compare_item_files(answers), "x"))
-    assert "(bootstrap); values other than right and wrong are in their unit. Holm" in text
+    assert "whole clusters are flipped; values other than right and wrong are in their" in text

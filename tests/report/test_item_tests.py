@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from cfaug.core.errors import UserError
-from cfaug.core.rng import generator
 from cfaug.report.comparison import Headline
-from cfaug.report.item_tests import BOOTSTRAP, MCNEMAR, compare_items
+from cfaug.report.item_tests import compare_items
 from cfaug.report.items import Items, items_file, read_items, write_items
 from cfaug.report.layout import comparisons_csv
 from cfaug.report.page import Measure
@@ -21,7 +20,8 @@ from cfaug.report.results import Result
 from cfaug.report.significance_rows import Table
 from cfaug.report.significance_table import RunItems, significance_table
 from cfaug.report.summary_text import cost, how_tested, pairing, verdict
-from cfaug.stats.item_tests import cluster_bootstrap, mcnemar, standard_error
+from cfaug.stats.cluster_tests import SIGN_FLIPS, cluster_mean, standard_error
+from cfaug.stats.item_tests import MCNEMAR, mcnemar, tango_interval
 from cfaug.stats.significance import holm
 from tests.report.example import csv_lines, entries, latex, markdown, printed, report_page, results
 
@@ -47,6 +47,7 @@ def test_binary_items_sampled_one_by_one_are_tested_exactly(tmp_path):
     assert (paired.arm, paired.baseline, paired.gain) == (7 / 8, 1 / 8, 6 / 8)
     assert (paired.p, paired.p_two_sided) == (mcnemar(6, 0, "greater"), mcnemar(6, 0))
     assert (paired.test, paired.items, paired.clusters) == (MCNEMAR, 8, 8)
+    assert (paired.low, paired.high) == tango_interval(6, 0, 8)
     assert paired.low > 0
     assert (paired.better, paired.worse, paired.p_exact) == (6, 0, paired.p_two_sided)
     # sqrt((6 - 36 / 8) / 56): six of eight items differ, all one way.
@@ -66,18 +67,15 @@ def test_lower_is_better_in_its_own_direction():
     assert swapped.p == up.p
 
 
-def test_items_of_one_cluster_are_drawn_together():
+def test_items_of_one_cluster_are_flipped_together():
     rng = np.random.default_rng(1)
     base = rng.random(60).round()
     arm = np.clip(base + (rng.random(60) < 0.2), 0, 1)
     clusters = [f"c{n // 5}" for n in range(60)]
     paired = compare_items([items(arm, clusters)], [items(base, clusters)], "acc1")
-    expected = cluster_bootstrap(
-        arm - base, np.arange(60) // 5, generator(0, "items", "test", "acc1")
-    )
-    assert (paired.test, paired.clusters) == (BOOTSTRAP, 12)
-    assert paired.p == pytest.approx(expected.p_greater, abs=0.01)
-    assert paired.low == pytest.approx(expected.low, abs=0.01)
+    expected = cluster_mean(arm - base, clusters)
+    assert (paired.test, paired.clusters) == (SIGN_FLIPS, 12)
+    assert (paired.p, paired.low) == (expected.p_greater, expected.low)
     # Beside it McNemar's, which takes items for independent.
     better, worse = int((arm > base).sum()), int((arm < base).sum())
     assert (paired.better, paired.worse, paired.p_exact) == (better, worse, mcnemar(better, worse))
@@ -88,7 +86,7 @@ def test_seeds_are_averaged_item_by_item():
     arm = [items(RIGHT), items(WRONG)]
     paired = compare_items(arm, [items(WRONG)], "acc1")
     assert paired.gain == pytest.approx(3 / 8)
-    assert (paired.items, paired.test) == (8, BOOTSTRAP)
+    assert (paired.items, paired.test) == (8, SIGN_FLIPS)
     assert paired.arm == 0.5
 
 
@@ -195,7 +193,7 @@ def test_one_run_is_tested_against_another_over_items(table):
         assert tested.test.test == MCNEMAR
         p = mcnemar(int((ours > theirs).sum()), int((ours < theirs).sum()), "greater")
         assert tested.test.p == pytest.approx(p)
-        assert table.get_over_items(arm, LOSS).test.test == BOOTSTRAP
+        assert table.get_over_items(arm, LOSS).test.test == SIGN_FLIPS
         row = table.get(arm, ACC)
         assert math.isnan(row.p_welch)
         assert row.reason == "one seed"
@@ -215,7 +213,7 @@ def test_every_format_says_which_test_it_was(table, tmp_path):
     text = markdown(table)
     assert "### Comparisons over items" in text
     assert "own acc1, 300 items: standard error" in text
-    assert "cannot be seen on this set" in text
+    assert "is found in 80 % of such tests" in text
     assert "Comparisons of one seed are tested over items (McNemar, exact, over items and" in text
     assert "Holm over 6 comparisons" in text
     marks = {arm: [cell.signs for cell in cells] for arm, cells in entries(table, "own").items()}
@@ -290,7 +288,7 @@ def test_the_verdict_of_one_seed_is_of_items(single, metric):
     assert "bad is significantly worse than base" in says["bad"]
     assert not any("no test" in text for text in says.values())
     small = how_tested(rows, Headline("own", metric, ("base",), ("good",)), ["base"], items)
-    assert (MCNEMAR if metric == "acc1" else BOOTSTRAP) in small
+    assert (MCNEMAR if metric == "acc1" else SIGN_FLIPS) in small
     assert "not of what training again would give" in small
     assert "paired by seed" not in small
 
@@ -314,13 +312,13 @@ def test_the_page_of_one_seed_has_a_verdict_and_intervals_over_items(single, tab
     about = Headline("own", "acc1", ("base",), ("good",))
     page = report_page(tmp_path, rows, runs, table, about)
     assert "was reached" in page
-    assert "(by a bootstrap over the test&#39;s items)" in page
+    assert "(over the test&#39;s items)" in page
     assert "± –" not in page
     rows, runs = put(tmp_path / "e", skip=("base",))
     without = significance_table(rows, "base", items=RunItems(runs, rows))
     bare = report_page(tmp_path, rows, runs, without, about)
     assert "there is none over items" in bare
-    assert "by a bootstrap" not in bare
+    assert "(over the test&#39;s items)" not in bare
 
 
 def test_a_damaged_file_of_items_is_named_and_the_table_stands(tmp_path):
@@ -348,4 +346,4 @@ def test_items_of_other_weights_are_not_taken_and_clusters_are_drawn(single, tmp
     rows = [replace(row, weights=f"new {row.arm}") for row in rows]
     assert significance_table(rows, "base", items=RunItems(runs, rows)).over_items == ()
     tested = write(tmp_path, clusters=30).get_over_items("good", ACC)
-    assert (tested.test.test, tested.test.clusters) == (BOOTSTRAP, 30)
+    assert (tested.test.test, tested.test.clusters) == (SIGN_FLIPS, 30)

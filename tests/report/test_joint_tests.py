@@ -214,7 +214,7 @@ def test_the_table_and_the_csv_hold_it(experiment, tmp_path):
     )
     assert best.describe({"good": "Good"}) in says
     assert " against base on own acc1, 120 items in 60 clusters: standard error" in says
-    assert "cannot be seen on this set" in says
+    assert "is found in 80 % of such tests" in says
     [file] = write_seeds_and_items(tests, {"good": "Good"}, tmp_path)
     rows = list(csv.DictReader(io.StringIO(file.read_text())))
     assert file.read_text() == seeds_and_items_csv(tests, {"good": "Good"})

@@ -259,13 +259,14 @@ def test_places_within_sets_say_which_labels_are_preferred(runs):
     for n, (labels, cells) in enumerate(part.rows):
         assert labels == (GENDERS[n],)
         assert cells[1].text == f"{mean(by_label[n] for by_label in gaps):+.3f}"
-        assert cells[1].bold, "clip ranks by gender"
-        assert not cells[0].bold, "alip does not"
     (male, female) = (document.bars[1].groups[label][1] for label in GENDERS)
     assert male[1] == pytest.approx(-female[1])
     assert male[2] <= male[1] <= male[3]
-    p = [cell.bold for part in document.parts for _, cells in part.rows for cell in cells]
-    assert 0 < sum(p) < len(p)
+    # Eight subjects have no p below .0078: 6 comparisons pass Holm's correction, 24 do not.
+    (alone,) = table("social_gaps", labellings=["gender"]).build(runs).parts
+    bold = [[cell.bold for cell in cells[:2]] for _, cells in alone.rows]
+    assert bold == [[False, True], [False, True]], "clip ranks by gender, alip does not"
+    assert not any(cell.bold for part in document.parts for _, cells in part.rows for cell in cells)
     conditional = table("social_gaps", labellings=["gender|race=White"]).build(runs)
     assert len(conditional.parts) == 1
     both = table("social_gaps", models={"both": ["weights/alip", "weights/clip"]}).build(runs)

@@ -41,10 +41,7 @@ def test_effects_are_those_of_a_slow_twin(data):
     control = data.draw(st.lists(st.one_of(share, st.just(math.nan)), min_size=n, max_size=n))
     photos = data.draw(st.lists(st.sampled_from("pqrs"), min_size=n, max_size=n))
     groups = data.draw(st.lists(st.sampled_from(["hue", "snow"]), min_size=n, max_size=n))
-    effects = {
-        effect.group: effect
-        for effect in group_effects(delta, control, photos, groups, resamples=50)
-    }
+    effects = {effect.group: effect for effect in group_effects(delta, control, photos, groups)}
     assert list(effects) == sorted(dict.fromkeys(groups), key=lambda g: -effects[g].mean)
     for group, effect in effects.items():
         rows = [i for i in range(n) if groups[i] == group]
@@ -111,7 +108,7 @@ def effects_of(planted: str | None, strength: float = 0.5):
     rows = [(photo, factor) for photo in range(12) for factor in FACTORS]
     delta = [strength * (factor == planted) + 0.02 * rng.random() for _, factor in rows]
     control = np.repeat(0.02 * rng.random(12), len(FACTORS))
-    return group_effects(delta, control, [p for p, _ in rows], [f for _, f in rows], resamples=20)
+    return group_effects(delta, control, [p for p, _ in rows], [f for _, f in rows])
 
 
 @pytest.mark.parametrize("planted", [*FACTORS, None])

@@ -6,19 +6,19 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfaug.core.rng import generator
-from cfaug.stats import item_tests
+from cfaug.stats.cluster_tests import SIGN_FLIPS
 from cfaug.stats.item_tests import (
-    cluster_bootstrap,
+    MCNEMAR,
+    compare_answers,
     describe_resolution,
     least_visible,
     mcnemar,
     nested_bootstrap,
     sign_test,
-    standard_error,
+    tango_interval,
 )
 from tests.properties import examples
 
@@ -55,89 +55,16 @@ def test_the_sign_test_leaves_out_ties():
         sign_test([0.1, math.nan])
 
 
-@settings(max_examples=examples(40), deadline=None)
-@given(
-    # Rounded, so that no mean lies just at what counts as 0.
-    st.lists(
-        st.tuples(st.floats(-5, 5).map(lambda value: round(value, 6)), st.integers(0, 6)),
-        min_size=1, max_size=40,
-    ),
-    st.booleans(),
-)  # fmt: skip
-@example([(0.0, 0), (0.0, 1)], False)  # nothing differs: p is 1
-def test_the_bootstrap_of_clusters_is_scipys_of_their_sums_and_sizes(pairs, weighted):
-    from scipy.stats import bootstrap
-
-    values, clusters = (np.array(column) for column in zip(*pairs, strict=True))
-    weights = 1.0 + np.arange(len(pairs)) % 3 if weighted else np.ones(len(pairs))
-    difference = cluster_bootstrap(
-        values, clusters, np.random.default_rng(3), weights=weights if weighted else None,
-        level=0.9, resamples=500,
-    )  # fmt: skip
-    names, place = np.unique(clusters, return_inverse=True)
-    assert difference.mean == pytest.approx(np.average(values, weights=weights), abs=1e-12)
-    assert (difference.items, difference.clusters) == (len(pairs), len(names))
-    if len(names) < 2:
-        assert all(
-            map(math.isnan, (difference.low, difference.high, difference.p_greater, difference.p))
-        )
-        return
-    expected = bootstrap(
-        (np.bincount(place, values * weights), np.bincount(place, weights)),
-        lambda totals, sizes, axis: totals.sum(axis) / sizes.sum(axis),
-        paired=True, method="percentile", n_resamples=500, confidence_level=0.9,
-        rng=np.random.default_rng(3),
-    )  # fmt: skip
-    ends = expected.confidence_interval
-    assert (difference.low, difference.high) == pytest.approx((ends.low, ends.high), abs=1e-12)
-    slack = 1e-9 * np.abs(values).mean()
-    for p, below in (
-        (difference.p_greater, expected.bootstrap_distribution <= slack),
-        (difference.p_less, expected.bootstrap_distribution >= -slack),
-    ):
-        assert p == (1 + below.sum()) / 501
-    assert difference.p == min(1, 2 * min(difference.p_greater, difference.p_less))
-
-
-def test_kinds_and_clusters_are_drawn_from_one_distribution(monkeypatch):
-    rng = np.random.default_rng(5)
-    totals, sizes = rng.choice([-1.0, 0.0, 2.0], 300), rng.choice([1.0, 2.0], 300)
-    fast = item_tests._resampled_means(totals, sizes, generator(1, "a"), 20_000)
-    monkeypatch.setattr(item_tests, "FEW_KINDS", 10**9)
-    slow = item_tests._resampled_means(totals, sizes, generator(1, "b"), 20_000)
-    shares = np.linspace(0.01, 0.99, 25)
-    assert np.quantile(fast, shares) == pytest.approx(np.quantile(slow, shares), abs=0.01)
-    same = item_tests._resampled_means(totals, np.ones(300), generator(1, "c"), 2000)
-    assert same.std() == pytest.approx(totals.std() / math.sqrt(300), rel=0.1)
-
-
-def test_a_resample_does_not_depend_on_how_many_are_drawn_at_once(monkeypatch):
-    values = np.random.default_rng(2).normal(size=50)
-    whole = cluster_bootstrap(values, range(50), generator(1, "x"))
-    monkeypatch.setattr(item_tests, "DRAWN_AT_ONCE", 120)
-    assert cluster_bootstrap(values, range(50), generator(1, "x")) == whole
-    few = np.sign(values)
-    parts = cluster_bootstrap(few, range(50), generator(1, "x"))
-    monkeypatch.undo()
-    assert cluster_bootstrap(few, range(50), generator(1, "x")) == parts
-
-
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        ({"clusters": [1]}, "lengths"), ({"weights": [1, 1, 0]}, "above 0"),
-        ({"level": 1.0}, "level"), ({"resamples": 0}, "resamples"),
-        ({"differences": [1, 2, math.inf]}, "finite"),
-    ],
-)  # fmt: skip
-def test_invalid_arguments_are_named(change, says):
-    arguments = {"differences": [1.0, 2.0, 3.0], "clusters": [1, 2, 3]} | change
-    with pytest.raises(ValueError, match=says):
-        cluster_bootstrap(**arguments, rng=generator(1, "x"))
+def test_invalid_arguments_are_named():
     with pytest.raises(ValueError, match="0 or more"):
         mcnemar(-1, 2)
     with pytest.raises(ValueError, match="larger"):
         mcnemar(1, 2, "larger")
+    with pytest.raises(ValueError, match="lengths"):
+        compare_answers([1, 0], [1], ["a", "b"])
+    for counts in ((-1, 2, 5), (3, 3, 5), (0, 0, 0)):
+        with pytest.raises(ValueError, match="out of range"):
+            tango_interval(*counts)
 
 
 def test_the_nested_bootstrap_draws_clusters_and_one_of_the_resamples_of_each():
@@ -180,43 +107,16 @@ def test_the_nested_bootstrap_refuses_what_it_cannot_draw_from(values, resampled
         nested_bootstrap(values, resampled, np.random.default_rng(0))
 
 
-@given(st.lists(st.floats(-5, 5), min_size=2, max_size=30))
-def test_of_independent_items_it_is_scipys(values):
-    from scipy.stats import sem
-
-    assert standard_error(values) == pytest.approx(sem(values), abs=1e-12)
-
-
-def slow_error(values, clusters):
-    """Cochran's linearised ratio, cluster by cluster."""
-    mean = sum(values) / len(values)
-    names = sorted(set(clusters))
-    squares = 0.0
-    for name in names:
-        members = [v for v, c in zip(values, clusters, strict=True) if c == name]
-        squares += (sum(members) - mean * len(members)) ** 2
-    return math.sqrt(len(names) / (len(names) - 1) * squares) / len(values)
-
-
-@settings(max_examples=examples(60), deadline=None)
-@given(st.lists(st.tuples(st.sampled_from([0.0, 1.0]), st.integers(0, 5)), min_size=2, max_size=40))
-def test_clusters_count_by_their_items(pairs):
-    values, clusters = zip(*pairs, strict=True)
-    error = standard_error(values, clusters)
-    if len(set(clusters)) == 1:
-        assert math.isnan(error)
-    else:
-        assert error == pytest.approx(slow_error(values, clusters), abs=1e-12)
-
-
-def test_what_differs_by_less_is_not_significant():
+@pytest.mark.parametrize("count", [20, 400])
+def test_the_visible_difference_is_found_in_eight_of_ten_tests(count):
     from scipy.stats import ttest_1samp
 
-    values = np.random.default_rng(1).normal(0, 1, 50)
-    least = least_visible(standard_error(values), 50)
-    for factor, significant in ((0.999, False), (1.001, True)):
-        moved = values - values.mean() + factor * least
-        assert (ttest_1samp(moved, 0).pvalue < 0.05) == significant
+    rng = np.random.default_rng(1)
+    least = least_visible(1 / math.sqrt(count), count)
+    assert least * math.sqrt(count) == pytest.approx(2.8, abs=0.02 + 3 / count)
+    values = rng.normal(least, 1, (2000, count))
+    found = (ttest_1samp(values, 0, axis=1).pvalue < 0.05).mean()
+    assert found == pytest.approx(0.8, abs=0.03)
 
 
 def test_sentences():
@@ -227,9 +127,61 @@ def test_sentences():
     assert describe_resolution(0.0, 3, 3) == "3 items: no spread, so no standard error"
     nats = describe_resolution(0.25, 100, 100, factor=1, unit="nats")
     assert nats == (
-        "100 items: standard error 0.25 nats; a difference below 0.5 nats cannot be seen on this "
-        "set"
+        "100 items: standard error 0.25 nats; a difference of 0.71 nats is found in 80 % of such "
+        "tests"
     )
-    with pytest.raises(ValueError, match="lengths"):
-        standard_error([1.0, 0.0], ["a"])
+    assert describe_resolution(0.1, 30, 5).endswith("; with 5 clusters no p can be below 0.062")
+    assert "no p can" not in describe_resolution(0.1, 30, 6)
     assert math.isnan(least_visible(0.1, 1))
+
+
+def slow_tango(better: int, worse: int, items: int, step: float) -> tuple[float, float]:
+    """Every difference on a grid is tested by the score, with the likelihood searched for."""
+    from scipy.optimize import minimize_scalar
+    from scipy.special import xlogy
+
+    kept = []
+    for difference in np.arange(-1 + step, 1, step):
+
+        def unlikely(share: float, by: float = difference) -> float:
+            both = items - better - worse
+            return -(
+                xlogy(better, share + by) + xlogy(worse, share) + xlogy(both, 1 - 2 * share - by)
+            )
+
+        ends = (max(0.0, -difference), (1 - difference) / 2)
+        share = minimize_scalar(unlikely, bounds=ends, method="bounded", options={"xatol": 1e-11}).x
+        variance = items * (2 * share + difference * (1 - difference))
+        if (better - worse - items * difference) ** 2 <= 1.959964**2 * variance:
+            kept.append(difference)
+    return min(kept), max(kept)
+
+
+@pytest.mark.parametrize(
+    ("better", "worse", "items"),
+    [(12, 2, 50), (0, 0, 10), (10, 0, 10), (0, 10, 10), (5, 5, 10), (3, 1, 4), (1, 0, 44)],
+)
+def test_tangos_interval_is_what_a_score_test_does_not_reject(better, worse, items):
+    interval = tango_interval(better, worse, items)
+    assert interval == pytest.approx(slow_tango(better, worse, items, 0.01), abs=0.0101)
+    low, high = tango_interval(worse, better, items)
+    assert (-high, -low) == pytest.approx(interval, abs=1e-9)
+
+
+def test_tangos_interval_without_a_difference_is_that_of_one_share():
+    """No item, or every one, tells the models apart: Wilson's algebra gives the ends."""
+    z2 = 1.959963984540054**2
+    for items in (1, 10, 400):
+        end = z2 / (items + z2)
+        assert tango_interval(0, 0, items) == pytest.approx((-end, end), abs=1e-9)
+        low, high = tango_interval(items, 0, items)
+        assert (low, high) == (pytest.approx((items - z2) / (items + z2), abs=1e-9), 1.0)
+
+
+def test_right_and_wrong_answers_sampled_one_by_one_get_mcnemar_and_tango():
+    first, second = np.array([1, 1, 1, 0, 1, 0.0]), np.array([0, 0, 1, 0, 0, 1.0])
+    compared = compare_answers(first, second, range(6))
+    assert (compared.test, compared.p, compared.mean) == (MCNEMAR, mcnemar(3, 1), 2 / 6)
+    assert (compared.low, compared.high) == tango_interval(3, 1, 6)
+    assert compare_answers(first, second, [0, 0, 1, 2, 3, 4]).test == SIGN_FLIPS
+    assert compare_answers(first / 2, second, range(6)).test == SIGN_FLIPS

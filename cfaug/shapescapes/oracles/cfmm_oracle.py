@@ -27,7 +27,6 @@ from cfaug.core.binding import GIVEN, ReadWith
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import decode_image
 from cfaug.core.questions import BASIC, COUNTERFACTUAL, AskedImage
-from cfaug.core.rng import generator
 from cfaug.core.types import CLUSTER, ITEM
 from cfaug.data.sources.question_sets import read_questions
 from cfaug.report.arm_results import Runs
@@ -42,7 +41,7 @@ from cfaug.report.document import (
     rules_of,
 )
 from cfaug.report.page import DASH, percent
-from cfaug.stats.item_tests import MeanDifference, cluster_bootstrap
+from cfaug.stats.cluster_tests import MeanDifference, cluster_mean
 
 BASICS, CHANGED, KEPT = "basic", "answer changes", "answer stays"
 """Questions by the effect of the condition."""
@@ -50,8 +49,8 @@ BASICS, CHANGED, KEPT = "basic", "answer changes", "answer stays"
 IGNORING = ("ignores the condition", "by rule")
 
 NOTE = (
-    "Per cent. Small: 95 % interval of a bootstrap over pairs of pictures. ± is over checkpoints; "
-    "values of several checkpoints are averaged by question before the bootstrap. acc_c is split "
+    "Per cent. Small: 95 % interval over pairs of pictures. ± is over checkpoints; "
+    "values of several checkpoints are averaged by question first. acc_c is split "
     "by whether the condition changes the answer that the picture has without it. Chance: 50, for "
     "acc+ 25. phi: correlation of right basic and counterfactual answers over pairs of questions."
 )
@@ -60,7 +59,7 @@ IGNORING_NOTE = (
     "answer. Where that is not an option, either option is equally likely."
 )
 BARS_NOTE = (
-    "Lines: 95 % intervals of a bootstrap over pairs of pictures. The two lower bars are "
+    "Lines: 95 % intervals over pairs of pictures. The two lower bars are "
     "counterfactual questions: a model that ignores conditions has 0 and 100 there."
 )
 
@@ -103,7 +102,7 @@ class QuestionOracleTable(QuestionTable):
         summaries = []
         for answers in asked:
             right, basic = (
-                f"{100 * float(np.mean(_bootstrap(answers, name)[0])):.1f} %"
+                f"{100 * float(np.mean(_average(answers, name)[0])):.1f} %"
                 for name in ("acc_c", "acc_b")
             )
             summaries.append(f"{answers.name}: {right} of counterfactual and {basic} of basic")
@@ -132,7 +131,7 @@ def _part(asked: Sequence[PromptAnswers]) -> Part:
     def cell(name: str, answers: PromptAnswers | None) -> Entry:
         if answers is None:
             return ignoring.get(name, Entry(DASH))
-        values, interval = _bootstrap(answers, name)
+        values, interval = _average(answers, name)
         if interval is None:
             return Entry(DASH)
         entry = percent_entry(values, interval.items)
@@ -158,10 +157,10 @@ def _part(asked: Sequence[PromptAnswers]) -> Part:
     )
 
 
-def _bootstrap(
+def _average(
     answers: PromptAnswers, name: str, category: str | None = None
 ) -> tuple[list[float], MeanDifference | None]:
-    """Return the mean of each checkpoint, and the bootstrap of their average by item.
+    """Return the mean of each checkpoint, and that of their average by item, with its interval.
 
     Args:
         name: a column of ``CHOICES``.
@@ -190,9 +189,8 @@ def _bootstrap(
     if not names:
         return [], None
     average = np.mean([values for *_, values in columns], axis=0)
-    rng = generator(0, "cfmm_oracle", answers.checkpoints[0].items.benchmark)
     means = [float(values.mean()) for *_, values in columns]
-    return means, cluster_bootstrap(average, clusters, rng)
+    return means, cluster_mean(average, clusters)
 
 
 def _phi(answers: PromptAnswers) -> Entry:
@@ -268,7 +266,7 @@ def _bars(answers: PromptAnswers, categories: Mapping[str, str]) -> BarPlot:
     for printed, category in categories.items():
         groups[printed] = []
         for name, choice in kinds.items():
-            _, interval = _bootstrap(answers, choice, category)
+            _, interval = _average(answers, choice, category)
             ends: tuple[float | None, float | None] = (None, None)
             if interval is not None and not math.isnan(interval.low):
                 ends = (interval.low, interval.high)

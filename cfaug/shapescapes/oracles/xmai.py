@@ -26,12 +26,12 @@ from cfaug.report.page import DASH, p_text
 from cfaug.report.paper_tables import read_answers
 from cfaug.shapescapes.detector import inserted_claims, read_scene, text_truth
 from cfaug.shapescapes.settings import Factors
-from cfaug.stats.item_tests import MeanDifference
+from cfaug.stats.cluster_tests import MeanDifference
 from cfaug.xmai.ablation_tables import (
-    bootstrap_photos,
     effect_curves,
     effects_part,
     interval_entry,
+    mean_over_photos,
     measure_effects,
     texts_part,
     words_true,
@@ -179,7 +179,7 @@ def _bars(
     return BarPlot(
         f"{model}: effect of changed texts on retrieval",
         "change of MRR", groups, legend,
-        note="Lines: 95 % of a bootstrap of photos.", unit="fraction",
+        note="Lines: 95 % over photos.", unit="fraction",
     )  # fmt: skip
 
 
@@ -253,7 +253,7 @@ def against_reader(
         return None
     model_before, model_after, reader_before, reader_after = np.array(values, np.float64).T
     lost = (reader_after - reader_before) - (model_after - model_before)
-    change = bootstrap_photos(lost.tolist(), drawn, f"reader {method}")
+    change = mean_over_photos(lost.tolist(), drawn)
     assert change is not None
     means = np.mean(values, axis=0).tolist()
     return ReaderComparison((means[0], means[1]), (means[2], means[3]), change)
