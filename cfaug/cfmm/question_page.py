@@ -255,7 +255,7 @@ def _cell(answers: ShownAnswers, metric: str, part: str, rows: np.ndarray) -> st
     if not known.any():
         return DASH
     clusters = np.array(answers.texts(CLUSTER), object)[rows][known]
-    estimate = cluster_mean(values[known], clusters.astype(str))
+    estimate = cluster_mean(values[known], clusters.astype(str), bounds=(0.0, 1.0))
     mean, low, high = (percent(value, 1) for value in (estimate.mean, estimate.low, estimate.high))
     return mean if math.isnan(estimate.low) else f"{mean} [{low}, {high}]"
 

@@ -126,7 +126,8 @@ class EditedItems(ModelItems):
         if not known.any():
             return None
         photos = np.array(self.texts(CLUSTER))[rows]
-        return cluster_mean(values[known], photos[known])
+        bounds = (0.0, 1.0) if MEASURES[metric].is_fraction else (-math.inf, math.inf)
+        return cluster_mean(values[known], photos[known], bounds=bounds)
 
     def by_folder(self, metric: str, name: str) -> dict[int, float]:
         """Return the mean of a metric of each folder of an editor, by its number."""

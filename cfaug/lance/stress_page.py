@@ -93,7 +93,7 @@ def verdict(answers: StressItems) -> str:
         rows = answers.rows(part)
         drops = answers.items.metric("paired_drop1")[rows]
         names = [answers.texts("photo")[row] for row in rows]
-        estimate = cluster_mean(drops, names)
+        estimate = cluster_mean(drops, names, bounds=(-1.0, 1.0))
         main = part == answers.edit_sets[0]
         subject = f"edits of {estimate.clusters:,} photos" if main else f"edits of the set {part}"
         clauses.append(f"{len(rows):,} {subject} cost {cost(estimate.mean)} points")

@@ -286,7 +286,8 @@ class ClassFigure(StressTable):
             hits, photo = items.items.metric("acc1")[rows], items.items.metric("photo_acc1")[rows]
             values = hits if self.shows == "accuracy" else hits - photo
             photos = [items.texts("photo")[row] for row in rows]
-            estimate = cluster_mean(values, photos)
+            bounds = (0.0, 1.0) if self.shows == "accuracy" else (-1.0, 1.0)
+            estimate = cluster_mean(values, photos, bounds=bounds)
             measured[label] = _Measured(estimate.mean, estimate.low, estimate.high, n)
         return measured
 

@@ -70,6 +70,7 @@ def cluster_mean(
     clusters: Sequence[Any] | np.ndarray,
     *,
     level: float = 0.95,
+    bounds: tuple[float, float] = (-math.inf, math.inf),
 ) -> MeanDifference:
     """Return the mean of values over items that were sampled in clusters, its interval and p.
 
@@ -92,6 +93,8 @@ def cluster_mean(
     Args:
         values: one value per item, such as the first model minus the second, (n,).
         clusters: the cluster each item was sampled in, any comparable values, (n,).
+        bounds: the values that the mean can have, such as (0, 1) for a share; the interval is cut
+            there.
 
     Returns:
         The mean, interval and p; interval and p are ``nan`` with a single cluster. Where all
@@ -130,7 +133,8 @@ def cluster_mean(
     else:
         means = np.partition(sums / weights, (cut - 1, len(sums) - cut))
         ends = float(means[cut - 1]), float(means[-cut])
-    return MeanDifference(mean, *ends, *tails, len(array), many, test=SIGN_FLIPS)
+    low, high = max(ends[0], bounds[0]), min(ends[1], bounds[1])
+    return MeanDifference(mean, low, high, *tails, len(array), many, test=SIGN_FLIPS)
 
 
 def sum_clusters(

@@ -129,9 +129,10 @@ def compare_answers(
     ours, theirs = require_finite(first), require_finite(second)
     if len(ours) != len(theirs):
         raise ValueError(f"{len(ours)} and {len(theirs)} answers: lengths must be equal")
-    binary = bool(np.isin([ours, theirs], (0.0, 1.0)).all())
-    if not binary or len(np.unique(np.asarray(clusters))) < len(ours):
+    if not np.isin([ours, theirs], (0.0, 1.0)).all():
         return cluster_mean(ours - theirs, clusters)
+    if len(np.unique(np.asarray(clusters))) < len(ours):
+        return cluster_mean(ours - theirs, clusters, bounds=(-1.0, 1.0))
     better, worse = int((ours > theirs).sum()), int((ours < theirs).sum())
     return MeanDifference(
         (better - worse) / len(ours),

@@ -402,19 +402,19 @@ def words_true(items: TextPairItems, method: str) -> MeanDifference | None:
     known = {
         key: scores[key][INSERTED_TRUE] for key in asked if INSERTED_TRUE in scores.get(key, {})
     }
-    return mean_over_photos(list(known.values()), [items.clusters[key] for key in known])
+    return share_over_photos(list(known.values()), [items.clusters[key] for key in known])
 
 
 def texts_kept(items: TextPairItems, method: str) -> MeanDifference | None:
     """Return the share of a method's texts whose right answer is known to be kept."""
     rows, keys = items.rows(method).tolist(), items.texts("key")
     kept = [float(items.label_kept[row] == KEPT) for row in rows]
-    return mean_over_photos(kept, [items.clusters[keys[row]] for row in rows])
+    return share_over_photos(kept, [items.clusters[keys[row]] for row in rows])
 
 
-def mean_over_photos(values: Sequence[float], clusters: Sequence[str]) -> MeanDifference | None:
-    """Return the mean of values of texts with an interval over photos; ``None`` without texts."""
-    return cluster_mean(values, clusters) if values else None
+def share_over_photos(values: Sequence[float], clusters: Sequence[str]) -> MeanDifference | None:
+    """Return the share of texts with its interval over photos; ``None`` without texts."""
+    return cluster_mean(values, clusters, bounds=(0.0, 1.0)) if values else None
 
 
 def interval_entry(difference: MeanDifference | None, *, sign: bool = False) -> Entry:

@@ -228,6 +228,14 @@ def test_one_cluster_gives_neither_p_nor_interval_and_two_give_little():
     assert two.low < 0 < 3 < two.high
 
 
+def test_an_interval_of_a_share_stays_between_0_and_1():
+    """Student's of three photos reached from -54 to 105 %."""
+    share = cluster_mean([1, 0, 0, 0.0], [*"aabc"], bounds=(0.0, 1.0))
+    free = cluster_mean([1, 0, 0, 0.0], [*"aabc"])
+    assert free.low < 0 == share.low
+    assert share.high == min(free.high, 1.0)
+
+
 @pytest.mark.parametrize(
     ("values", "clusters", "level", "says"),
     [

@@ -190,7 +190,7 @@ def _average(
         return [], None
     average = np.mean([values for *_, values in columns], axis=0)
     means = [float(values.mean()) for *_, values in columns]
-    return means, cluster_mean(average, clusters)
+    return means, cluster_mean(average, clusters, bounds=(0.0, 1.0))
 
 
 def _phi(answers: PromptAnswers) -> Entry:

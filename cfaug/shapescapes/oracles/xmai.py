@@ -26,12 +26,11 @@ from cfaug.report.page import DASH, p_text
 from cfaug.report.paper_tables import read_answers
 from cfaug.shapescapes.detector import inserted_claims, read_scene, text_truth
 from cfaug.shapescapes.settings import Factors
-from cfaug.stats.cluster_tests import MeanDifference
+from cfaug.stats.cluster_tests import MeanDifference, cluster_mean
 from cfaug.xmai.ablation_tables import (
     effect_curves,
     effects_part,
     interval_entry,
-    mean_over_photos,
     measure_effects,
     texts_part,
     words_true,
@@ -253,8 +252,7 @@ def against_reader(
         return None
     model_before, model_after, reader_before, reader_after = np.array(values, np.float64).T
     lost = (reader_after - reader_before) - (model_after - model_before)
-    change = mean_over_photos(lost.tolist(), drawn)
-    assert change is not None
+    change = cluster_mean(lost, drawn)
     means = np.mean(values, axis=0).tolist()
     return ReaderComparison((means[0], means[1]), (means[2], means[3]), change)
 
