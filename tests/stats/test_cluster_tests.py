@@ -93,8 +93,8 @@ def test_p_is_scipys_permutation_test_of_the_clusters_sums(alternative):
         (np.bincount(clusters, values),), lambda x, axis: x.sum(axis), permutation_type="samples",
         vectorized=True, n_resamples=np.inf, alternative=alternative,
     )  # fmt: skip
-    found = {"greater": mean.p_greater, "less": mean.p_less, "two-sided": mean.p}[alternative]
-    assert found == pytest.approx(expected.pvalue, abs=1e-12)
+    p = {"greater": mean.p_greater, "less": mean.p_less, "two-sided": mean.p}[alternative]
+    assert p == pytest.approx(expected.pvalue, abs=1e-12)
 
 
 @settings(max_examples=examples(30), deadline=None)
@@ -220,12 +220,12 @@ def test_of_equal_sizes_it_is_students_interval_of_the_clusters_means():
 
 
 def test_one_cluster_gives_neither_p_nor_interval_and_two_give_little():
-    one = cluster_mean([1.0, 2.0], ["a", "a"])
-    assert (one.mean, one.clusters) == (1.5, 1)
-    assert all(map(math.isnan, (one.low, one.high, one.p)))
-    two = cluster_mean([1.0, 2.0], ["a", "b"])
-    assert two.p == 0.5
-    assert two.low < 0 < 3 < two.high
+    single = cluster_mean([1.0, 2.0], ["a", "a"])
+    assert (single.mean, single.clusters) == (1.5, 1)
+    assert all(map(math.isnan, (single.low, single.high, single.p)))
+    pair = cluster_mean([1.0, 2.0], ["a", "b"])
+    assert pair.p == 0.5
+    assert pair.low < 0 < 3 < pair.high
 
 
 def test_an_interval_of_a_share_stays_between_0_and_1():

@@ -115,8 +115,8 @@ def test_the_visible_difference_is_found_in_eight_of_ten_tests(count):
     least = least_visible(1 / math.sqrt(count), count)
     assert least * math.sqrt(count) == pytest.approx(2.8, abs=0.02 + 3 / count)
     values = rng.normal(least, 1, (2000, count))
-    found = (ttest_1samp(values, 0, axis=1).pvalue < 0.05).mean()
-    assert found == pytest.approx(0.8, abs=0.03)
+    power = (ttest_1samp(values, 0, axis=1).pvalue < 0.05).mean()
+    assert power == pytest.approx(0.8, abs=0.03)
 
 
 def test_sentences():
