@@ -204,7 +204,7 @@ def test_children_end_with_their_parent(tmp_path, script, said):
     )
     assert process.stdout.readline() == "started\n"
     process.terminate()
-    out, _ = process.communicate(timeout=120)
+    out, _ = process.communicate(timeout=300)
     assert process.returncode == 7
     assert out.strip() == said
 
@@ -276,7 +276,7 @@ with interruptible(), ProcessPoolExecutor(2, get_context("fork"), end_with_paren
 
 def test_a_pool_ends_with_a_parent_that_was_killed():
     process = subprocess.Popen([sys.executable, "-c", KILLED_WITH_A_POOL], stderr=subprocess.PIPE)
-    _, said = process.communicate(timeout=60)  # until no process of the pool can write any more
+    _, said = process.communicate(timeout=300)  # until no process of the pool can write any more
     assert said == b""
     assert process.returncode == -signal.SIGKILL
 

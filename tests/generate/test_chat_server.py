@@ -297,10 +297,10 @@ def test_an_interruption_does_not_wait_for_answers_that_are_under_way():
 
     def ask(question):
         signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
-        assert go_on.wait(30)
+        assert go_on.wait(300)
 
     start = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         ask_at_once([1], ask, 2)
     go_on.set()
-    assert time.monotonic() - start < 10
+    assert time.monotonic() - start < 100

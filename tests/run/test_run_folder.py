@@ -93,7 +93,7 @@ def test_clear_leaves_what_a_run_did_not_write(tmp_path):
 def _hold(path, ready) -> None:
     with RunFolder(path, {}).lock():
         ready.set()
-        time.sleep(30)
+        time.sleep(600)
 
 
 def test_two_processes_do_not_write_to_one_folder(tmp_path):
@@ -101,7 +101,7 @@ def test_two_processes_do_not_write_to_one_folder(tmp_path):
     ready = context.Event()
     other = context.Process(target=_hold, args=(tmp_path, ready))
     other.start()
-    assert ready.wait(20)
+    assert ready.wait(120)
     with pytest.raises(UserError, match="another process"), RunFolder(tmp_path, {}).lock():
         pass
     other.kill()
