@@ -17,7 +17,7 @@ from cfaug.core.errors import UserError
 from cfaug.core.files import (
     KeptRecords,
     advise,
-    check_folder,
+    check_place,
     find_prompt_file,
     read_kept,
     read_keys,
@@ -152,7 +152,7 @@ def test_a_replaced_folder_holds_the_new_files_only(tmp_path):
         # The head of files.py says why the others rename.
         (
             r"\bos\.(?:replace|rename)\(|\.rename\(|\bfsync\(|\bmkdtemp\(",
-            {"core/files.py", "data/export/hub.py", "run/run_folder.py"},
+            {"core/files.py", "core/outputs.py", "data/export/hub.py", "run/run_folder.py"},
         ),
         (r"\bfcntl\b", {"core/processes.py"}),
         (r"\bfrom rich\.progress\b|\bfrom rich import progress\b|\btqdm\(", {"core/progress.py"}),
@@ -292,21 +292,21 @@ def test_a_folder_that_is_none_is_refused_before_the_work(tmp_path, kind, below)
         (tmp_path / kind).symlink_to("missing")
     name = tmp_path / kind / below
     with pytest.raises(UserError, match=rf"paths\.cache={name} is invalid: .*/{kind} is a {kind}"):
-        check_folder(name, "paths.cache")
+        check_place(name, "paths.cache")
     assert [*tmp_path.iterdir()] == [tmp_path / kind]
 
 
 def test_a_folder_of_a_read_only_disk_is_refused_unless_it_may_have_all_that_is_needed(
     tmp_path, monkeypatch
 ):
-    check_folder(tmp_path, "paths.cache")
-    check_folder(tmp_path / "new" / "folder", "paths.cache")
+    check_place(tmp_path, "paths.cache")
+    check_place(tmp_path / "new" / "folder", "paths.cache")
     monkeypatch.setattr("os.access", lambda *_: False)  # a superuser may write anywhere
     for name in (tmp_path, tmp_path / "new" / "folder"):
         with pytest.raises(UserError, match=rf"runs={name} cannot be written: .* read-only"):
-            check_folder(name, "paths.runs")
+            check_place(name, "paths.runs")
     (tmp_path / "index").mkdir()
-    assert check_folder(tmp_path, "paths.cache") == tmp_path
+    assert check_place(tmp_path, "paths.cache") == tmp_path
 
 
 @pytest.mark.parametrize(

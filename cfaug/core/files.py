@@ -83,7 +83,7 @@ def with_path(error: OSError, path: Path) -> OSError:
     return OSError(error.errno, error.strerror, str(path))
 
 
-def check_folder(name: str | Path, key: str) -> Path:
+def check_place(name: str | Path, key: str) -> Path:
     """Refuse a folder that cannot be made or written to, before anything is done that goes there.
 
     A folder with files in it may be read-only: perhaps all that a command needs is there.

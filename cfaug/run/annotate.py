@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from cfaug.core.binding import GIVEN, ReadWith
 from cfaug.core.errors import UserError, say
-from cfaug.core.files import check_folder
+from cfaug.core.files import check_place
 from cfaug.core.validation import Seed, check_fields
 from cfaug.planning.build import build
 from cfaug.planning.sources import say_source
@@ -137,7 +137,7 @@ def annotation(
     if "_target_" not in node:
         raise UserError("annotate=... is one of export, taxonomy, read, simulate")
     for key in ("runs", "cache"):  # pages are named in the one and made of images in the other
-        check_folder(paths[key], f"paths.{key}")
+        check_place(paths[key], f"paths.{key}")
     settings = build(data).with_seed(seed)
     name, shards = settings.counterfactual, Path(paths["shards"])
     if name is None:

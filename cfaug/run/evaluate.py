@@ -25,7 +25,7 @@ from unicodedata import normalize
 from annotated_types import MinLen
 
 from cfaug.core.errors import USERS_MISTAKE, UserError, name_some, say
-from cfaug.core.files import check_folder
+from cfaug.core.files import check_place
 from cfaug.core.outputs import check_file
 from cfaug.core.processes import Threads, check_device, choose_device, find_folder, use_threads
 from cfaug.core.protocols import NoModel
@@ -103,7 +103,7 @@ def evaluate(settings: EvaluateSettings, tables: dict[Path, Table] | None = None
         from cfaug.run.annotate import annotation
 
         return annotation(settings.annotate, settings.data, settings.seed, settings.paths)
-    check_folder(settings.paths["cache"], "paths.cache")
+    check_place(settings.paths["cache"], "paths.cache")
     settings.check()
     if settings.declare:
         raise UserError("declare=true declares a table before training: name it with table=...")

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
 from cfaug.core.binding import Config, locate
 from cfaug.core.errors import UserError, say, say_record
-from cfaug.core.files import check_folder, write_json
+from cfaug.core.files import check_place, write_json
 from cfaug.core.processes import Threads, equal_threads, find_folder
 from cfaug.core.safety.safe_loading import read_json
 from cfaug.core.stores import is_store, local_name, mirror_of, open_mirror, shown
@@ -149,7 +149,7 @@ def generate(settings: GenerateSettings) -> int:
             "is in an object store, which has none: leave part and parts out, and make shards at "
             "once with engine=ray"
         )
-    cache = check_folder(settings.paths["cache"], "paths.cache")
+    cache = check_place(settings.paths["cache"], "paths.cache")
     with equal_threads(settings.threads), work_folder(shards, cache) as folder:
         return _generate(settings, folder)
 

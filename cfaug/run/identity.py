@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from cfaug.core.errors import UserError
-from cfaug.core.files import check_folder, read_yaml
+from cfaug.core.files import check_place, read_yaml
 from cfaug.core.weights import is_questions, is_world
 from cfaug.report.arms import CONTENT
 from cfaug.report.checkpoint_tables import WEIGHTS
@@ -234,7 +234,7 @@ def check_owner(folder: Path, arm: str | None) -> None:
 
 def runs_folder(name: str) -> Path:
     """Return the folder of all runs, ``paths.runs``, which need not exist yet."""
-    check_folder(name, "paths.runs")
+    check_place(name, "paths.runs")
     return Path(name)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from cfaug.core.binding import Config
 from cfaug.core.errors import UserError, say_once
-from cfaug.core.files import check_folder
+from cfaug.core.files import check_place
 from cfaug.core.processes import use_threads
 from cfaug.core.progress import watch
 from cfaug.core.validation import RunSeed, check
@@ -90,7 +90,7 @@ def plan_run(settings: TrainSettings) -> TrainJob:
     """Plan one run without training: read its data, draw its examples, name its folder."""
     runs = runs_folder(settings.paths["runs"])
     root = (runs / DEBUG if settings.debugging else runs) / experiment_name(settings.name)
-    check_folder(settings.paths["cache"], "paths.cache")
+    check_place(settings.paths["cache"], "paths.cache")
     words = settings.overrides
     # Without their length, words name the arm to extend.
     named = [w for w in words if not (settings.extend and w.partition("=")[0] in LENGTH)]
