@@ -15,8 +15,9 @@ from typing import get_args
 import pytest
 import yaml
 
-from cfaug.core.binding import HYDRAS_OWN, bind, locate
+from cfaug.core.binding import bind
 from cfaug.core.errors import UserError
+from cfaug.core.targets import OF_NODES, locate
 from cfaug.generate.recipe import Stage
 from cfaug.planning.build import SETTINGS_OF_A_RUN, build
 from cfaug.planning.training import TrainSettings
@@ -97,7 +98,7 @@ def check_every_node(config):
     assert "???" not in flatten(config).values()
     nodes = list(_targets(config))
     for target, node in nodes:
-        arguments = {key: value for key, value in node.items() if key not in HYDRAS_OWN}
+        arguments = {key: value for key, value in node.items() if key not in OF_NODES}
         signature = inspect.signature(locate(target))
         (signature.bind_partial if node.get("_partial_") else signature.bind)(**arguments)
     return nodes

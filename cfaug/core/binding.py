@@ -5,34 +5,22 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
-from importlib import import_module
 from typing import Any
 
 from cfaug.core.errors import UserError
-from cfaug.core.processes import explain_missing
+from cfaug.core.targets import (
+    OF_NODES,
+    TARGET,
+    argument_annotation,
+    item_annotation,
+    locate_class,
+)
 from cfaug.core.validation import Given, annotation_of, fit_value, refuse_unknown, write_value
 from cfaug.core.weights import is_questions, is_world
 
-HYDRAS_OWN = ("_target_", "_convert_", "_partial_", "_recursive_")
-"""Keys of a node that are not arguments of its target."""
 VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 NOT_TYPED = ("overrides",)
 """Arguments of a command that are not settings."""
-
-
-def locate(dotted: str) -> Any:
-    """Import the class or function that ``_target_`` names."""
-    module, _, name = str(dotted).rpartition(".")
-    try:
-        return getattr(import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        why = explain_missing(error) or str(error)
-        if isinstance(error, ModuleNotFoundError) and not module.startswith("cfaug."):
-            why += " (your own modules are imported from the folder of --config-dir and PYTHONPATH)"
-        elif isinstance(error, AttributeError):
-            near = get_close_matches(name, vars(import_module(module)), 1)
-            why += "".join(f"; did you mean {module}.{meant}?" for meant in near)
-        raise UserError(f"_target_ {dotted!r} cannot be imported: {why}") from error
 
 
 def bind(
@@ -49,19 +37,44 @@ def bind(
         options: a function that returns the choices of a group; empty for anything else.
     """
     node = _bind_node(tree, command, "", given or {}, options)
-    return {key: _bind_targets(value, key, given or {}) for key, value in node.items()}
+    return {
+        key: _bind_targets(value, key, given or {}, argument_annotation(command, key))
+        for key, value in node.items()
+    }
 
 
-def _bind_targets(value: Any, path: str, given: Given) -> Any:
-    """Return a value in which every node with a target fits the target's signature."""
+def _bind_targets(
+    value: Any, path: str, given: Given, annotation: Any, owner: type | None = None
+) -> Any:
+    """Return a value in which every node with a target fits the target's signature.
+
+    Args:
+        annotation: the annotation of what takes the value.
+        owner: the class that takes it.
+    """
     if isinstance(value, list):
-        return [_bind_targets(child, f"{path}[{i}]", given) for i, child in enumerate(value)]
+        return [
+            _bind_targets(
+                child, f"{path}[{i}]", given, item_annotation(annotation, value, i), owner
+            )
+            for i, child in enumerate(value)
+        ]
     if not isinstance(value, Mapping):
         return value
     node: Mapping[str, Any] = value
-    if "_target_" in node:
-        node = _bind_node(node, locate(node["_target_"]), f"{path}.", given)
-    return {key: _bind_targets(child, f"{path}.{key}", given) for key, child in node.items()}
+    if TARGET not in node:
+        return {
+            key: _bind_targets(
+                child, f"{path}.{key}", given, item_annotation(annotation, node, key), owner
+            )
+            for key, child in node.items()
+        }
+    named = locate_class(node, annotation, path, owner)
+    node = _bind_node(node, named, f"{path}.", given)
+    return {
+        key: _bind_targets(child, f"{path}.{key}", given, argument_annotation(named, key), named)
+        for key, child in node.items()
+    }
 
 
 def _bind_node(
@@ -71,9 +84,12 @@ def _bind_node(
     given: Given,
     options: Callable[[str], Sequence[str]] = lambda group: (),
 ) -> dict[str, Any]:
-    taken: Mapping[str, inspect.Parameter] = inspect.signature(target).parameters
+    try:
+        taken: Mapping[str, inspect.Parameter] = inspect.signature(target).parameters
+    except ValueError:  # a class written in C
+        return dict(node)
     package = str(getattr(target, "__module__", "")).partition(".")[0]
-    arguments = {key: value for key, value in node.items() if key not in HYDRAS_OWN}
+    arguments = {key: value for key, value in node.items() if key not in OF_NODES}
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in taken.values()):
         if package != "lightning":
             return dict(node)

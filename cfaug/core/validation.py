@@ -381,10 +381,10 @@ def _write(value: Any) -> str:
     return str(value)
 
 
-class _Unresolved:
+class Unresolved:
     """A stand-in for a name under ``if TYPE_CHECKING``, a class that no value from YAML has."""
 
-    def __class_getitem__(cls, _: Any) -> type[_Unresolved]:
+    def __class_getitem__(cls, _: Any) -> type[Unresolved]:
         return cls
 
 
@@ -394,7 +394,7 @@ class _Names(dict[str, Any]):
     def __missing__(self, name: str) -> Any:
         if name.startswith("__"):  # a debugger looks for these
             raise KeyError(name)
-        return getattr(builtins, name, _Unresolved)
+        return getattr(builtins, name, Unresolved)
 
 
 @cache

@@ -1,18 +1,27 @@
-"""Build objects from nodes of settings; settings from a run's folder are never given to Hydra."""
+"""Build objects from nodes of settings: classes alone, each of what its place takes."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
-from dataclasses import is_dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, is_dataclass
+from functools import partial
 from importlib import import_module
-from typing import Any
+from typing import Annotated, Any
 
 from cfaug.core.errors import UserError
+from cfaug.core.targets import (
+    OF_NODES,
+    PARTIAL,
+    TARGET,
+    Makes,
+    argument_annotation,
+    item_annotation,
+    locate_class,
+)
 from cfaug.core.validation import annotation_of, fit_value
 from cfaug.models import specs
 
-TARGET = "_target_"
 SETTINGS_OF_A_RUN = frozenset(
     {
         "cfaug.data.mixture.settings.ClassificationData",
@@ -32,32 +41,79 @@ MOST_SETTINGS = 10_000
 """Most values in a run's node, as with YAML anchors a few lines can expand to any number."""
 
 
+OF_ANY_CLASS = Annotated[Callable[..., Any], Makes("builtins.object")]
+"""What :func:`build` is given: a command's settings say of which class, and are bound before."""
+
+
 def build(node: Mapping[str, Any], trusted: bool = True) -> Any:
-    """Make the object that a node describes: the only call of Hydra's ``instantiate``.
+    """Make the object that a node describes, and the objects inside it first.
 
     Args:
-        node: a mapping with ``_target_``.
-        trusted: whether the node may name any target; false for settings from a run's folder, which
-            Hydra never sees: targets are among ``SETTINGS_OF_A_RUN``, and ``${...}`` is text.
+        node: a mapping with ``_target_``, a class; with ``_partial_`` a function that makes the
+            object is returned.
+        trusted: whether the node may name any class that its place takes; false for settings from a
+            run's folder, whose targets are among ``SETTINGS_OF_A_RUN``.
     """
     if not trusted:
         return _build_settings(node)
-    from hydra.errors import InstantiationException
-    from hydra.utils import instantiate
+    return _make(_locate_all(node, OF_ANY_CLASS, "settings"))
 
+
+@dataclass(frozen=True)
+class _Located:
+    """A node whose class has been checked, and whose arguments may hold others."""
+
+    kind: type
+    arguments: Mapping[str, Any]
+    partial: bool
+
+
+def _locate_all(value: Any, annotation: Any, key: str, owner: type | None = None) -> Any:
+    """Return a value with its nodes located: all of them before the first is made."""
+    if isinstance(value, list | tuple):
+        return [
+            _locate_all(item, item_annotation(annotation, value, number), f"{key}[{number}]", owner)
+            for number, item in enumerate(value)
+        ]
+    if not isinstance(value, Mapping):
+        return value
+    if TARGET not in value:
+        return {
+            name: _locate_all(
+                item, item_annotation(annotation, value, name), f"{key}.{name}", owner
+            )
+            for name, item in value.items()
+        }
+    kind = locate_class(value, annotation, key, owner)
+    arguments = {
+        name: _locate_all(item, argument_annotation(kind, name), f"{key}.{name}", kind)
+        for name, item in value.items()
+        if name not in OF_NODES
+    }
+    return _Located(kind, arguments, bool(value.get(PARTIAL)))
+
+
+def _make(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_make(item) for item in value]
+    if isinstance(value, dict):
+        return {name: _make(item) for name, item in value.items()}
+    if not isinstance(value, _Located):
+        return value
+    arguments = {name: _make(item) for name, item in value.arguments.items()}
+    if value.partial:
+        return partial(value.kind, **arguments)
     try:
-        return instantiate(dict(node), _convert_="all")
-    except InstantiationException as error:
-        cause: BaseException | None = error
-        while cause is not None:
-            if isinstance(cause, UserError):
-                raise cause from None
-            cause = cause.__cause__
-        raise UserError(str(error)) from error
+        return value.kind(**arguments)
+    except UserError:
+        raise
+    except Exception as error:
+        name = f"{value.kind.__module__}.{value.kind.__qualname__}"
+        raise UserError(f"{name} cannot be made: {type(error).__name__}: {error}") from error
 
 
 def _build_settings(node: Any) -> Any:
-    """Make a run's settings without Hydra: our classes, plain values, no interpolation."""
+    """Make a run's settings: our classes, plain values, no interpolation."""
     left = [MOST_SETTINGS]
 
     def made(item: Any) -> Any:

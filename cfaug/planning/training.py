@@ -13,6 +13,7 @@ from cfaug.core.binding import Config
 from cfaug.core.errors import UserError
 from cfaug.core.files import require_regular
 from cfaug.core.processes import Threads
+from cfaug.core.targets import Makes
 from cfaug.core.validation import (
     DryRun,
     Means,
@@ -196,10 +197,12 @@ class TrainSettings:
     arm: str | None
     seed: RunSeed
     data: Node
-    model: Node
-    optim: Node
-    trainer: Node
-    logger: Node
+    model: Annotated[Node, Makes("cfaug.models.specs.ModelSpec")]
+    optim: Annotated[Node, Makes("cfaug.train.settings.OptimSettings")]
+    trainer: Annotated[Node, Makes("cfaug.train.settings.TrainerSettings")]
+    logger: Annotated[
+        Node, Makes("cfaug.train.settings.LoggerSettings", "lightning.pytorch.loggers.Logger")
+    ]
     paths: RunPaths
     dry_run: DryRun
     overwrite: bool

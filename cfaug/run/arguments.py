@@ -267,6 +267,11 @@ def sweep_overrides(file: Path, script: str | None = None) -> list[str]:
         raise UserError(f"{file} has no `parameters`: the settings to vary, each with `values`")
     overrides = []
     for key, spec in parameters.items():
+        if str(key).lstrip("+~").startswith("hydra"):
+            raise UserError(
+                f"{file}: the parameter {key} is Hydra's, which may start programs: type it on "
+                "the command line, as hydra/launcher=submitit_slurm"
+            )
         values = None
         if isinstance(spec, Mapping):
             values = spec.get("values", [spec["value"]] if "value" in spec else None)

@@ -14,12 +14,13 @@ from itertools import islice, product, takewhile
 from pathlib import Path
 from typing import Any
 
-from cfaug.core.binding import Config, bind, locate
+from cfaug.core.binding import Config, bind
 from cfaug.core.errors import UserError, name_some, say
 from cfaug.core.processes import speaks
 from cfaug.core.progress import watch
 from cfaug.core.safety.addresses import hide_settings
 from cfaug.core.stores import is_address
+from cfaug.core.targets import TARGET, locate
 from cfaug.data.mixture.settings import data_seed
 from cfaug.run.arguments import KEY, SEARCH_PATH, flatten, how_to_quote, key_of
 from cfaug.run.unread import refuse_unread
@@ -41,7 +42,6 @@ PRESET = "preset"
 """The node that a model's file adds for training: optimiser, batch and length (``conf/preset``)."""
 BY_SEED = "by_seed"
 """The settings that depend on the run's seed, as they are written."""
-TARGET = "_target_"
 ABSENT = re.compile(r"Could not override '([^']+)'\.(?: No match.*)?\nTo append")
 """Hydra's message about a setting that the files do not have."""
 PLAIN = re.compile(r"(?!\+?hydra)(\+\w+\.)?[\w.]+=", re.ASCII)

@@ -29,6 +29,7 @@ from cfaug.core.files import check_place
 from cfaug.core.outputs import check_file
 from cfaug.core.processes import Threads, check_device, choose_device, find_folder, use_threads
 from cfaug.core.protocols import NoModel
+from cfaug.core.targets import Makes
 from cfaug.core.validation import Means, Node, RunPaths, RunSeed, Share, check_fields
 from cfaug.data.mixture.settings import DataSettings
 from cfaug.evaluation.benchmark import ChecksData, HasPrimaryMetrics
@@ -408,9 +409,9 @@ class EvaluateSettings:
     runs: Sequence[str] | None
     weights: str | None
     seed: RunSeed
-    benchmark: Node
+    benchmark: Annotated[Node, Makes("cfaug.evaluation.suites.SuiteMember")]
     baseline: str | Sequence[str] | None
-    model: Node
+    model: Annotated[Node, Makes("cfaug.models.specs.ModelSpec")]
     data: Node
     device: str
     feature_cache: CacheSize

@@ -19,12 +19,13 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
-from cfaug.core.binding import Config, locate
+from cfaug.core.binding import Config
 from cfaug.core.errors import UserError, say, say_record
 from cfaug.core.files import check_place, write_json
 from cfaug.core.processes import Threads, equal_threads, find_folder
 from cfaug.core.safety.safe_loading import read_json
 from cfaug.core.stores import is_store, local_name, mirror_of, open_mirror, shown
+from cfaug.core.targets import Makes, locate
 from cfaug.core.types import Example
 from cfaug.core.validation import DryRun, Keys, Means, Node, Positive, Processes, check
 from cfaug.core.weights import HUB_ID, QUESTIONS_PREFIX, is_world, sha256_text
@@ -92,6 +93,10 @@ GenerationPaths = Annotated[
 """Where shards, worlds, indexes and annotations lie, and where a list may name images."""
 
 
+ZooPart = Annotated[Node, Makes("builtins.object")]
+"""A part of a recipe, checked where the recipe takes it."""
+
+
 class SourceSettings(TypedDict):
     """The examples: a file or folder, a part of the embedded world, or a grid of captions."""
 
@@ -124,8 +129,8 @@ class ExportSettings(TypedDict):
 class GenerateSettings(RunSettings):
     """The top level of ``conf/generate.yaml``, which describes each setting."""
 
-    recipe: Node
-    zoo: Annotated[Mapping[str, str | Node | None], Keys(("name",), (("knows", str | None),))]
+    recipe: Annotated[Node, Makes("cfaug.generate.recipe.Recipe")]
+    zoo: Annotated[Mapping[str, str | ZooPart | None], Keys(("name",), (("knows", str | None),))]
     data: SourceSettings
     shards: Node
     export: ExportSettings

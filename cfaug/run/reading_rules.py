@@ -15,10 +15,10 @@ from cfaug.core.binding import (
     describe_conditions,
     find_unread,
     holds,
-    locate,
 )
 from cfaug.core.errors import UserError
 from cfaug.core.protocols import DualEncoder, NoModel
+from cfaug.core.targets import locate
 from cfaug.core.weights import is_questions, is_world, world_family
 from cfaug.generate.recipe import IMAGE_PARTS, TEXT_PARTS
 from cfaug.run.arguments import flatten, key_of

@@ -16,8 +16,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from cfaug.core.binding import declared_by, describe_conditions, locate
+from cfaug.core.binding import declared_by, describe_conditions
 from cfaug.core.errors import UserError, say
+from cfaug.core.targets import locate
 from cfaug.run.arguments import key_of
 from cfaug.run.reading_rules import (
     BRANCHES,

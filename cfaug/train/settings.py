@@ -13,6 +13,7 @@ from annotated_types import Interval
 from cfaug.core.binding import GIVEN, ReadWith
 from cfaug.core.errors import UserError
 from cfaug.core.processes import check_device
+from cfaug.core.targets import Makes
 from cfaug.core.validation import (
     Count,
     PartialShare,
@@ -25,6 +26,9 @@ from cfaug.core.validation import (
 
 Factory = Callable[..., Any]
 """A function without arguments that makes a new object, as a run's process needs one of its own."""
+CallbackFactory = Annotated[Factory, Makes("lightning.pytorch.callbacks.Callback")]
+StrategyFactory = Annotated[Factory, Makes("lightning.pytorch.strategies.Strategy")]
+ProfilerFactory = Annotated[Factory, Makes("lightning.pytorch.profilers.Profiler")]
 BatchShare = Annotated[float, Interval(gt=0, le=1)]
 
 
@@ -110,9 +114,9 @@ class TrainerSettings:
     keep_last: bool = False
     log_every_steps: Positive = 1
     progress: bool = True
-    callbacks: Mapping[str, Factory] | None = None
-    strategy: str | Factory = "auto"
-    profiler: Literal["simple", "advanced", "pytorch"] | Factory | None = None
+    callbacks: Mapping[str, CallbackFactory] | None = None
+    strategy: str | StrategyFactory = "auto"
+    profiler: Literal["simple", "advanced", "pytorch"] | ProfilerFactory | None = None
     limit_train_batches: Positive | BatchShare | None = None
     overfit_batches: Positive | None = None
     gradient_checkpointing: bool = False

@@ -12,8 +12,9 @@ import pytest
 from omegaconf import OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from cfaug.core.binding import bind, locate
+from cfaug.core.binding import bind
 from cfaug.core.errors import UserError
+from cfaug.core.targets import locate
 from cfaug.core.validation import accepts, alternatives_of, annotation_of, choices_of
 from cfaug.run.arguments import flatten
 from cfaug.run.compose import _container, _keep_taken, _merge, _register_resolvers

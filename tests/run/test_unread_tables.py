@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from cfaug.core.binding import declared_by, locate
+from cfaug.core.binding import declared_by
 from cfaug.core.files import read_yaml
+from cfaug.core.targets import locate
 from cfaug.models import specs
 from cfaug.report.comparison import ComparisonSettings
 from cfaug.report.paper_tables import PaperTable

@@ -1,0 +1,233 @@
+"""The classes that ``_target_`` may name: checked before any of them is called.
+
+Settings come from a command line, but also from a sweep file that somebody sent. A target is a
+class, and one of what its place takes: a callback of Lightning where callbacks stand, an editor
+where a recipe has its editor. A function of others is never called, so that no setting loads a
+pickle, runs a command or deletes a file.
+"""
+
+from __future__ import annotations
+
+import sys
+import sysconfig
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from types import FunctionType
+from typing import Annotated, Any, get_args, get_origin, is_typeddict
+
+from typing_extensions import get_protocol_members, is_protocol
+
+from cfaug.core.errors import UserError
+from cfaug.core.processes import explain_missing
+from cfaug.core.validation import (
+    Unresolved,
+    alternatives_of,
+    annotation_of,
+    base_of,
+    is_sequence,
+    plain_of,
+)
+
+TARGET, PARTIAL = "_target_", "_partial_"
+OF_NODES = (TARGET, PARTIAL, "_args_", "_convert_", "_recursive_")
+"""Keys of a node that are not arguments of its target."""
+REFUSED = {
+    "_args_": "name each argument",
+    "_convert_": "lists and dictionaries are always plain ones",
+    "_recursive_": "objects inside an object are always made first",
+}
+"""{key of Hydra's nodes that is not read here: what to do, or what holds}."""
+
+
+@dataclass(frozen=True)
+class Makes:
+    """The classes of which a node makes an object, for ``Annotated``: dotted names.
+
+    They are imported only where a node names another class.
+    """
+
+    names: tuple[str, ...]
+
+    def __init__(self, *names: str) -> None:
+        object.__setattr__(self, "names", names)
+
+
+def locate(dotted: str) -> Any:
+    """Import the class or function that ``_target_`` names."""
+    module, _, name = str(dotted).rpartition(".")
+    try:
+        return getattr(import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        why = explain_missing(error) or str(error)
+        if isinstance(error, ModuleNotFoundError) and not module.startswith("cfaug."):
+            why += " (your own modules are imported from the folder of --config-dir and PYTHONPATH)"
+        elif isinstance(error, AttributeError):
+            near = get_close_matches(name, vars(import_module(module)), 1)
+            why += "".join(f"; did you mean {module}.{meant}?" for meant in near)
+        raise UserError(f"_target_ {dotted!r} cannot be imported: {why}") from error
+
+
+def locate_class(node: Mapping[str, Any], annotation: Any, key: str, owner: Any = None) -> Any:
+    """Return the class that a node names, which nothing has called yet.
+
+    A function of cfaug that says what it returns stands for that class.
+
+    Args:
+        annotation: the annotation of the argument that takes the object.
+        key: the node's dotted name.
+        owner: the class that takes the object.
+
+    Raises:
+        UserError: if the target is not a class, or not of what its place takes.
+    """
+    for word, instead in REFUSED.items():
+        if word in node:
+            raise UserError(f"{key}.{word}={node[word]}: {word} is not read: {instead}")
+    dotted = node[TARGET]
+    if not isinstance(dotted, str):
+        raise UserError(f"{key}._target_={dotted} should be a text, such as PACKAGE.MODULE.CLASS")
+    named = locate(dotted)
+    wanted = _wanted_classes(annotation)
+    place = f"{key}._target_={dotted}"
+    kind = named if isinstance(named, type) else _returned_by(named)
+    if kind is None:
+        takes = f", such as a {_join(wanted)}" if wanted else ""
+        raise UserError(
+            f"{place} names a {_kind_of(named)}; a setting names a class{takes}. Nothing was called"
+        )
+    if node.get(PARTIAL) and wanted and not _takes_makers(annotation):
+        raise UserError(f"{key}._partial_=true: {key} takes a {_join(wanted)}, not a function")
+    if wanted and not any(_is_one(kind, other) for other in wanted):
+        lacks = [name for other in wanted for name in _methods_of(other) if not hasattr(kind, name)]
+        raise UserError(
+            f"{place} is no {_join(wanted)}, which {key} takes"
+            + (f": it has no {', '.join(lacks)}" if lacks else "")
+            + ". Name a class of that kind. Nothing was called"
+        )
+    if not wanted and not _may_be_anywhere(kind, owner):
+        argument = key.rpartition(".")[2]
+        raise UserError(
+            f"{place} is a class of another package, and nothing says that {key} takes one: in "
+            f"your own class, annotate {argument} with the class that it takes. Nothing was called"
+        )
+    return named
+
+
+def argument_annotation(target: Callable[..., Any], name: str) -> Any:
+    """Return the annotation of an argument of any class, ``Any`` if it cannot be told."""
+    try:
+        return annotation_of(target, name)
+    except Exception:  # others may annotate in any way
+        return Any
+
+
+def item_annotation(annotation: Any, value: Any, item: Any) -> Any:
+    """Return the annotation of an item of a list (by its number) or of a mapping (by its key)."""
+    for choice in alternatives_of(annotation):
+        base, kinds = base_of(choice), get_args(plain_of(choice))
+        if isinstance(value, Mapping):
+            if is_typeddict(base):
+                return argument_annotation(base, item)
+            if isinstance(base, type) and issubclass(base, Mapping) and len(kinds) == 2:
+                return kinds[1]
+        elif is_sequence(base) and kinds:
+            fixed = base is tuple and kinds[-1] is not Ellipsis
+            return kinds[item] if fixed and item < len(kinds) else kinds[0]
+    return Any
+
+
+def _wanted_classes(annotation: Any) -> list[type]:
+    """Return the classes of which an object is wanted; empty if the annotation does not say."""
+    wanted: list[type] = []
+    for choice in alternatives_of(annotation):
+        marks = _marks_of(choice)
+        base = base_of(choice)
+        if marks:
+            wanted += [locate(name) for mark in marks for name in mark.names]
+        elif base in (Any, Unresolved, object):
+            return []
+        elif isinstance(base, type) and not _is_data(base):
+            wanted.append(base)
+    return wanted
+
+
+def _marks_of(annotation: Any) -> list[Makes]:
+    marks = []
+    while get_origin(annotation) is Annotated:
+        annotation, *others = get_args(annotation)
+        marks += [mark for mark in others if isinstance(mark, Makes)]
+    return marks
+
+
+def _is_data(base: type) -> bool:
+    plain = (str, int, float, bool, type(None), Mapping, Callable)
+    return is_typeddict(base) or is_sequence(base) or issubclass(base, plain)  # type: ignore[arg-type]
+
+
+def _takes_makers(annotation: Any) -> bool:
+    return any(
+        base_of(choice) is base_of(Callable[..., Any]) for choice in alternatives_of(annotation)
+    )
+
+
+def _is_one(named: type, kind: type) -> bool:
+    """Say whether a class is of a kind; a protocol is fulfilled by a class with its methods."""
+    if not is_protocol(kind):
+        return issubclass(named, kind)
+    methods = _methods_of(kind)
+    if not methods:
+        return _may_be_anywhere(named)
+    of_python = named.__module__.partition(".")[0] in sys.stdlib_module_names
+    return not of_python and all(callable(getattr(named, name, None)) for name in methods)
+
+
+def _methods_of(kind: type) -> list[str]:
+    """Return the methods of a protocol; none of another class."""
+    members = get_protocol_members(kind) if is_protocol(kind) else ()
+    return sorted(name for name in members if callable(getattr(kind, name, None)))
+
+
+def _may_be_anywhere(named: type, owner: Any = None) -> bool:
+    """Say whether a class may be made where nothing says what is taken.
+
+    It is one of cfaug's, of the user's own files, or of the package of the class that takes it.
+    Lightning is no such package, as some of its classes run what they are given.
+    """
+    package = named.__module__.partition(".")[0]
+    around = str(getattr(owner, "__module__", "")).partition(".")[0]
+    return package == "cfaug" or (package == around != "lightning") or _is_of_user(named.__module__)
+
+
+@cache
+def _is_of_user(module: str) -> bool:
+    """Say whether a module is a file outside of Python and its installed packages."""
+    file = getattr(sys.modules.get(module), "__file__", None)
+    if file is None or module.partition(".")[0] in sys.stdlib_module_names:
+        return False
+    installed = {
+        sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")
+    }
+    folders = Path(file).resolve().parents
+    return not any(Path(folder).resolve() in folders for folder in installed)
+
+
+def _returned_by(function: Any) -> type | None:
+    """Return the class that a function of cfaug says it returns; ``None`` of anything else."""
+    module = getattr(function, "__module__", None)
+    if not isinstance(function, FunctionType) or str(module).partition(".")[0] != "cfaug":
+        return None
+    returned = function.__annotations__.get("return")
+    kind = vars(sys.modules[function.__module__]).get(returned) if returned else None
+    return kind if isinstance(kind, type) else None
+
+
+def _kind_of(named: Any) -> str:
+    return "function" if callable(named) else f"{type(named).__name__}, not a class"
+
+
+def _join(kinds: list[type]) -> str:
+    return " or ".join(dict.fromkeys(kind.__name__ for kind in kinds))
