@@ -27,7 +27,14 @@ from cfaug.evaluation.cached_model import (
     recall_or_compute,
     text_keys,
 )
-from cfaug.models.indistinct import Indistinct, check_captions, count_indistinct
+from cfaug.models.indistinct import (
+    Indistinct,
+    check_captions,
+    check_image_embeddings,
+    check_text_embeddings,
+    check_varying,
+    count_indistinct,
+)
 from cfaug.stats.classification import class_vectors, fill_templates, zero_shot_scores
 
 if TYPE_CHECKING:
@@ -123,8 +130,13 @@ def embed_images(
 
     keys = image_keys(pixels.index, pixels.rows)
     if isinstance(encoder, CachedEncoder):
-        return recall_or_compute(encoder.images, keys, compute)
-    return compute_distinct(keys, compute)
+        embeddings = recall_or_compute(encoder.images, keys, compute)
+    else:
+        embeddings = compute_distinct(keys, compute)
+    check_image_embeddings(
+        lambda place: pixels.index.image_name(int(pixels.rows[place])), keys, embeddings
+    )
+    return embeddings
 
 
 def embed_pictures(
@@ -161,7 +173,11 @@ def embed_texts(
         normalise: scale embeddings to unit length; otherwise they are as the encoder returns them,
             for callers that need their mean.
     """
-    check_captions(lambda: _count_indistinct(encoder, texts))
+
+    def count() -> Indistinct:
+        return _count_indistinct(encoder, texts)
+
+    check_captions(count)
 
     def compute(places: list[int]) -> Iterator[np.ndarray]:
         some = [texts[at] for at in places]
@@ -169,8 +185,11 @@ def embed_texts(
 
     if isinstance(encoder, CachedEncoder):
         kept = encoder.texts if normalise else encoder.raw_texts
-        return recall_or_compute(kept, text_keys(texts), compute)
-    return compute_distinct(texts, compute)
+        embeddings = recall_or_compute(kept, text_keys(texts), compute)
+    else:
+        embeddings = compute_distinct(texts, compute)
+    check_text_embeddings(texts, embeddings, count)
+    return embeddings
 
 
 def _count_indistinct(
@@ -312,8 +331,12 @@ def classify_images(
 
     keys = image_keys(pixels.index, pixels.rows)
     if isinstance(model, CachedClassifier):
-        return recall_or_compute(model.logits, keys, compute)
-    return compute_distinct(keys, compute)
+        logits = recall_or_compute(model.logits, keys, compute)
+    else:
+        logits = compute_distinct(keys, compute)
+    if len(set(keys)) == len(keys):
+        check_varying(logits, f"all {len(keys):,} images the same scores of classes")
+    return logits
 
 
 def _logit_batches(model: Classifier, pixels: Pixels, size: int) -> Iterator[np.ndarray]:
@@ -360,6 +383,12 @@ class PairsToScore:
 def match_pairs(matcher: Matcher | CachedMatcher, asked: PairsToScore, size: int) -> np.ndarray:
     """Return a matcher's scores for images with texts, float32 (pairs,), cached or computed."""
     check_captions(lambda: _count_indistinct(matcher, list(dict.fromkeys(asked.texts))))
+    scores = _match(matcher, asked, size)
+    check_varying(scores, f"all {len(scores):,} pairs of images and texts the same score")
+    return scores
+
+
+def _match(matcher: Matcher | CachedMatcher, asked: PairsToScore, size: int) -> np.ndarray:
     if not isinstance(matcher, CachedMatcher):
         return np.concatenate(list(_score_batches(matcher, asked, size)))
 

@@ -16,6 +16,7 @@ from cfaug.core.pixels import Geometry, ImageTransform
 from cfaug.core.safety.safe_loading import check_finite, from_folder
 from cfaug.models.checkpoints import load_model, longest_text, quiet, replace_checkpoint
 from cfaug.models.image_processors import check_size, equal_transform
+from cfaug.models.indistinct import check_end_of_text
 from cfaug.models.losses import Negatives, sigmoid_loss, symmetric_loss
 
 Bounds = tuple[float | None, float | None]
@@ -436,6 +437,7 @@ class HFEncoder(FromFolder, Encoder):
         super().__init__(model, transform, log_scale_bounds)
         self.processor = processor
         self.tokenizer = tokenizer
+        check_end_of_text(model, tokenizer.tokenizer, folder)
         check_size(self.encode_image, transform, folder)
 
     def tokenize(self, texts: Sequence[str]) -> dict[str, Tensor]:

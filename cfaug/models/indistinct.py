@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from cfaug.core.errors import UserError, say_once
 from cfaug.core.words import normalise_caption
 
@@ -111,6 +113,152 @@ def _count(read: Callable[[list[str]], list[Hashable]], texts: Sequence[str]) ->
     alike = sum(count for count in counts.values() if count > 1)
     return Indistinct(len(captions), len(counts), alike, example)
 
+
+def check_end_of_text(model: Any, tokenizer: Any, owner: object) -> None:
+    """Refuse a model that looks for the end of a text where its tokenizer writes none.
+
+    CLIP's text tower takes its embedding at the token ``eos_token_id`` of config.json. Where no
+    text has that token, it takes the first, which is the same for all texts.
+
+    Args:
+        model: a model of transformers; one whose modules have no ``eos_token_id`` pools otherwise.
+        tokenizer: its tokenizer, of transformers as well.
+    """
+    ends = {getattr(module, "eos_token_id", None) for module in model.modules()} - {None}
+    for end in ends:
+        ids = tokenizer(["a photo of a dog"])["input_ids"][0]
+        # Configurations from before transformers 4.31 have 2, for "the largest number".
+        place = ids.index(max(ids)) if end == 2 else ids.index(end) if end in ids else 0
+        if place > 0 and (end != 2 or place == len(ids) - 1):
+            continue
+        texts = f"end with {ids[-1]} ({tokenizer.convert_ids_to_tokens(ids[-1])!r})"
+        raise UserError(
+            f"{owner}: text_config.eos_token_id in config.json is {end}, and the texts of its "
+            f"tokenizer {texts}: every text would be read at its token {place + 1}, and captions "
+            "would be alike to the model. Set eos_token_id there to the token that ends the texts, "
+            "or save the tokenizer beside it that the model was trained with"
+        )
+
+
+TOLERANCE = 1e-5
+"""Largest difference between embeddings of unit length that are one embedding."""
+NEIGHBOURS = 8
+"""Number of embeddings that each is compared with, the next on one random line."""
+
+
+def group_equal(vectors: np.ndarray) -> np.ndarray:
+    """Return a group number for each vector, int (n,): vectors within ``TOLERANCE`` share it.
+
+    >>> group_equal(np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1e-7]])).tolist()
+    [0, 1, 0]
+    """
+    from scipy.sparse import coo_matrix
+    from scipy.sparse.csgraph import connected_components
+
+    count, width = vectors.shape
+    line = np.random.default_rng(0).standard_normal(width) / np.sqrt(width)
+    places = vectors.astype(np.float64) @ line
+    order = np.argsort(places, kind="stable")
+    pairs: list[tuple[np.ndarray, np.ndarray]] = []
+    for step in range(1, min(NEIGHBOURS, count - 1) + 1):
+        first, second = order[:-step], order[step:]
+        near = places[second] - places[first] <= TOLERANCE
+        first, second = first[near], second[near]
+        equal = np.abs(vectors[first] - vectors[second]).max(axis=1, initial=0) <= TOLERANCE
+        pairs.append((first[equal], second[equal]))
+    first, second = (np.concatenate([pair[i] for pair in pairs] or [[]]) for i in (0, 1))
+    graph = coo_matrix((np.ones(len(first)), (first, second)), shape=(count, count))
+    return connected_components(graph, directed=False)[1]
+
+
+def check_text_embeddings(
+    texts: Sequence[str], vectors: np.ndarray, count: Callable[[], Indistinct]
+) -> None:
+    """Warn of different captions with one embedding, or refuse them, as the context says.
+
+    Args:
+        vectors: their embeddings (texts, dim).
+        count: counts the captions that are the same tokens, of which ``check_captions`` speaks.
+    """
+    different: dict[str, int] = {}
+    for place, text in enumerate(texts):
+        different.setdefault(normalise_caption(text), place)
+    places = list(different.values())
+    alike, example = _alike(vectors[places], [texts[place] for place in places])
+    if alike:
+        _judge(
+            alike - count().alike, len(places), "captions", example, "although their tokens differ"
+        )
+
+
+def check_image_embeddings(
+    names: Callable[[int], str], keys: Sequence[Hashable], vectors: np.ndarray
+) -> None:
+    """Warn of different images with one embedding, or refuse them, as the context says.
+
+    Two images that are alike may be one picture in two files: groups of more are counted.
+
+    Args:
+        names: returns the name of the image at a place.
+        keys: the digest of each image's bytes.
+    """
+    first: dict[Hashable, int] = {}
+    for place, key in enumerate(keys):
+        first.setdefault(key, place)
+    places = list(first.values())
+    alike, example = _alike(vectors[places], [names(place) for place in places], least=3)
+    _judge(alike, len(places), "images", example, "although their files differ")
+
+
+def _alike(
+    vectors: np.ndarray, names: Sequence[str], least: int = 2
+) -> tuple[int, tuple[str, ...]]:
+    """Return how many vectors share their embedding with others, and the names of two of them."""
+    if _CHECK.get() is None or len(vectors) < 2:
+        return 0, ()
+    length = np.linalg.norm(vectors, axis=1, keepdims=True)
+    groups = group_equal(vectors / np.maximum(length, np.finfo(np.float32).tiny))
+    sizes = np.bincount(groups)
+    largest = np.flatnonzero(groups == sizes.argmax())[:2]
+    return int(sizes[sizes >= least].sum()), tuple(names[place] for place in largest)
+
+
+def _judge(alike: int, count: int, what: str, example: Sequence[str], although: str) -> None:
+    check = _CHECK.get()
+    if check is None or alike <= WARNED_SHARE * count:
+        return
+    name, limit = check
+    message = (
+        f"{name}: {alike:,} of {count:,} different {what} have the embedding of another to the "
+        f"model, as {example[0]!r} and {example[1]!r}, {although}"
+    )
+    if alike <= limit * count:
+        say_once(f"warning: {message}")
+        return
+    raise UserError(
+        f"{message}: whatever is measured with them is chance. The special tokens in config.json "
+        "may not be the tokenizer's, or weights may be damaged, or of another architecture. "
+        "max_indistinct=1 evaluates all the same"
+    )
+
+
+def check_varying(outputs: np.ndarray, what: str) -> None:
+    """Warn, within ``refuse_indistinct``, of outputs that are the same for every input.
+
+    Args:
+        outputs: scores or logits, a row for each different input.
+        what: the outputs and inputs in words.
+    """
+    check = _CHECK.get()
+    if check is None or len(outputs) < FEWEST_INPUTS:
+        return
+    spread = np.ptp(outputs.astype(np.float64), axis=0).max()
+    if spread <= TOLERANCE * max(1.0, float(np.abs(outputs).max())):
+        say_once(f"warning: {check[0]}: the model gives {what}: nothing it answers depends on them")
+
+
+FEWEST_INPUTS = 10
+"""Number of inputs from which equal outputs are no coincidence."""
 
 _CHECK: ContextVar[tuple[str, float] | None] = ContextVar("indistinct captions", default=None)
 """The name of a benchmark, and its limit."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import json
+import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -15,11 +17,16 @@ from PIL import Image
 from cfaug.core.errors import UserError, say_once
 from cfaug.core.protocols import DualEncoder
 from cfaug.core.words import normalise_caption
+from cfaug.evaluation.inference import embed_texts
 from cfaug.models.indistinct import (
     Indistinct,
     check_captions,
+    check_image_embeddings,
+    check_text_embeddings,
+    check_varying,
     count_in_folder,
     count_indistinct,
+    group_equal,
     refuse_indistinct,
 )
 from cfaug.models.specs import HFClip
@@ -144,3 +151,99 @@ def test_a_training_and_its_dry_run_say_it(tmp_path, photos, capsys):
     assert "the captions to train on: 5 different captions are 1 to the model" in (
         capsys.readouterr().err
     )
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(
+    st.lists(st.integers(0, 9), min_size=1, max_size=60), st.integers(2, 70), st.integers(0, 9999)
+)
+def test_embeddings_that_differ_by_rounding_are_one_and_others_are_not(numbers, width, seed):
+    rng = np.random.default_rng(seed)
+    distinct = rng.standard_normal((10, width)).astype(np.float32)
+    distinct /= np.linalg.norm(distinct, axis=1, keepdims=True)
+    rounding = rng.uniform(-2e-7, 2e-7, (len(numbers), width)).astype(np.float32)
+    groups = group_equal(distinct[numbers] + rounding)
+    expected = np.equal.outer(numbers, numbers)
+    if width > 2 or len(set(numbers)) < 3:
+        assert (np.equal.outer(groups, groups) == expected).all()
+    else:
+        assert np.equal.outer(groups, groups)[expected].all()
+
+
+def embedded(count, groups, width=16):
+    """Return captions and embeddings of which each is one of so many."""
+    vectors = np.random.default_rng(0).standard_normal((groups, width)).astype(np.float32)
+    texts = [f"caption number {chr(97 + n // 26)}{chr(97 + n % 26)}" for n in range(count)]
+    return texts, vectors[np.arange(count) % groups]
+
+
+def test_captions_with_one_embedding_are_refused_beyond_those_with_one_sequence_of_tokens(capsys):
+    say_once.cache_clear()
+    texts, vectors = embedded(100, 90)  # 20 share an embedding
+    every = Indistinct(100, 90, 20, ("a", "b"))
+    check_text_embeddings(texts, vectors, lambda: pytest.fail("outside an evaluation"))
+    with refuse_indistinct("photos", 0.1):
+        check_text_embeddings(texts, vectors, lambda: every)  # said of their tokens already
+        assert capsys.readouterr().err == ""
+        with pytest.raises(UserError) as caught:
+            check_text_embeddings(texts, vectors, lambda: Indistinct(100, 100, 0))
+    said = str(caught.value)
+    assert "photos: 20 of 100 different captions have the embedding of another" in said
+    assert "although their tokens differ" in said
+    assert "max_indistinct=1" in said
+    with refuse_indistinct("photos", 0.2):
+        check_text_embeddings(texts, vectors, lambda: Indistinct(100, 100, 0))
+        assert "warning: photos: 20 of 100" in capsys.readouterr().err
+        # Captions that differ in case or punctuation alone are one caption.
+        check_text_embeddings(["A dog.", "a dog"], vectors[[0, 0]], lambda: every)
+        assert capsys.readouterr().err == ""
+
+
+def test_images_with_one_embedding_are_refused_and_a_picture_in_two_files_is_not(capsys):
+    say_once.cache_clear()
+    names = "photo {}".format
+    with refuse_indistinct("photos", 0.2):
+        twice = embedded(40, 20)[1]
+        check_image_embeddings(names, list(range(40)), twice)
+        check_image_embeddings(names, [n % 2 for n in range(40)], embedded(40, 2)[1])
+        assert capsys.readouterr().err == ""
+        with pytest.raises(UserError, match="40 of 40 different images have the embedding of"):
+            check_image_embeddings(names, list(range(40)), embedded(40, 3)[1])
+
+
+def test_outputs_that_do_not_depend_on_the_input_are_said(capsys):
+    say_once.cache_clear()
+    rng = np.random.default_rng(0)
+    with refuse_indistinct("photos", 0.2):
+        check_varying(rng.random((20, 3)), "x")
+        check_varying(np.full(9, 0.5), "x")
+        assert capsys.readouterr().err == ""
+        check_varying(np.full(20, 0.5), "all 20 pairs the same score")
+        assert "photos: the model gives all 20 pairs the same score" in capsys.readouterr().err
+
+
+@pytest.fixture
+def bad_end(tmp_path):
+    """A copy of the tiny CLIP whose config names another end of texts than its tokenizer's."""
+    folder = tmp_path / "clip"
+    shutil.copytree(ZOO / "clip-0", folder)
+    config = json.loads((folder / "config.json").read_text())
+    config["text_config"]["eos_token_id"] = 40
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+def test_a_config_with_another_end_of_texts_than_its_tokenizers_is_refused(bad_end):
+    with pytest.raises(UserError) as caught:
+        HFClip(str(bad_end)).load(DualEncoder)
+    said = str(caught.value)
+    assert "eos_token_id in config.json is 40" in said
+    assert "end with 3" in said
+
+
+def test_texts_read_at_the_first_token_are_refused_whatever_the_cause(bad_end, monkeypatch):
+    monkeypatch.setattr("cfaug.models.encoder.check_end_of_text", lambda *_: None)
+    encoder = HFClip(str(bad_end)).load(DualEncoder)
+    texts = [f"a {colour} {thing}" for colour in ("red", "blue") for thing in ("ball", "star")]
+    with refuse_indistinct("photos", 0.2), pytest.raises(UserError, match="4 of 4 different cap"):
+        embed_texts(encoder, texts, 2)
