@@ -154,7 +154,8 @@ def _fetch(name: str, revision: str | None, wanted: Sequence[str] | None, fetch:
         reason = (str(cause) or type(cause).__name__).strip().splitlines()[0]
         raise UserError(
             f"model {name}: no such folder here, and the Hub did not give it ({reason}). Where "
-            f"there is a network: hf download {name} --local-dir FOLDER; then give that FOLDER"
+            f"there is a network: hf download {name} --local-dir FOLDER; then "
+            "model.name_or_path=FOLDER, or FOLDER where the setting names another model"
         ) from error
 
 

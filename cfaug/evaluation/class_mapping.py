@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from cfaug.core.errors import UserError
-from cfaug.data.sources.row import WNID, class_words, imagenet_names
+from cfaug.data.sources.row import WNID, class_words, imagenet_names, wordnet_id
 from cfaug.stats.classification import hits_at
 from cfaug.stats.effects import softmax, top_classes, truth_probability
 
@@ -64,7 +64,7 @@ def match_classes(labels: Sequence[str], classes: Sequence[str], owner: str) -> 
 def _names_imagenet(labels: Sequence[str], classes: Sequence[str]) -> bool:
     """Return whether ImageNet's names, which take a second to read, may help."""
     many = len(classes) >= len(imagenet_names())
-    return many or any(WNID.fullmatch(name) for name in (*labels, *classes))
+    return many or any(wordnet_id(name) for name in (*labels, *classes))
 
 
 class _ClassNames:
@@ -89,7 +89,8 @@ class _ImageNet:
         self._by_id = _places((wnid, n) for n, wnid in enumerate(imagenet_ids(classes)) if wnid)
 
     def __call__(self, label: str) -> set[int]:
-        ids = {label} if WNID.fullmatch(label) else ids_of_name(label)
+        wnid = wordnet_id(label)
+        ids = ids_of_name(label) if wnid is None else {wnid}
         return {n for wnid in ids for n in self._by_id.get(wnid, ())}
 
 
@@ -99,7 +100,7 @@ def imagenet_ids(classes: Sequence[str]) -> list[str | None]:
     A thousand classes with ImageNet's names, in the order of their ids, are ImageNet's even if
     single names are ambiguous: two are "crane" in every list.
     """
-    ids = [name if WNID.fullmatch(name) else None for name in classes]
+    ids = [wordnet_id(name) for name in classes]
     if any(ids):
         return ids
     ordered = list(imagenet_names())

@@ -23,6 +23,7 @@ from cfaug.data.sources.row import (
     equal_names_warning,
     is_number,
     make_distinct,
+    names_warning,
     prompt_names,
     require_names,
 )
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 
 
 NAMED_BY_FILE = "ask for: benchmark=classification benchmark.classes=FILE reads names from a file"
+NAMES_IN_FILE = "benchmark=classification benchmark.classes=FILE gives names, a line for each"
 PAPER_TEMPLATE = "A photo of a {c}"
 """COCO-Counterfactuals, section 5.2: the only template, without a period."""
 
@@ -135,9 +137,14 @@ class ZeroShot(SourceBenchmark):
                 f"{self.name}: labels {sorted(strange)[:5]} are not among the classes "
                 f"({len(number)}: {', '.join([*number][:20])})"
             )
-        warning = equal_names_warning(classes.names, str(self.name))
-        if warning is not None:
-            say_once(warning)
+        for warning in (
+            equal_names_warning(classes.names, str(self.name)),
+            names_warning(classes.labels, classes.names, str(self.name), NAMES_IN_FILE)
+            if prompt_names(classes.labels) == list(classes.names)
+            else None,
+        ):
+            if warning is not None:
+                say_once(warning)
         self.class_names, self._templates = list(classes.names), list(classes.templates)
         derived = prompt_names(classes.labels) == self.class_names
         self._known_as = list(classes.labels) if derived else self.class_names

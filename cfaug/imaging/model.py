@@ -102,7 +102,25 @@ class Diffusion:
         config = self.vae.config
         scaled = latents / config.scaling_factor + (config.get("shift_factor") or 0.0)
         pixels: Tensor = self.vae.decode(scaled.to(self.dtype), return_dict=False)[0]
-        return (pixels.float() / 2 + 0.5).clamp(0, 1)
+        return as_image(pixels, self.vae)
+
+
+def as_image(pixels: Tensor, vae: AutoencoderKL) -> Tensor:
+    """Map the output of an autoencoder's decoder to float32 in [0, 1].
+
+    Raises:
+        UserError: if a value is infinite or NaN: what follows, such as a score of CLIP, would be.
+    """
+    if not pixels.isfinite().all():
+        number_format = str(vae.dtype).removeprefix("torch.")
+        raise UserError(
+            f"the autoencoder (VAE), a {type(vae).__name__} in {number_format}, makes images that "
+            "are infinite or not numbers (NaN): it overflows in that format. Choose dtype=bf16 or "
+            "fp32 beside its weights (zoo.diffusion.dtype), or a VAE that is made for fp16, as "
+            "zoo.diffusion.vae=madebyollin/sdxl-vae-fp16-fix of Stable Diffusion XL; in fp32 its "
+            "weights are damaged"
+        )
+    return (pixels.float() / 2 + 0.5).clamp(0, 1)
 
 
 @dataclass(frozen=True)

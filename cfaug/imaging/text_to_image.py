@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from cfaug.imaging.attention import SharedAttention
+from cfaug.imaging.model import as_image
 from cfaug.imaging.sampler import Texts
 from cfaug.imaging.schedules import FLOW, NoiseLevels, read_prediction, scheduler_levels
 
@@ -107,7 +108,7 @@ class TextToImage:
         if vae.dtype == torch.float16 and vae.config.get("force_upcast"):
             vae.to(torch.float32)
         pixels: Tensor = vae.decode(self._unscale(latents).to(vae.dtype), return_dict=False)[0]
-        return (pixels.float() / 2 + 0.5).clamp(0, 1)
+        return as_image(pixels, vae)
 
     def _unscale(self, latents: Tensor) -> Tensor:
         config = self.pipeline.vae.config

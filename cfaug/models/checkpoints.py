@@ -270,7 +270,10 @@ def load_model(
         with quiet():
             # Otherwise the file's own type would be used: a float16 file would train in float16.
             number_format = getattr(torch, dtype)
-            options = {} if head is None else {"num_labels": len(head), "id2label": dict(head)}
+            options: dict[str, Any] = {}
+            if head is not None:
+                numbers = {name: number for number, name in head.items()}
+                options = {"num_labels": len(head), "id2label": dict(head), "label2id": numbers}
             model, report = from_folder(
                 kind, folder, dtype=number_format, output_loading_info=True,
                 ignore_mismatched_sizes=True,  # they are named below

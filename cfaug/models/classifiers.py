@@ -119,6 +119,8 @@ class HFClassifier(FromFolder, TrainedClassifier):
 
     def save(self, folder: Path) -> None:
         """Write a ``save_pretrained`` folder with its image processor."""
+        config: Any = self.model.config
+        config.label2id = {name: number for number, name in config.id2label.items()}
         with replace_checkpoint(folder) as fresh, quiet():
             self.model.save_pretrained(fresh)
             self.processor.save_pretrained(fresh)

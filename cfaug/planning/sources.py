@@ -458,6 +458,7 @@ def _check_classes(sources: Mapping[str, Index | None]) -> None:
         class_caption,
         class_words,
         equal_names_warning,
+        names_warning,
         require_names,
     )
 
@@ -472,8 +473,13 @@ def _check_classes(sources: Mapping[str, Index | None]) -> None:
             "labels (folders called by them, labels.csv, classnames.txt beside tars, ClassLabel "
             "names in parquet), or captions.csv (image, caption)",
         )  # fmt: skip
-        if (warning := equal_names_warning(words, where)) is not None:
-            say_once(warning)
+        names = "Name folders by their classes, or write captions.csv (image, caption)"
+        for warning in (
+            equal_names_warning(words, where),
+            names_warning(classes, words, where, names),
+        ):
+            if warning is not None:
+                say_once(warning)
 
 
 def _refuse_singles(setting: str, name: str | None, index: Index) -> None:

@@ -195,7 +195,15 @@ class FailureEdits:
             # The logarithm of their u ** (1 / weight), which rounds to 0 for a rare failure.
             return -math.log(rng.random() or 1e-300) / weight
 
-        return sorted(edits, key=order)[: self.per_photo]
+        if self.per_photo is None:
+            drawn = sorted(edits, key=lambda edit: (edit.direction == "reverse", edit.number))
+        else:
+            drawn = sorted(edits, key=order)
+        # The reverse of A -> B is the edit of B -> A, if both are failures: it is made once.
+        once: dict[str, _Applied] = {}
+        for edit in drawn:
+            once.setdefault(edit.text, edit)
+        return list(once.values())[: self.per_photo]
 
 
 def hash_failures(file: str | None, weights: FailureWeights) -> str:

@@ -138,7 +138,7 @@ class RepairTest:
         excess = np.asarray(cells.delta, float) - np.asarray(cells.control, float)
         number = [match_failure(cell, self._declared) for cell in cells.groups]
         known = np.array([n is not None for n in number]) & ~np.isnan(excess)
-        rows = np.flatnonzero(known).tolist()
+        rows = _leave_out_repeated(np.flatnonzero(known).tolist(), cells, evaluation.items)
         if not rows:
             raise UserError(
                 f"{self.name}: no edit of the test is that of a declared failure, such as "
@@ -185,6 +185,21 @@ class RepairTest:
                 Outcome(name, "worst_cell", measured.largest, count, better="lower"),
             ]
         return [*whole, *means]
+
+
+def _leave_out_repeated(rows: Sequence[int], cells: Cells, items: Mapping[str, Any]) -> list[int]:
+    """Return rows without those that repeat an edit of the same photo, where items name both.
+
+    If A -> B and B -> A are failures, the reverse edits of the one are those of the other.
+    """
+    if "photo" not in items or "text" not in items:
+        return list(rows)
+    place = {name: row for row, name in enumerate(items[ITEM])}
+    first: dict[tuple[Any, ...], int] = {}
+    for row in rows:
+        item = place[cells.names[row]]
+        first.setdefault((items["photo"][item], items["text"][item], cells.groups[row]), row)
+    return list(first.values())
 
 
 def _cell_of(failure: ModelFailure) -> Cell:

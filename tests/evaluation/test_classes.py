@@ -12,9 +12,9 @@ import pytest
 import torch
 from PIL import Image
 
-from cfaug.core.errors import UserError
+from cfaug.core.errors import UserError, say_once
 from cfaug.data.index import open_index
-from cfaug.data.sources.row import imagenet_names
+from cfaug.data.sources.row import class_words, imagenet_names, names_warning, prompt_names
 from cfaug.evaluation.class_mapping import (
     ids_of_name,
     imagenet_aliases,
@@ -332,3 +332,67 @@ def test_names_in_another_order_are_not_taken_for_imagenets_order():
     assert ids == unique
     assert ids.count(None) > 5
     assert len(imagenet_aliases()) == 1000
+
+
+NAMES = [
+    "7up", "T-shirt", "F-16A", "F-16A/B", "MD-11", "Boeing 747-400", "707-320", "A300B4",
+    "BMW X5 SUV 2007", "3D model", "iPod", "McDonald", "MacBook", "YouTube", "18-wheeler", "eBay",
+    "O'Brien", "DeHavilland", "jack-o'-lantern", "Übung", "F/A-18", "ABC", "WiFi",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("label", "name"),
+    [
+        ("n02085620-Chihuahua", "Chihuahua"),  # Stanford Dogs
+        ("n02105641-Old_English_sheepdog", "Old English sheepdog"),
+        ("n02085936-Shih-Tzu", "Shih-Tzu"),
+        ("n01440764_tench", "tench"),
+        ("n01440764 tench", "tench"),
+        ("tench_n01440764", "tench"),
+        ("001.Black_footed_Albatross", "Black footed Albatross"),  # CUB
+        ("0001_apple", "apple"),
+        ("00043_Animalia_Insecta", "Animalia Insecta"),  # iNaturalist
+        ("AnnualCrop", "Annual Crop"),  # EuroSAT
+        ("HerbaceousVegetation", "Herbaceous Vegetation"),
+        ("black  bear", "black bear"),
+        ("__ice__cream_", "ice cream"),
+        *((name, name) for name in NAMES),
+    ],
+)  # fmt: skip
+def test_class_names_as_released_sets_write_them_are_words_and_names_stay_whole(label, name):
+    assert class_words(label) == name
+    assert class_words(name) == name, "a name that was read is not changed again"
+
+
+@pytest.mark.parametrize(
+    ("labels", "said"),
+    [
+        (["cat", "polar_bear", "T-shirt"], None),
+        (["n01440764", "cat"], None),  # ImageNet's
+        (["n02085620-Chihuahua", "cat"], "n02085620-Chihuahua is 'Chihuahua'"),
+        (["AnnualCrop", "Forest"], "AnnualCrop is 'Annual Crop'"),
+        (["n99999999", "cat"], "warning: x: 1 of 2 classes have no name that can be read"),
+        (["class_1", "class_2"], "2 of 2 classes have no name"),
+        (["c0", "c1"], "nothing of 'a photo of a c0'. REMEDY"),
+        (["1_apple", "2_pear"], "2 of 2 classes have no name"),
+        (["7", "cat"], "1 of 2 classes have no name"),
+        (["A320", "MD-11", "7up"], None),
+    ],
+)
+def test_what_was_read_otherwise_or_not_as_a_name_is_said(labels, said):
+    warning = names_warning(labels, prompt_names(labels), "x", "REMEDY")
+    assert (warning is None) if said is None else (said in str(warning))
+
+
+def test_dogs_as_released_are_asked_by_name_and_said(context, tmp_path, capsys):
+    say_once.cache_clear()
+    folder = class_folder(tmp_path / "dogs", ["n02085620-Chihuahua", "n02085936-Maltese_dog"])
+    assert names(context, folder) == ["Chihuahua", "Maltese dog"]
+    assert "n02085620-Chihuahua is 'Chihuahua'" in capsys.readouterr().err
+
+
+def test_ids_before_names_find_the_models_classes_by_id():
+    classes = ["n02085936", "n02085620", "n02086079"]
+    labels = ["n02085620-Chihuahua", "n02085936-Maltese_dog"]
+    assert match_classes(labels, classes, "it").tolist() == [1, 0]

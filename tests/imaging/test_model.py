@@ -13,7 +13,7 @@ import torch
 from cfaug.core.errors import UserError
 from cfaug.core.protocols import ImageEditor
 from cfaug.imaging.cross_attention import CrossAttention
-from cfaug.imaging.model import DiffusionWeights, load_part
+from cfaug.imaging.model import DiffusionWeights, as_image, load_part
 from cfaug.imaging.prompt_to_prompt import PromptToPrompt, SafetyChecker
 from tests.imaging import tiny, tiny_pipelines
 from tests.imaging.test_sharing import PAIR, editor, job
@@ -160,6 +160,17 @@ def test_a_latent_that_is_not_finite_is_an_error(pipeline, tmp_path):
     save_file(weights, file, metadata={"format": "pt"})
     with pytest.raises(UserError, match=r"unet: .*conv_out.bias holds"):
         editor(folder, "fp32").sample([job()])
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_an_autoencoder_that_overflows_is_named_with_its_format(value):
+    pixels = torch.zeros(1, 3, 2, 2, dtype=torch.float16)
+    assert (as_image(pixels, tiny.vae().half()) == 0.5).all()
+    pixels[0, 1, 0, 0] = value
+    with pytest.raises(UserError) as caught:
+        as_image(pixels, tiny.vae().half())
+    said = str(caught.value)
+    assert all(words in said for words in ("VAE", "AutoencoderKL in float16", "dtype=bf16"))
 
 
 def test_safety_checker_flags_and_leaves_images_alone(pipeline, tmp_path):

@@ -356,6 +356,9 @@ def test_labels_that_no_class_has_get_a_head_drawn_from_the_seed(library, learne
         if not key.startswith(head):
             assert torch.equal(value, plain[key]), key
     first.save(tmp_path / "checkpoint")
+    if library == "transformers":
+        config = json.loads((tmp_path / "checkpoint" / "config.json").read_text())
+        assert config["label2id"] == {name: int(n) for n, name in config["id2label"].items()}
     loaded = spec.at(str(tmp_path / "checkpoint")).load()
     assert loaded.classes == tuple(ANIMALS)
     with torch.no_grad():

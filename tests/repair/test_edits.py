@@ -119,3 +119,17 @@ def test_rare_failures_are_drawn_by_importance_too(tmp_path):
     photos = [photo(f"p{i}", "a red ball on the beach") for i in range(200)]
     first = [edited.proposals[0].extra["failure"] for edited in FailureEdits(file).edit(photos)]
     assert 0.38 < first.count(0) / 200 < 0.62
+
+
+def test_failures_in_both_directions_edit_a_photo_once(tmp_path):
+    back = {**SNOW, "before": SNOW["after"], "after": SNOW["before"]}
+    photos = [photo("a", "a ball on the beach"), photo("b", "a ball in the snow")]
+    file = write(tmp_path, SNOW, back)
+    beach, snow = FailureEdits(file, per_photo=None).edit(photos)
+    assert made(beach) == [("a-000f", "a ball in the snow", "on the beach", "in the snow")]
+    assert made(snow) == [("b-001f", "a ball on the beach", "in the snow", "on the beach")]
+    for edited in FailureEdits(file, per_photo=2).edit(photos):
+        assert len(edited.proposals) == 1
+    # Photos of recipe=repair keep edits of both directions, which a failure needs.
+    many = FailureEdits(file).edit([photo(str(n), "a ball on the beach") for n in range(40)])
+    assert {edited.proposals[0].extra["direction"] for edited in many} == {"forward", "reverse"}

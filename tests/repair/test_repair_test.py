@@ -96,6 +96,41 @@ def test_what_is_left_is_the_mean_excess_and_what_is_new_is_counted(tmp_path):
     assert mean == pytest.approx(measured["excess", None].value)
 
 
+class Twice(Inner):
+    """The same, each edit twice, as shards of A -> B and B -> A have them; items name the photo."""
+
+    def run(self, model):
+        cells = super().failure_cells(None)
+        named = {"item": [], "cluster": [], "photo": [], "text": []}
+        for again in ("", "-again"):
+            named["item"] += [f"{name}{again}" for name in cells.names]
+            named["cluster"] += list(cells.clusters)
+            named["photo"] += list(cells.clusters)
+            named["text"] += [f"a {' '.join(cell.labels)} {cell.after}" for cell in cells.groups]
+        return Evaluation([Outcome("fresh_stress", "acc1", 0.5, 1)], named)
+
+    def failure_cells(self, items):
+        cells = super().failure_cells(items)
+        return Cells(
+            [f"{name}{again}" for again in ("", "-again") for name in cells.names],
+            np.tile(cells.delta, 2) + np.repeat([0, 0.5], len(cells.delta)),
+            np.tile(cells.control, 2), [*cells.clusters] * 2, [*cells.groups] * 2,
+        )  # fmt: skip
+
+
+def test_no_edit_of_a_photo_is_counted_twice(tmp_path):
+    back = ModelFailure("stress", "place", "snow", "grass", ("dog",))
+    losses = {DOG: [0.1, 0.2, 0.3], Cell(("dog",), "place", "snow", "grass"): [0.4, 0.5]}
+    node = RepairTest(Twice(losses), str(tmp_path / "failures.jsonl"))
+    write_failures(tmp_path / "failures.jsonl", [SNOW, back])
+    (benchmark,) = node.open(SimpleNamespace())
+    evaluation, measured = outcomes(benchmark)
+    assert measured["excess", None].n == 5
+    assert measured["excess", None].value == pytest.approx(0.3)
+    assert measured["excess", SNOW.words].value == pytest.approx(0.2)
+    assert len(evaluation.items["item"]) == 5
+
+
 @given(st.lists(st.floats(0, 1), min_size=8, max_size=20), st.floats(0.05, 0.5))
 def test_a_failure_is_repaired_if_its_upper_bound_is_below_the_rule(losses, minimum):
     """A bound is at least the mean, and at most the largest value."""

@@ -391,20 +391,84 @@ def equal_names_warning(names: Sequence[str], where: str) -> str | None:
     )
 
 
+ID_BEFORE = re.compile(r"(n\d{8})[\s._,-]+(?=\S)")
+"""A WordNet id before a name, as in Stanford Dogs (``n02085620-Chihuahua``)."""
+ID_AFTER = re.compile(r"(?<=\S)[\s._,(-]+(n\d{8})\)?$")
+NUMBERED = re.compile(r"(?:\d{3}\.|0\d*[._-]|\d{3,}_)\s*(?=[^\W\d_])")
+"""A number before a name, as in CUB (``001.Black_footed_Albatross``): not that of ``747-400``."""
+CAMEL = re.compile(r"(?!Mac|You[A-Z]|Play[A-Z])[^\W\d_][a-z]{2,}(?:[A-Z][a-z]{2,})+")
+"""Words without spaces, as in EuroSAT (``AnnualCrop``): not ``McDonald`` or ``iPod``."""
+
+
+def wordnet_id(label: str) -> str | None:
+    """Return the WordNet id that a label is, or has before or after its name.
+
+    >>> wordnet_id("n01440764"), wordnet_id("n02085620-Chihuahua"), wordnet_id("tench")
+    ('n01440764', 'n02085620', None)
+    """
+    found = WNID.fullmatch(label) or ID_BEFORE.match(label) or ID_AFTER.search(label)
+    return found and found[found.re.groups]
+
+
 def class_words(label: str) -> str:
-    """Return a label as words: ImageNet's ids by name, without numbers of a release.
+    """Return a label as words: ImageNet's ids by name, without ids and numbers of a release.
 
     >>> class_words("n01440764"), class_words("polar_bear"), class_words("t-shirt")
     ('tench', 'polar bear', 't-shirt')
     >>> class_words("012.polar_bear"), class_words("251.airplanes-101")  # as Caltech-256 has them
     ('polar bear', 'airplanes')
-    >>> class_words("046.computer-monitor")
-    'computer monitor'
+    >>> class_words("046.computer-monitor"), class_words("n02085620-Chihuahua")
+    ('computer monitor', 'Chihuahua')
+    >>> class_words("AnnualCrop"), class_words("Boeing 747-400"), class_words("McDonald")
+    ('Annual Crop', 'Boeing 747-400', 'McDonald')
     """
     if WNID.fullmatch(label):
         return imagenet_names().get(label, label)
-    numbered = re.fullmatch(r"\d{3}\.(.+?)(?:-101)?", label)
-    return (numbered[1].replace("-", " ") if numbered else label).replace("_", " ")
+    name = ID_AFTER.sub("", ID_BEFORE.sub("", label, count=1))
+    numbered = re.fullmatch(r"\d{3}\.(.+?)(?:-101)?", name)
+    if numbered:
+        name = numbered[1].replace("-", " ")
+    name = NUMBERED.sub("", name, count=1) if NUMBERED.match(name) else name
+    words = name.replace("_", " ").split()
+    if len(words) == 1 and CAMEL.fullmatch(words[0]):
+        words = re.findall(r"[^\W\d_][a-z]+", words[0])
+    return " ".join(words)
+
+
+NO_NAME = re.compile(
+    r"(?i:.*\bn\d{8}\b.*|\d+|(?:class|cls|label|category|cat|id)[ _-]?\d+)|[a-z]\d{1,3}"
+    r"|(?=.*\d)[0-9a-f]{12,}"
+)
+"""A label that was not read as a name: an id, a number, ``class_12``, ``c0``, a hash."""
+NUMBER_LED = re.compile(r"\d+[._]\s*[^\W\d_]")
+
+
+def names_warning(
+    labels: Sequence[str], names: Sequence[str], where: str, remedy: str
+) -> str | None:
+    """Return what is to be said of class names in prompts; ``None`` if nothing is.
+
+    That is which could not be read as names, and how others were read.
+    """
+    unread = [
+        name
+        for label, name in zip(labels, names, strict=True)
+        if NO_NAME.fullmatch(name) or (name[:1].isdigit() and NUMBER_LED.match(label))
+    ]
+    if unread:
+        return (
+            f"warning: {where}: {len(unread):,} of {len(names):,} classes have no name that can be "
+            f"read ({name_some(unread)}): a text encoder knows nothing of 'a photo of a "
+            f"{unread[0]}'. {remedy}"
+        )
+    pairs = zip(labels, names, strict=True)
+    plain = {
+        name: label for label, name in pairs if name.split() != label.replace("_", " ").split()
+    }
+    read = [f"{label} is {name!r}" for name, label in plain.items() if not WNID.fullmatch(label)]
+    if not read:
+        return None
+    return f"{where}: names of classes are read as words: {name_some(read)}"
 
 
 def prompt_names(labels: Sequence[str]) -> list[str]:
