@@ -90,7 +90,7 @@ def align(tables: Sequence[ItemFileTable], columns: ItemColumns) -> Alignment:
         tables, left_out = _match_names(tables, names, common=columns.common)
         notes += left_out
     else:
-        _check_lengths(tables)
+        _check_positions(tables, results)
         notes.append(
             "No column of all files names items, so that rows were matched by their position."
         )
@@ -106,7 +106,25 @@ def is_question(table: ItemFileTable, name: str) -> bool:
     # A scorer of inspect_ai may have any name; the parts of what a metric returns are telling.
     if table.question is not None and not prefix:
         return name in NAMES
+    if last == "answer":  # the right one, where another column has the model's
+        return any(is_answer(other) for other in table.columns)
     return last in QUESTION or last in MEANING
+
+
+def is_answer(name: str) -> bool:
+    """Return whether a column has models' answers by its name, which may be 0 and 1 as well."""
+    return name.lower().rpartition(".")[2] in ANSWERS
+
+
+def holds_results(tables: Sequence[ItemFileTable], name: str) -> bool:
+    """Return whether a column of all files says which items are answered right."""
+    return all(
+        table.holds_scores(name)
+        and not is_question(table, name)
+        # A scorer of inspect_ai may have any name.
+        and not (is_answer(name) and (table.question is None or "." in name))
+        for table in tables
+    )
 
 
 def is_prompt(table: ItemFileTable, name: str) -> bool:
@@ -115,11 +133,9 @@ def is_prompt(table: ItemFileTable, name: str) -> bool:
     return (name if table.question is not None else name.lower()) in known
 
 
-def is_answer(tables: Sequence[ItemFileTable], name: str) -> bool:
-    """Return whether a column of lists is of models' answers: by its name, or as it has numbers."""
-    return name.lower().rpartition(".")[2] in ANSWERS or all(
-        read_number(value) is not None for table in tables for value in table.columns[name]
-    )
+def holds_numbers(tables: Sequence[ItemFileTable], name: str) -> bool:
+    """Return whether a column has nothing but numbers, which a model may have answered."""
+    return all(read_number(value) is not None for table in tables for value in table.columns[name])
 
 
 def _check_ignored(tables: Sequence[ItemFileTable], columns: ItemColumns) -> list[str]:
@@ -155,12 +171,7 @@ def _find_results(tables: Sequence[ItemFileTable], columns: ItemColumns) -> set[
     """Return the columns that hold models' results."""
     if columns.metrics is not None:
         return {*listed(columns.metrics)}
-    return {
-        name
-        for name in tables[0].columns
-        if not any(is_question(table, name) for table in tables)
-        and all(table.holds_scores(name) for table in tables)
-    }
+    return {name for name in tables[0].columns if holds_results(tables, name)}
 
 
 # The order of rows: by names of items, or by their position.
@@ -243,8 +254,18 @@ def _match_names(
     return matched, notes
 
 
-def _check_lengths(tables: Sequence[ItemFileTable]) -> None:
+def _check_positions(tables: Sequence[ItemFileTable], results: set[str]) -> None:
+    """Refuse files whose rows cannot be matched by their position."""
     first = tables[0]
+    naming = {name: table for table in tables for name in NAMES if name in table.columns}
+    for name, table in naming.items():
+        lacking = next(other for other in tables if name not in other.columns)
+        if not any(_tells_apart(tables, column) for column in {*first.columns} - results):
+            raise UserError(
+                f"{lacking.file} has no column {name!r}, which names the items of {table.file}, "
+                "and no other column of all files tells items apart: give both the same names, or "
+                f"compare_columns.ignore=[{','.join(naming)}] matches rows by their position"
+            )
     for table in tables[1:]:
         if len(table) != len(first):
             raise UserError(
@@ -252,6 +273,13 @@ def _check_lengths(tables: Sequence[ItemFileTable]) -> None:
                 "names them, so they cannot be matched; compare_columns.item=[COLUMN,...] names "
                 "what identifies an item"
             )
+
+
+def _tells_apart(tables: Sequence[ItemFileTable], name: str) -> bool:
+    """Return whether a column of all files has another value in every row."""
+    return all(
+        name in table.columns and len({*table.texts(name)}) == len(table) for table in tables
+    )
 
 
 # What the files say of each item.
@@ -279,7 +307,7 @@ def _check_questions(
             _refuse(saying, name, clusters, named=named)
         if prompt:
             prompts.append((name, saying, len(rows)))
-        elif named or is_answer(saying, name):
+        elif named or is_answer(name) or holds_numbers(saying, name):
             answers.append(name)
         else:
             _refuse(saying, name, clusters, named=named)

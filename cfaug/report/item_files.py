@@ -18,7 +18,7 @@ import numpy as np
 from cfaug.core.errors import UserError
 from cfaug.report.document import Column, Document, Entry, make_part, text_column
 from cfaug.report.evaluator_logs import TARGET, TASK
-from cfaug.report.item_alignment import CLUSTER, NAMES, align, is_question
+from cfaug.report.item_alignment import CLUSTER, NAMES, align, holds_results
 from cfaug.report.item_tables import (
     ItemColumns,
     ItemFileTable,
@@ -75,7 +75,10 @@ def read_item_files(files: Sequence[Path], columns: ItemColumns) -> ItemAnswers:
         for name, answers in values.items():
             lacking = np.isnan(answers).any(axis=0)
             if (dropped := int((lacking & ~np.isnan(answers).all(axis=0)).sum())) > 0:
-                notes.append(f"{name}: {dropped:,} items without a value in one file are left out.")
+                notes.append(
+                    f"{name}: {dropped:,} of {len(lacking):,} items, without a value in one file, "
+                    "are left out."
+                )
             answers[:, lacking] = np.nan
     first = tables[0]
 
@@ -122,7 +125,7 @@ def _choose_metrics(
         return listed(columns.metrics), [], {}
     taken = {*listed(columns.item), *listed(columns.by), columns.cluster, CLUSTER, *NAMES, TARGET}
     first, *others = tables
-    names = [
+    scored = [
         name
         for name in first.columns
         if name not in taken
@@ -131,13 +134,11 @@ def _choose_metrics(
     ]
     same = [
         name
-        for name in names
+        for name in scored
         if all(table.columns[name] == first.columns[name] for table in others)
     ]
-    asked = {name for name in names if any(is_question(table, name) for table in tables)}
-    if {*same} | asked == {*names}:
-        same = [name for name in same if name in asked]
-    results = [name for name in names if name not in same]
+    results = [name for name in scored if holds_results(tables, name)]
+    results = [name for name in results if name not in same] or results
     if not results:
         raise UserError(
             f"{first.file}: no column of all files has only 0 and 1, or True and False; "
@@ -156,7 +157,7 @@ def _choose_metrics(
             copies[name] = original  # Holm would count it twice
         else:
             metrics.append(name)
-    return metrics, same, copies
+    return metrics, [name for name in same if name not in results], copies
 
 
 # Comparisons of files, on every metric and part, and their table.
@@ -228,7 +229,8 @@ def compare_item_files(answers: ItemAnswers) -> list[FileComparison]:
             if len(odd):
                 raise UserError(
                     f"{metric} of {first} and {other}: {len(odd):,} items have a value in one file "
-                    f"and none in the other, first {answers.items[odd[0]]}"
+                    f"and none in the other, first {answers.items[odd[0]]}; "
+                    "compare_columns.common=true leaves them out"
                 )
             binary = bool(np.isin(pair[:, counts], (0.0, 1.0)).all())
             for part, chosen in {WHOLE: counts, **answers.parts}.items():

@@ -404,3 +404,59 @@ def test_comparisons_of_files_with_equal_names_stand_side_by_side(tmp_path):
         contents.append([file.read_bytes() for file in written])
     assert [len(content) for content in contents] == [1, 2, 2, 2]
     assert contents[1] == contents[3]
+
+
+def write_lines(file: Path, rows: Rows) -> Path:
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return file
+
+
+def test_names_in_one_file_or_by_another_column_match_nothing_by_chance(tmp_path):
+    ours = [{"item": name, "right": n % 2} for n, name in enumerate("abcd")]
+    first = write_lines(tmp_path / "a.jsonl", ours)
+    for theirs in (
+        [{"right": n % 3 == 0} for n in range(4)],
+        [{"id": name, "right": n % 3 == 0} for n, name in enumerate("abcd")],
+    ):
+        second = write_lines(tmp_path / "b.jsonl", theirs)
+        with pytest.raises(
+            UserError, match=r"b\.jsonl has no column 'item', which names the items"
+        ):
+            read_item_files([first, second], ItemColumns())
+        ignored = [name for name in ("item", "id") if name in {*ours[0], *theirs[0]}]
+        answers = read_item_files([first, second], ItemColumns(ignore=ignored))
+        assert "matched by their position" in answers.notes[0]
+    told = [{"caption": f"c{n}", **row} for n, row in enumerate(ours)]
+    first = write_lines(tmp_path / "a.jsonl", told)
+    unnamed = [{"caption": row["caption"], "right": 1 - row["right"]} for row in told]
+    second = write_lines(tmp_path / "b.jsonl", unnamed)
+    assert compare_item_files(read_item_files([first, second], ItemColumns()))[0].drawn.items == 4
+
+
+def test_a_models_answers_are_not_results_and_right_answers_agree(tmp_path):
+    def questions(file: str, right: Sequence[int], answer: str = "yes") -> Path:
+        return write_lines(tmp_path / file, [
+            {"index": n, "question": f"q{n}", "answer": answer, "pred": value, "hit": value}
+            for n, value in enumerate(right)
+        ])  # fmt: skip
+
+    files = [questions("a.jsonl", [1, 1, 0, 1]), questions("b.jsonl", [0, 1, 1, 0])]
+    answers = read_item_files(files, ItemColumns())
+    assert [*answers.metrics] == ["hit"]
+    assert "Taken for the models' answers, since the files differ in them: pred." in answers.notes
+    assert [*read_item_files(files, ItemColumns(metrics="pred")).metrics] == ["pred"]
+    files[1] = questions("b.jsonl", [0, 1, 1, 0], "no")
+    with pytest.raises(UserError, match=r"line 1: answer is 'no', and 'yes' at .*same questions"):
+        read_item_files(files, ItemColumns())
+
+
+def test_items_without_a_value_in_one_file_are_left_out_if_asked(tmp_path):
+    rows = [{"item": n, "right": n % 2} for n in range(4)]
+    first = write_lines(tmp_path / "a.jsonl", rows)
+    second = write_lines(tmp_path / "b.jsonl", [{**row, "right": None} if row["item"] == 2
+                                                else row for row in rows])  # fmt: skip
+    with pytest.raises(UserError, match=r"1 items have a value in one .*common=true leaves them"):
+        compare_item_files(read_item_files([first, second], ItemColumns()))
+    answers = read_item_files([first, second], ItemColumns(common=True))
+    assert compare_item_files(answers)[0].drawn.items == 3
+    assert "right: 1 of 4 items, without a value in one file, are left out." in answers.notes
