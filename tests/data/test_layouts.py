@@ -326,7 +326,7 @@ REFUSED: list[tuple[Callable[[Path], None], str]] = [
     (lambda x: sides(x, "original", "counterfactual"),
      r"original has no captions, .* a \.txt beside each image, or .*cf_caption"),
     (one_side_unnamed, r"original/b\.png has no partner of its name in .*counterfactual"),
-    (hub_splits, r"has splits.*name one of .*x/test, .*x/train"),
+    (hub_splits, r"has splits.*name one of .*x/test .3 images., .*x/train"),
     (hub_parquet, r"several splits; name one: .*x:test \(1 file\), .*x:train \(2 files\)"),
     (listed("image,caption", "a.png,a dog, running"), r"line 2: 3 fields, the header has 2"),
     (listed("image,caption,neg_caption", "a.png,a dog,a dog"),

@@ -447,6 +447,45 @@ def test_a_list_that_is_called_by_its_split(tmp_path, split, read):
     assert texts(index) == [f"a meme of {read}"]
 
 
+def named_tars(x: Path) -> None:
+    """Tars in one folder that are called by their splits."""
+    for number, split in enumerate(("train", "val")):
+        files = {f"{split}{number}.jpg": noise_image(number, kind="JPEG"),
+                 f"{split}{number}.txt": f"a {split}".encode()}  # fmt: skip
+        write_tar(x / f"{split}-{number:05d}.tar", files)
+
+
+def test_tars_that_are_called_by_their_splits(tmp_path):
+    named_tars(tmp_path / "x")
+    assert_refused(tmp_path / "x", tmp_path / "cache", "several splits, by the names of its files")
+    assert texts(opened(f"{tmp_path / 'x'}:val", tmp_path / "cache")) == ["a val"]
+
+
+@pytest.mark.parametrize("key", ["meta", "extra", "split"])
+def test_a_split_inside_an_object(tmp_path, key):
+    photos(tmp_path / "x", list(NAMES))
+    inner = "name" if key == "split" else "split"
+    jsonl(tmp_path / "x" / "captions.jsonl", [
+        {"image": name, "caption": f"photo {i}", key: {inner: split}}
+        for i, (name, split) in enumerate(zip(NAMES, ["train", "val", "test"], strict=True))
+    ])  # fmt: skip
+    assert_refused(tmp_path / "x", tmp_path / "cache", "several splits")
+    assert texts(opened(f"{tmp_path / 'x'}:val", tmp_path / "cache")) == ["photo 1"]
+
+
+def test_folders_of_splits_of_tars_or_parquet_are_named(tmp_path):
+    for split in ("train", "test"):
+        columns = {"image": cells(), "text": [f"{split} {i}" for i in "abc"]}
+        parquet(tmp_path / "x" / split / "0.parquet", columns)
+    assert_refused(tmp_path / "x", tmp_path / "cache", "splits in folders; name one of .*x/test, ")
+    assert texts(opened(f"{tmp_path / 'x'}:test", tmp_path / "cache"))[0] == "test a"
+
+
+def test_folders_of_splits_beside_another_are_not_classes(tmp_path):
+    photos(tmp_path / "x", [f"{f}/c/{i}.png" for f in ("train", "val", "extra") for i in (1, 2)])
+    assert_refused(tmp_path / "x", tmp_path / "cache", "splits, not classes")
+
+
 def test_folders_of_splits_are_not_classes(tmp_path):
     photos(tmp_path / "x", ["train2017/1.png", "train2017/2.png", "val2017/1.png"])
     assert_refused(tmp_path / "x", tmp_path / "cache", r"splits, not classes.*train2017 \(2 images")

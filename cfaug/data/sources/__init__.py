@@ -214,6 +214,11 @@ def find_reader(path: Path, image_roots: Sequence[Path] = ()) -> Reader:
             f"{path} holds edited captions without images: draw them with python generate.py "
             f"stage=images paths.shards={path}, the recipe that edited them, and a zoo that can"
         )
+    inside = sorted(file for file in path.iterdir() if file.is_dir() and split_kind(file.name))
+    if splits := [f for f in inside if any(reader.reads(f) for reader in READERS)]:
+        raise UserError(
+            f"{path} has its splits in folders; name one of {', '.join(map(str, splits))}"
+        )
     hidden = f" ({', '.join(hidden_below(path))} are left out)" if hidden_below(path) else ""
     raise UserError(f"{path} has no form that is known{hidden}; it should hold one of\n{forms}")
 

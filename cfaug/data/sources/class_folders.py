@@ -119,7 +119,10 @@ class ImageFolder(Reader):
         tops = {_top(image, home) for image in images}
         if _are_splits(tops):
             counts = Counter(_top(image, home) for image in images)
-            named = ", ".join(f"{home / top} ({counts[top]:,} images)" for top in sorted(tops))
+            named = ", ".join(
+                f"{home / top} ({counts[top]:,} image{'s' * (counts[top] != 1)})"
+                for top in sorted(tops)
+            )
             raise UserError(f"{path} has splits, not classes; name one of {named}")
         splits = ListedSplits(source, images)
         images = [image for image in images if splits.reads(image)]
@@ -236,7 +239,8 @@ def _top(image: Path, path: Path) -> str:
 
 
 def _are_splits(names: set[str]) -> bool:
-    return all(split_kind(name) is not None for name in names)
+    kinds = {split_kind(name) for name in names}
+    return None not in kinds or len(kinds) > 2  # several splits, and folders of something else
 
 
 def _class_home(path: Path, images: list[Path]) -> Path:

@@ -7,11 +7,11 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from cfaug.core.errors import UserError
 from cfaug.data.sources.parquet import (
     ParquetRecord,
-    column_names,
     holds_images,
     open_parquet,
     parquet_files,
@@ -107,16 +107,24 @@ def survey_files(files: Sequence[Path]) -> SplitSurvey:
 
 @lru_cache(maxsize=8)
 def _survey_of(versions: tuple[tuple[Path, int, int], ...]) -> SplitSurvey:
+    import pyarrow as pa
+
     survey, files = SplitSurvey(), [file for file, *_ in versions]
     with open_parquet(files[0]) as table:
-        plain = [field.name for field in table.schema_arrow if not holds_images(field.type)]
+        schema = list(table.schema_arrow)
+    plain = [field.name for field in schema if not holds_images(field.type)]
+    objects = [f.name for f in schema if pa.types.is_struct(f.type) and _says_split(f.type)]
     # A column of another name may be one of splits if its first value is a name of one.
     first = next((row for _, row in records(files[:1], plain)), {}) if plain else {}
     names = [name for name in plain if may_be_split(name) or split_kind(str(first.get(name)))]
-    names += [name for name in column_names(files[0]) if name == "extra" and name not in names]
+    names += [name for name in objects if name not in names]
     for _, record in records(files, names) if names else ():
         survey.add(record)
     return survey
+
+
+def _says_split(kind: Any) -> bool:
+    return any(may_be_split(kind.field(i).name) for i in range(kind.num_fields))
 
 
 def _check_column(

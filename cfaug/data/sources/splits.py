@@ -70,6 +70,8 @@ SEVERAL = re.compile(r"\s*[;,|+&]\s*")
 """What separates several splits in one cell."""
 IN_FOLDER = "folder of the image"
 IN_LISTS = "lists beside the folders"
+IN_FILES = "names of its files"
+ELSEWHERE = (IN_FOLDER, IN_LISTS, IN_FILES)
 """Where the split of an image is said, if not in a column of a list."""
 
 
@@ -133,10 +135,10 @@ def values_of(cell: object) -> tuple[str, ...]:
 
 
 def flat(record: Mapping[str, Any]) -> Iterable[tuple[str, object]]:
-    """Yield the fields of a record, and those of its ``extra``, as ``extra.NAME``."""
+    """Yield the fields of a record, and those of its objects, as ``extra.NAME``."""
     for name, value in record.items():
-        if name == "extra" and isinstance(value, Mapping):
-            yield from ((f"extra.{inner}", cell) for inner, cell in value.items())
+        if isinstance(value, Mapping):
+            yield from ((f"{name}.{inner}", cell) for inner, cell in value.items())
         else:
             yield name, value
 
@@ -144,7 +146,7 @@ def flat(record: Mapping[str, Any]) -> Iterable[tuple[str, object]]:
 def may_be_split(name: str) -> bool:
     """Return whether a column is called as one of splits is."""
     plain = plain_name(name)
-    return name == IN_LISTS or plain in COLUMNS or plain in FLAGS
+    return name in (IN_LISTS, IN_FILES) or plain in COLUMNS or plain in FLAGS
 
 
 def has_split_key(record: Mapping[str, Any]) -> bool:
@@ -220,7 +222,7 @@ class SplitSurvey:
         kinds = {split_kind(value) for value in values}
         if plain in FLAGS:
             return bool(values) and {value.lower() for value in values} <= YES | NO
-        if plain in COLUMNS or column == IN_LISTS:
+        if plain in COLUMNS or column in ELSEWHERE:
             return bool(kinds - {None}) or self.is_coded(column)
         return None not in kinds and len(kinds) > 1
 
@@ -257,7 +259,7 @@ class SplitChoice:
     @property
     def used(self) -> tuple[str, ...]:
         """The column that is read, if it is one of the list."""
-        return () if self.column in (None, IN_FOLDER, IN_LISTS) else (str(self.column),)
+        return () if self.column in (None, *ELSEWHERE) else (str(self.column),)
 
 
 def choose_split(path: Path, survey: SplitSurvey) -> SplitChoice:
@@ -288,7 +290,7 @@ def choose_split(path: Path, survey: SplitSurvey) -> SplitChoice:
     _check_agreement(home, columns, survey)
     column = columns[0]
     counts, flag = survey.counts(column), FLAGS.get(plain_name(column))
-    place = f"the {column}" if column in (IN_FOLDER, IN_LISTS) else f"its column {column!r}"
+    place = f"the {column}" if column in ELSEWHERE else f"its column {column!r}"
     meanings = _meanings(column, survey)
     choices = _choices(home, counts, meanings)
     if named is None and len(counts) > 1:
@@ -308,7 +310,11 @@ def choose_split(path: Path, survey: SplitSurvey) -> SplitChoice:
         for part in named.split("+")
         for value in _matching(part, counts, meanings, f"{home} has no split {part!r}", choices)
     )
-    others = [f"{name} ({count:,})" for name, count in counts.items() if name not in values]
+    others = [
+        "rows without one" if name == NO_SPLIT else f"{name} ({count:,})"
+        for name, count in counts.items()
+        if name not in values
+    ]
     read = " and ".join(
         value if value not in meanings else f"{value} ({meanings[value]})"
         for value in sorted(values)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
@@ -44,7 +45,14 @@ from cfaug.data.sources.row import (
     make_distinct,
     split_home,
 )
-from cfaug.data.sources.splits import SplitChoice, SplitSurvey, choose_split, has_split_key
+from cfaug.data.sources.splits import (
+    IN_FILES,
+    SplitChoice,
+    SplitSurvey,
+    choose_split,
+    has_split_key,
+    split_kind,
+)
 
 IMPORTED = "imported.json"
 """The file beside imported shards that names the source's columns in them."""
@@ -112,14 +120,15 @@ class TarReader(Reader):
         classes, errors = self.class_names(path), ErrorCollector()
         self._hidden = Counter[str]()  # of the last scan, as it is described
         self._choice = SplitChoice()
-        chosen, named = False, split_home(path)[1] is not None
+        named = split_home(path)[1] is not None or len(self._file_splits(path)) > 1
+        chosen = False
         for tar_file in with_copies(self.files(path)):
             self.check(tar_file)
             with require_regular(tar_file).open("rb") as handle:
                 for key, parts in scan(tar_file, self._hidden):
                     sample = TarSample(tar_file, handle.fileno(), key, parts)
                     if self.reads_splits:
-                        about = sample.fields()
+                        about = self._fields(sample)
                         if not chosen and (named or has_split_key(about)):
                             self._choice, chosen = self._choose(path), True
                         if not self._choice.reads(about):
@@ -139,8 +148,20 @@ class TarReader(Reader):
         for tar_file in self.files(path):
             with require_regular(tar_file).open("rb") as handle:
                 for key, parts in scan(tar_file):
-                    survey.add(TarSample(tar_file, handle.fileno(), key, parts).fields())
+                    survey.add(self._fields(TarSample(tar_file, handle.fileno(), key, parts)))
         return choose_split(path, survey)
+
+    def _file_splits(self, path: Path) -> set[str]:
+        """Return the splits that the files are called by: ``train-00000.tar``."""
+        kinds = (split_kind(_first_word(tar_file)) for tar_file in self.files(path))
+        return {kind for kind in kinds if kind is not None}
+
+    def _fields(self, sample: TarSample) -> dict[str, Any]:
+        """Return what says the split of a sample: its fields, or the name of its file."""
+        fields, word = sample.fields(), _first_word(sample.file)
+        if split_kind(word) is None or has_split_key(fields):
+            return fields
+        return {**fields, IN_FILES: word}
 
     def _rows(self, sample: TarSample, classes: list[str] | None) -> Iterator[Row]:
         offset, length, digest = sample.image()
@@ -187,6 +208,10 @@ class TarReader(Reader):
                 where=sample.where, edited=edit is not None,
                 negatives=tuple(text for text in wrong if isinstance(text, str)), extra=values,
             )  # fmt: skip
+
+
+def _first_word(tar_file: Path) -> str:
+    return re.split(r"[-_.]\d", tar_file.stem)[0]
 
 
 @dataclass(slots=True)
