@@ -338,6 +338,16 @@ def equal_threads(threads: Threads) -> Iterator[None]:
             torch.set_num_threads(before)
 
 
+def count_threads() -> int:
+    """Return the number of threads that torch would use: OMP_NUM_THREADS, else all cores."""
+    chosen = os.environ.get("OMP_NUM_THREADS", "")
+    if chosen.isdecimal() and int(chosen):
+        return int(chosen)
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 # The choice of the device that a model runs on. Torch is imported when it is needed.
 
 KINDS = ("auto", "cpu", "cuda", "mps", "xpu")

@@ -143,12 +143,16 @@ class Job:
             raise UserError(f"the source has duplicated keys: {name_some(duplicated, NAMED)}")
         return examples
 
+    def check_source(self) -> None:
+        """Refuse examples, or files beside them, that the recipe's editor cannot work on."""
+        if self.run.stage != "images" and isinstance(self.recipe.editor, ChecksSource):
+            self.recipe.editor.check_source(self.examples)
+
     @cached_property
     def editor(self) -> Editor:
         """The recipe's editor, with access to an image's other captions if it asks for them."""
         assert self.recipe.editor is not None
-        if isinstance(self.recipe.editor, ChecksSource):
-            self.recipe.editor.check_source(self.examples)
+        self.check_source()
         return sibling_aware(self.recipe.editor, self.examples)
 
     @cached_property

@@ -204,7 +204,7 @@ class TrainSettings:
         Node, Makes("cfaug.train.settings.LoggerSettings", "lightning.pytorch.loggers.Logger")
     ]
     paths: RunPaths
-    dry_run: DryRun
+    dry_run: DryRun | Annotated[Literal["measure"], Means("the time of three real steps")]
     overwrite: bool
     debugging: bool = False
     part: int = 0

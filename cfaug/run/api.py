@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from cfaug.core.errors import CALLED_BY, UserError, name_commands, name_some
 from cfaug.core.processes import interruptible, is_checkout
-from cfaug.core.validation import DryRun
 from cfaug.report.records import Run
 from cfaug.report.records import read_run as read_run_folder
 from cfaug.report.results import RECORD, RESULTS, Result, read_results
@@ -350,7 +349,7 @@ def _check_path(value: object, expected: str) -> None:
     raise UserError(f"{value!r} is invalid: it should be {expected}")
 
 
-def _refuse_dry_run(dry_run: DryRun) -> None:
+def _refuse_dry_run(dry_run: bool | str) -> None:
     if dry_run:
         raise UserError(
             "dry_run=true is for the command line; from Python, cfaug.open_source reads data and "

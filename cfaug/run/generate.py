@@ -161,6 +161,10 @@ def generate(settings: GenerateSettings) -> int:
 
 def _generate(settings: GenerateSettings, folder: Path) -> int:
     job = _job(settings, folder)
+    job.check_source()
+    verified = settings.export["verified"]
+    if verified is not None and not Path(verified).expanduser().is_file():
+        raise UserError(f"export.verified={verified}: there is no such file")
     if settings.dry_run:
         _say_plan(settings, job)
         return DONE

@@ -239,6 +239,14 @@ class RunFolder:
         with hold_lock(self.path / ".lock", refusal=busy):
             yield
 
+    def leave(self) -> None:
+        """Remove the folder, which this process holds, if there is nothing in it but its lock."""
+        with suppress(OSError):
+            if [entry.name for entry in self.path.iterdir()] == [".lock"]:
+                (self.path / ".lock").unlink()
+                for folder in (self.path, *list(self.path.parents)[:2]):
+                    folder.rmdir()  # fails where there is anything else
+
 
 PACKAGES = (
     "cfaug", "torch", "torchvision", "transformers", "lightning", "open_clip_torch", "numpy",

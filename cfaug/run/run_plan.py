@@ -11,12 +11,18 @@ from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from cfaug.core.binding import Config
 from cfaug.core.errors import UserError, say_once
 from cfaug.core.files import check_place
-from cfaug.core.processes import use_threads
+from cfaug.core.processes import (
+    count_threads,
+    end_with_parent,
+    has_launcher,
+    lacks_memory,
+    use_threads,
+)
 from cfaug.core.progress import watch
 from cfaug.core.validation import RunSeed, check
 from cfaug.core.weights import is_world
@@ -58,8 +64,12 @@ from cfaug.run.identity import (
 from cfaug.run.launch import Jobs
 from cfaug.run.run_folder import RunFolder
 from cfaug.train.generative_tasks import EditData
+from cfaug.train.mixture_task import ContrastiveTask
 from cfaug.train.settings import LossSettings, refuse_unstarted
 from cfaug.train.task import Task
+
+Asked = TypeVar("Asked")
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,6 +206,7 @@ def prepare_data(jobs: Jobs) -> None:
 
 PLANNING_S = 3.0
 """Seconds of a command before its first run begins, measured on two cores."""
+STEPS_TAKEN = "three steps taken"
 START_UP_S = 10.0
 """Seconds of a whole command without its steps, mostly imports: 7 to 14, measured on two cores."""
 
@@ -205,8 +216,8 @@ def estimate_seconds(job: TrainJob) -> tuple[float | None, str]:
 
     The basis is the newest finished run here of the same weights and batch size; without one, a
     rule of thumb: six operations per parameter, example and token (forward and backward), 50 tokens
-    (image patches or caption tokens of CLIP ViT-B/32) per example, at a third of this processor's
-    measured matrix rate, rounded to two digits.
+    (image patches or caption tokens of CLIP ViT-B/32) per example, at a third of the measured
+    matrix rate of as many cores as the run has threads, rounded to two digits.
     """
     several = job.task.trainer.accumulate_grad_batches
     wanted = (job.folder.identity["content.weights"], job.task.batch_size, several)
@@ -233,8 +244,12 @@ def estimate_seconds(job: TrainJob) -> tuple[float | None, str]:
     if parameters is None:
         return None, "nothing measured yet, and the number of parameters is unknown"
     operations = 6 * parameters * 50 * job.task.batch_size * several * job.task.steps
-    seconds = START_UP_S + operations / (_matrix_rate() / 3)
-    basis = "rule of thumb from the number of parameters; nothing measured yet"
+    cores = count_threads()
+    seconds = START_UP_S + operations / (_matrix_rate() * cores / 3)
+    basis = (
+        "rule of thumb from the number of parameters, for "
+        f"{cores} core{'s' * (cores > 1)} free for it; dry_run=measure takes three steps"
+    )
     return float(f"{seconds:.2g}"), basis
 
 
@@ -255,22 +270,74 @@ def _seconds_per_step(folder: Path) -> float | None:
 
 
 def _matrix_rate() -> float:
-    """Return the operations per second of a float32 matrix product, the best of three."""
+    """Return the operations of float32 matrix products in a second of one core's own time.
+
+    Other programs on the machine do not count: this is the best of many short products, which numpy
+    leaves to one thread, by the processor time of that thread.
+    """
     import numpy as np
 
-    side, best = 512, math.inf
-    matrix = np.ones((side, side), np.float32)
-    for _ in range(3):
-        began = time.perf_counter()
-        matrix @ matrix
-        best = min(best, time.perf_counter() - began)
-    return 2 * side**3 / best
+    side, count, best = 64, 64, math.inf
+    matrices = np.ones((count, side, side), np.float32)
+    for _ in range(100):
+        began = time.thread_time()
+        matrices @ matrices[0]
+        best = min(best, time.thread_time() - began)
+    return 2 * count * side**3 / best
 
 
-def describe(job: TrainJob) -> dict[str, Any]:
-    """Return the description of a run from its data: the last line of ``dry_run=true``."""
+def measure_seconds(job: TrainJob) -> tuple[float, tuple[float, float], str]:
+    """Return the seconds of the whole run, with a range, from its first steps taken now.
+
+    Raises:
+        UserError: if they cannot be taken, or if the run would have several processes.
+    """
+    trainer = job.task.trainer
+    if trainer.devices * trainer.num_nodes > 1 or has_launcher():
+        raise UserError(
+            "dry_run=measure times the steps of one process: leave out trainer.devices, "
+            "trainer.num_nodes and torchrun, or choose dry_run=true"
+        )
+    if not job.task.steps:
+        return START_UP_S, (START_UP_S, START_UP_S), "the run takes no step"
+    measured = _answer_in_child(_measure, job.task)
+    if measured is None:
+        raise UserError(
+            "dry_run=measure: the process that took the steps was killed, as by a machine without "
+            "free memory: try a smaller data.batch_size"
+        )
+    if isinstance(measured, str):
+        raise UserError(measured)
+    middle, low, high = (round(seconds, 1) for seconds in measured)
+    return middle, (low, high), f"{STEPS_TAKEN} now, with what else is at work on this machine"
+
+
+def _measure(task: Task) -> tuple[float, float, float] | str:
+    from cfaug.train.step_timing import predict_seconds, time_steps
+
+    try:
+        return predict_seconds(task, time_steps(task))
+    except UserError as error:
+        return str(error)
+    except Exception as error:
+        if not lacks_memory(error):
+            raise
+        return (
+            f"dry_run=measure: a step does not fit into memory ({str(error).splitlines()[0]}): try "
+            "a smaller data.batch_size, with trainer.accumulate_grad_batches"
+        )
+
+
+def describe(job: TrainJob, measured: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return the description of a run from its data: the last line of ``dry_run=true``.
+
+    Args:
+        measured: the entries of an estimate from real steps; ``None`` estimates without any.
+    """
     task = job.task
-    seconds, basis = estimate_seconds(job)
+    if measured is None:
+        seconds, basis = estimate_seconds(job)
+        measured = {"estimate_s": seconds, "estimate_from": basis}
     batches = task.trainer.limited(task.batches_per_epoch)
     several = task.trainer.accumulate_grad_batches
     described = {
@@ -283,29 +350,39 @@ def describe(job: TrainJob) -> dict[str, Any]:
         "steps_per_epoch": batches if several == 1 else round(batches / several, 2),
         "batch_size": task.batch_size,
         **task.describe(),
-        "estimate_s": seconds,
-        "estimate_from": basis,
+        **measured,
     }
     if job.notes:
         described["notes"] = list(job.notes)
     return described
 
 
-# Check before a sweep that every model can be trained as its runs ask.
+# Check in a dry run, and before a sweep, that every model can be trained as its runs ask.
 #
-# Patterns of ``tuning`` and losses are compared with the model itself, so a run would only find at
-# its start, after its data were drawn, that they do not fit.
+# Labels, questions, patterns of ``tuning`` and losses are compared with the model itself, so a run
+# would only find at its start, after its data were drawn, that they do not fit.
+
+SHIPPED = "zoo:"
+"""Weights with this prefix are this package's: they load, and fit captions of any kind."""
 
 
 def rehearse(jobs: Sequence[TrainJob]) -> None:
-    """Load every model that a setting may not fit, once, and adapt it as its runs will.
+    """Load every model that data or settings may not fit, once, and adapt it as its runs will.
 
-    Parts of Lightning's are made as well, and left.
+    Parts of Lightning's are made as well, and left. Dual encoders that are shipped, trained on
+    captions without settings of that kind, are left out: a dry run of them stays quick.
     """
     different: dict[str, TrainJob] = {}
     for job in jobs:
         task, loss = job.task, getattr(job.task, "loss", None)
+        weights = getattr(task.model, "name_or_path", "")
+        data = getattr(task, "data", None)
+        if isinstance(data, DataSettings):
+            data = replace(data, seed=None)
+        learnt = (getattr(task, "labels", None), data)  # what has to fit the model, beside captions
         asked = (
+            None if isinstance(task, ContrastiveTask) else learnt,
+            not str(weights).startswith(SHIPPED),
             task.tuning,
             loss if isinstance(loss, LossSettings) else None,
             task.trainer.micro_batch_size,
@@ -314,41 +391,59 @@ def rehearse(jobs: Sequence[TrainJob]) -> None:
             task.trainer.passed_on,
             getattr(getattr(task, "data", None), "negatives", None),
         )
-        if not job.folder.has_checkpoint and task.steps and any(asked):
+        if not job.folder.has_checkpoint and any(asked):
             different[repr((task.model, *asked))] = job
     if not different:
         return
-    # Forked, so that runs are forked from a process that has not imported torch.
-    context = get_context("fork")
-    reader, writer = context.Pipe(duplex=False)
-    tasks = [job.task for job in different.values()]
-    process = context.Process(target=_try_all, args=(tasks, writer))
-    process.start()
-    writer.close()
-    wrong: list[str | None] = []
-    with suppress(EOFError):  # killed, for instance for its memory: the run itself will say why
-        wrong = reader.recv()
-    process.join()
+    # Killed, for instance for its memory: the run itself will say why.
+    wrong = _answer_in_child(_try_all, [job.task for job in different.values()]) or []
     for job, message in zip(different.values(), wrong, strict=False):
         if message is not None:
             raise UserError(message if len(jobs) == 1 else f"{job.folder.path}: {message}")
 
 
-def _try_all(tasks: Sequence[Task], writer: Connection) -> None:
-    """Send why each model cannot be trained; ``None`` for one that can."""
+def _answer_in_child(work: Callable[[Asked], Answer], asked: Asked) -> Answer | None:
+    """Call a function in a child; return ``None`` if that was killed before it answered.
+
+    It is forked, so that runs are forked from a process that has not imported torch.
+    """
+    context = get_context("fork")
+    reader, writer = context.Pipe(duplex=False)
+    process = context.Process(target=_send, args=(work, asked, writer))
+    process.start()
+    writer.close()
+    answer: Answer | None = None
+    with suppress(EOFError):
+        answer = reader.recv()
+    process.join()
+    return answer
+
+
+def _send(work: Callable[[Any], Any], asked: Any, writer: Connection) -> None:
+    end_with_parent()
+    writer.send(work(asked))
+
+
+def _try_all(tasks: Sequence[Task]) -> list[str | None]:
+    """Return why each model cannot be trained; ``None`` for one that can."""
     from cfaug.train.engine import make_parts
 
     use_threads(1)
     reasons: list[str | None] = []
     for task in tasks:
         try:
-            task.make_module(task.load_tuned(), task.steps)
+            if task.steps:
+                trained = task.load_tuned()
+                task.make_module(trained, task.steps)
+                task.make_plan(trained, task.steps, None)
+            else:
+                task.load()
             if task.trainer.passed_on:
                 make_parts(task.trainer)
             reasons.append(None)
         except UserError as error:
             reasons.append(str(error))
-    writer.send(reasons)
+    return reasons
 
 
 # Compare the numbers of training examples of the arms of a sweep.

@@ -46,11 +46,22 @@ from cfaug.run.launch import DONE, GOES_ON, Jobs, Script, launch, report
 from cfaug.run.parallel import RayEngine, run_at_once, shared_pixels, start_ranks
 from cfaug.run.reading_rules import OF_SWEEPS
 from cfaug.run.run_folder import Verdict
-from cfaug.run.run_plan import TrainJob, describe, plan_run, prepare_data, rehearse, unequal_sizes
+from cfaug.run.run_plan import (
+    TrainJob,
+    describe,
+    measure_seconds,
+    plan_run,
+    prepare_data,
+    rehearse,
+    unequal_sizes,
+)
 from cfaug.train.mixture_task import ContrastiveTask, MixtureTask
 
 if TYPE_CHECKING:
     from cfaug.train.task import FitResult
+
+
+ESTIMATE = ("estimate_s", "estimate_range_s", "estimate_from")
 
 
 def run_jobs(jobs: Jobs) -> int:
@@ -79,15 +90,20 @@ def run_jobs(jobs: Jobs) -> int:
     if settings.dry_run or len(planned) > 1:
         rehearse(planned)
     if settings.dry_run:
+        times: dict[str, dict[str, Any]] = {}
         for job in planned:
-            about, estimate = describe(job), ("estimate_s", "estimate_from")
-            for_programs = ("sources", "config_hash", "order_hash", *estimate)
+            measured = _measured(job, times) if settings.dry_run == "measure" else None
+            about = describe(job, measured)
+            for_programs = ("sources", "config_hash", "order_hash", *ESTIMATE)
             if settings.dry_run == "json":
                 say_record(about, as_json=True)
                 continue
             say_record(about, hidden=for_programs, as_json=False)
-            seconds, basis = (about[name] for name in estimate)
-            say(f"  {'estimate':16} {_hours(seconds) if seconds else 'none'} ({basis})", sys.stdout)
+            seconds, basis = about["estimate_s"], about["estimate_from"]
+            shown = _hours(seconds) if seconds else "none"
+            if "estimate_range_s" in about:
+                shown += ", {} to {}".format(*map(_hours, about["estimate_range_s"]))
+            say(f"  {'estimate':16} {shown} ({basis})", sys.stdout)
         states = Counter(job.folder.state() for job in planned)
         counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
         say(f"{len(planned)} run{'s' * (len(planned) > 1)}: {counts}")
@@ -101,6 +117,19 @@ def run_jobs(jobs: Jobs) -> int:
     else:
         results = list(_in_turn(planned, stops))
     return _summarise(results, len(planned))
+
+
+def _measured(job: TrainJob, times: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Return the estimate of a run from real steps; of runs that are as long, it is made once."""
+    task = job.task
+    alike = (task.model, task.trainer, task.tuning, getattr(task, "loss", None), task.batch_size)
+    key = repr((*alike, task.steps, dict(task.counts)))
+    if key not in times:
+        seconds, spread, basis = measure_seconds(job)
+        times[key] = {
+            "estimate_s": seconds, "estimate_range_s": list(spread), "estimate_from": basis,
+        }  # fmt: skip
+    return times[key]
 
 
 def run_on_engine(
@@ -221,7 +250,7 @@ def run_one(job: TrainJob) -> int:
     if rank() > 0:
         verdict = folder.verdict(job.settings.overwrite)
         if verdict != "done":
-            _fit(job, _attempts(job, verdict), None)
+            _fit(job, _attempts(job, verdict), None, None)
         return DONE
     with folder.lock():
         verdict = folder.verdict(job.settings.overwrite)
@@ -256,19 +285,23 @@ def _recorded_fit(job: TrainJob, verdict: Verdict) -> int:
 
     from cfaug.train.card import write_card
 
-    attempts, before = _attempts(job, verdict), {}
-    if verdict == "new":
-        job.folder.clear()
-    else:
-        before = job.folder.record()
-        if job.folder.extends(before):
-            job.folder.set_results_aside(before["steps"])
+    attempts = _attempts(job, verdict)
+    before = {} if verdict == "new" else job.folder.record()
     file = job.folder.path / "run.json"
     record = _first_record(job, attempts, before)
-    job.folder.write_record(record)
-    settings = yaml.safe_dump(job.config, sort_keys=False)
-    write_file(job.folder.path / "config.yaml", settings.encode())
-    began = time.monotonic()
+    began, begun = time.monotonic(), False
+
+    def begin() -> None:
+        """Begin the folder, once the model is loaded and its data are known to fit."""
+        nonlocal begun
+        begun = True
+        if verdict == "new":
+            job.folder.clear()
+        elif job.folder.extends(before):
+            job.folder.set_results_aside(before["steps"])
+        job.folder.write_record(record)
+        settings = yaml.safe_dump(job.config, sort_keys=False)
+        write_file(job.folder.path / "config.yaml", settings.encode())
 
     def started(step: int) -> None:
         """Close the interrupted attempt, and open this one."""
@@ -286,15 +319,20 @@ def _recorded_fit(job: TrainJob, verdict: Verdict) -> int:
         record["threads"] = threads
         job.folder.write_record(record)
 
+    if has_launcher():  # the other processes decide by the same files, as soon as they have theirs
+        begin()
     try:
-        result = _fit(job, attempts, started)
+        result = _fit(job, attempts, started, None if begun else begin)
     except BaseException as error:
         state = INTERRUPTED if isinstance(error, KeyboardInterrupt) else FAILED
-        with suppress(OSError):  # on a full disk the record stays "running", which is resumed too
-            job.folder.write_record({**record, "state": state})
+        if begun:
+            with suppress(OSError):  # on a full disk it stays "running", which is resumed too
+                job.folder.write_record({**record, "state": state})
+        else:
+            job.folder.leave()
         if isinstance(error, KeyboardInterrupt):
             raise KeyboardInterrupt(_describe_saved(job.folder.path)) from None
-        if isinstance(error, FileNotFoundError) and not file.exists():
+        if begun and isinstance(error, FileNotFoundError) and not file.exists():
             raise UserError(
                 f"{job.folder.path} was removed while the run was at work, and the run with it; "
                 "the same command starts it again"
@@ -371,13 +409,18 @@ def _first_record(
 
 
 def _fit(
-    job: TrainJob, attempts: Sequence[Mapping[str, Any]], started: Callable[[int], None] | None
+    job: TrainJob,
+    attempts: Sequence[Mapping[str, Any]],
+    started: Callable[[int], None] | None,
+    begin: Callable[[], None] | None,
 ) -> FitResult:
     from cfaug.train.task import fit
 
     asked = job.settings
     kept = shared_pixels(asked.share_image_cache, asked.image_cache_mib, asked.parallel)
-    return fit(job.task, job.folder.path, attempt=len(attempts), started=started, kept=kept)
+    return fit(
+        job.task, job.folder.path, attempt=len(attempts), begin=begin, started=started, kept=kept
+    )
 
 
 def measure(jobs: Jobs) -> float | None:

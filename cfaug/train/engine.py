@@ -126,8 +126,8 @@ def train(
     module.measure(settings.val_metrics)
     last = folder / "last.ckpt"
     start = _first_step(last, module, plan.total_steps) if last.exists() else 0
-    with _quiet(), torch.random.fork_rng(devices=[]), stoppable() as stop:
-        trainer = _make_trainer(settings, plan.total_steps, folder)
+    with quiet_lightning(), torch.random.fork_rng(devices=[]), stoppable() as stop:
+        trainer = make_trainer(settings, plan.total_steps, folder)
         called = tuple(trainer.callbacks)
         rank, world = trainer.global_rank, trainer.world_size
         keeper = CheckpointCallback(
@@ -216,7 +216,7 @@ def _first_step(last: Path, module: TrainingModule, total_steps: int) -> int:
     return step
 
 
-def _make_trainer(settings: TrainerSettings, total_steps: int, folder: Path) -> pl.Trainer:
+def make_trainer(settings: TrainerSettings, total_steps: int, folder: Path) -> pl.Trainer:
     """Return a Trainer that sees one endless epoch; only the plan knows about epochs.
 
     Its own bookkeeping of restarts within an epoch or a validation is therefore never used.
@@ -393,7 +393,7 @@ def _kind(accelerator: str) -> str:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet_lightning() -> Iterator[None]:
     """Silence Lightning's advice on the user's terminal; errors are still shown."""
     names = ("lightning.pytorch", "lightning.fabric", "pytorch_lightning", "lightning_fabric")
     loggers = [logging.getLogger(name) for name in names]

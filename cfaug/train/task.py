@@ -232,6 +232,7 @@ def fit(
     folder: Path,
     *,
     attempt: int,
+    begin: Callable[[], None] | None = None,
     started: Started | None = None,
     kept: KeptPixels | None = None,
 ) -> FitResult:
@@ -243,6 +244,8 @@ def fit(
     Args:
         folder: the folder of the run, ``.../<experiment>/<arm>/seed=<seed>``.
         attempt: the number of this attempt at the run, from 0; a column of ``metrics.csv``.
+        begin: a function that is called before anything is written, once the model is loaded and
+            its data and settings are known to fit it.
         started: a function that is called on rank 0 with the first step of this attempt, before
             training.
         kept: the decoded pixels that runs of one process share; ``None`` gives the run its own.
@@ -251,17 +254,23 @@ def fit(
     task.check()
     # The tokenizer would warn at every fork of a loader's worker.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    begin = begin or (lambda: None)
     if total_steps == 0:
-        return _keep_initial(task, task.load(), folder, started)
+        trained = task.load()
+        begin()
+        return _keep_initial(task, trained, folder, started)
     trained = task.load_tuned()
 
     with uncollected():
         from cfaug.train.engine import limited, train
         from cfaug.train.tuning import trainable
 
+    module = task.make_module(trained, total_steps)
+    plan = limited(lambda steps: task.make_plan(trained, steps, kept), total_steps, task.trainer)
+    begin()
     start_step, end_step, best = train(
-        task.make_module(trained, total_steps),
-        limited(lambda steps: task.make_plan(trained, steps, kept), total_steps, task.trainer),
+        module,
+        plan,
         folder=folder,
         settings=task.trainer,
         logger=task.logger,
