@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
@@ -209,6 +210,12 @@ def _read_inspect(file: Path) -> EvaluatorLog | None:
         remarks = remarks * bool(failed)
         if header.get("invalidated"):
             remarks.append(f"{file.name} is marked as invalidated by its author.")
+        counts = {*Counter(str(sample["id"]) for sample in samples).values()}
+        if len(counts) > 1:
+            remarks.append(
+                f"{file.name}: samples have {min(counts)} to {max(counts)} epochs, over which "
+                "their scores are averaged."
+            )
         records = [*_mean_over_epochs(samples, file)]
         return EvaluatorLog(
             str(header["eval"]["model"]), records, frozenset({"input", IMAGES, "choices", TARGET}),

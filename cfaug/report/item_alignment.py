@@ -81,7 +81,8 @@ def align(tables: Sequence[ItemFileTable], columns: ItemColumns) -> Alignment:
                 f"{table.unfinished}; or compare_columns.common=true compares the items that all "
                 "files have"
             )
-        notes += [f"{table.unfinished}."] * bool(table.unfinished)
+        if table.unfinished:  # a table may be published: names of files, without their folders
+            notes.append(f"{table.unfinished.replace(str(table.file), table.file.name)}.")
     tables = [table.without(_check_ignored(tables, columns)) for table in tables]
     _check_about(tables)
     results = _find_results(tables, columns)

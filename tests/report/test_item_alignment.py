@@ -267,6 +267,9 @@ def test_logs_with_fewer_items_than_they_count_are_refused(tmp_path):
     logs[1].write_text(json.dumps(content))
     with pytest.raises(UserError, match="has 3 of the 12 samples"):
         compare(logs, "inspect_ai")
+    notes = " ".join(compare(logs, "inspect_ai", common=True)[1].notes)
+    assert "log.json: samples have 1 to 2 epochs" in notes
+    assert str(tmp_path) not in notes
     counts = {"n-samples": {"sums": {"original": 9, "effective": 7}}}
     for form, name in (
         ("lm-eval", "results_2026-11-24T18-19-22.635100.json"),
