@@ -15,6 +15,7 @@ from torchmetrics import MetricCollection
 from cfaug import metrics
 from cfaug.stats import choices, classification, ranking, skew_metrics
 from tests import children
+from tests.properties import examples
 
 ROWS = 24
 
@@ -39,6 +40,29 @@ def rows(seed):
         "skew": (few(ROWS), torch.arange(ROWS) // 2 % 3, image % 2, image),
         "questions": (few(ROWS, 3), image % 3, ids_of_questions, image >= ROWS // 3),
     }
+
+
+@settings(max_examples=examples(20), deadline=None)
+@given(st.integers(0, 10**6))
+def test_numbers_in_double_precision_stay_so(seed):
+    """MatchingGap rounded them to float32, 1e-8 off, and equal scores became ties elsewhere."""
+    draw = np.random.default_rng(seed)
+    right, image, text = draw.normal(size=(3, 5))
+    gap = metrics.MatchingGap()(*map(torch.from_numpy, (right, image, text)))
+    assert gap["IR_c"].item() == (right - image).mean()
+    assert gap["TR_c"].item() == (right - text).mean()
+    near = 0.3 + 1e-12 * torch.arange(4, dtype=torch.float64)  # one number in float32
+    pair = near[[3, 0, 1, 2]].reshape(1, 2, 2)
+    assert metrics.PairScores()(pair)["group_score"].item() == 1
+    assert metrics.ChoiceAccuracy()(near[None, :2], torch.tensor([1])).item() == 1
+    assert metrics.MeanPerClassRecall("max")(near[None, :2], torch.tensor([1])).item() == 1
+    alone, images = torch.zeros(4).long(), torch.arange(4)
+    skew = metrics.MaxSkew(2)(near, images // 2, alone, images)
+    assert skew.item() == pytest.approx(np.log(2))
+    answers = metrics.CounterfactualAccuracy()(
+        near[[0, 1, 0, 1]].reshape(2, 2), torch.tensor([1, 1]), alone[:2], torch.tensor([False, True])
+    )
+    assert answers["acc_plus"].item() == 1
 
 
 def fresh():

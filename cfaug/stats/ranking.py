@@ -38,7 +38,8 @@ def as_array(values: Any) -> np.ndarray:
     """
     if hasattr(values, "detach"):
         values = values.detach().cpu()
-        values = (values.float() if values.is_floating_point() else values).numpy()
+        narrow = values.is_floating_point() and values.itemsize < 4
+        values = (values.float() if narrow else values).numpy()
     array = np.asarray(values)
     return array.astype(np.float32) if array.dtype == np.float16 else array
 
