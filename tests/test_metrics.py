@@ -60,7 +60,10 @@ def test_numbers_in_double_precision_stay_so(seed):
     skew = metrics.MaxSkew(2)(near, images // 2, alone, images)
     assert skew.item() == pytest.approx(np.log(2))
     answers = metrics.CounterfactualAccuracy()(
-        near[[0, 1, 0, 1]].reshape(2, 2), torch.tensor([1, 1]), alone[:2], torch.tensor([False, True])
+        near[[0, 1, 0, 1]].reshape(2, 2),
+        torch.tensor([1, 1]),
+        alone[:2],
+        torch.tensor([False, True]),
     )
     assert answers["acc_plus"].item() == 1
 

@@ -11,7 +11,7 @@ scipy takes long to import, so it is imported where it is used.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -148,38 +148,41 @@ def sum_clusters(
     return np.bincount(codes, values), np.bincount(codes).astype(np.float64)
 
 
+def choose_subsets(many: int) -> Iterator[np.ndarray]:
+    """Yield subsets of clusters, 1 for each that is in: all but the empty one, or random ones.
+
+    Args:
+        many: number of clusters.
+
+    Returns:
+        Pieces of 0 and 1, float64 (subsets, clusters); 2**k - 1 or ``SUBSETS`` rows in all.
+    """
+    whole = 2**many - 1 if many <= EXACT_UP_TO else SUBSETS
+    rng, at_once = generator(0, "subsets of clusters", many), max(1, DRAWN_AT_ONCE // many)
+    for first in range(0, whole, at_once):
+        rows = min(at_once, whole - first)
+        if many <= EXACT_UP_TO:
+            words = np.arange(first + 1, first + rows + 1, dtype="<u8")[:, None]
+        else:
+            words = rng.integers(2**64, size=(rows, -(-many // 64)), dtype=np.uint64)
+        bits = np.unpackbits(words.view(np.uint8), axis=1, count=many, bitorder="little")
+        yield bits.astype(np.float64)
+
+
 def _subsets(totals: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return sums and sizes of subsets of clusters: all but the empty one, or random ones.
+    """Return sums and sizes of the subsets of clusters, of which none is empty.
 
     Where there are few kinds of clusters (equal sum and size) only the number of each kind is
     drawn: the same distribution with far fewer draws.
     """
-    many = len(totals)
-    if many <= EXACT_UP_TO:
-        sums, weights = np.zeros(1), np.zeros(1)
-        for total, size in zip(totals, sizes, strict=True):
-            sums, weights = (
-                np.concatenate([known, known + more])
-                for known, more in ((sums, total), (weights, size))
-            )
-        return sums[1:], weights[1:]
-    rng = generator(0, "subsets of clusters", many)
-    both = np.stack([totals, sizes], axis=1)
+    many, both = len(totals), np.stack([totals, sizes], axis=1)
     kinds, counts = np.unique(both, axis=0, return_counts=True)
-    drawn = []
-    if FEW_KINDS * len(kinds) <= many:
-        at_once = max(1, DRAWN_AT_ONCE // len(kinds))
-        for first in range(0, SUBSETS, at_once):
-            rows = min(at_once, SUBSETS - first)
-            drawn.append(rng.binomial(counts, 0.5, (rows, len(kinds))) @ kinds)
+    if many > EXACT_UP_TO and FEW_KINDS * len(kinds) <= many:
+        rng = generator(0, "kinds of clusters", many)
+        drawn = rng.binomial(counts, 0.5, (SUBSETS, len(kinds))) @ kinds
     else:
-        at_once = max(1, DRAWN_AT_ONCE // many)
-        for first in range(0, SUBSETS, at_once):
-            rows = min(at_once, SUBSETS - first)
-            words = rng.integers(2**64, size=(rows, -(-many // 64)), dtype=np.uint64)
-            bits = np.unpackbits(words.view(np.uint8), axis=1, count=many)
-            drawn.append(bits.astype(np.float64) @ both)
-    sums, weights = np.concatenate(drawn).T
+        drawn = np.concatenate([bits @ both for bits in choose_subsets(many)])
+    sums, weights = drawn.T
     return sums[weights > 0], weights[weights > 0]
 
 

@@ -155,6 +155,38 @@ def t_interval(values: Sequence[float] | np.ndarray, level: float = 0.95) -> tup
     return summary.mean - reach, summary.mean + reach
 
 
+def welch_interval(
+    arm: Sequence[float] | np.ndarray,
+    baseline: Sequence[float] | np.ndarray,
+    level: float = 0.95,
+) -> tuple[float, float]:
+    """Return Welch's interval for the difference of two independent means, arm minus baseline.
+
+    At 95 % it excludes 0 exactly when the two-sided Welch test gives p < 0.05.
+
+    Args:
+        arm: one finite value per seed of the arm, (n,).
+        baseline: the baseline's values, by seeds of its own, (m,).
+
+    Returns:
+        (low, high); both ``nan`` for a single value or without any spread.
+
+    >>> low, high = welch_interval([1.0, 2.0, 3.0], [0.0, 1.0, 2.0, 1.0])
+    >>> round(low, 3), round(high, 3)
+    (-0.922, 2.922)
+    """
+    ours, theirs = summarise(arm), summarise(baseline)
+    if min(ours.n, theirs.n) < 2 or not (ours.has_spread or theirs.has_spread):
+        return math.nan, math.nan
+    from scipy.special import stdtrit
+
+    parts = [summary.sd**2 / summary.n for summary in (ours, theirs)]
+    degrees = sum(parts) ** 2 / (parts[0] ** 2 / (ours.n - 1) + parts[1] ** 2 / (theirs.n - 1))
+    reach = float(stdtrit(degrees, (1 + level) / 2)) * math.sqrt(sum(parts))
+    difference = ours.mean - theirs.mean
+    return difference - reach, difference + reach
+
+
 def wilson_interval(count: float, n: float, level: float = 0.95) -> tuple[float, float]:
     """Return Wilson's interval for a share (Wilson, 1927); ``nan`` if n is 0.
 
