@@ -18,7 +18,7 @@ from cfaug.report.page import DASH, Measure, span_text
 from cfaug.report.paper_tables import PaperTable
 from cfaug.report.records import read_run
 from cfaug.report.results import RECORD, RESULTS, Cell, Result, every_result, name_part
-from cfaug.stats.effects import bootstrap_interval
+from cfaug.stats.effects import t_interval
 from cfaug.stats.significance import summarise
 
 # WiSE-FT: weights between a checkpoint before and after fine-tuning (Wortsman et al., 2022).
@@ -185,7 +185,7 @@ class WiseFtTable(PaperTable):
         def change(cell: Cell, measure: Measure, row: tuple[Points, float]) -> Entry:
             deltas = list(_change(*row, cell).values())
             summary = summarise(deltas)
-            interval = span_text(measure.difference, *bootstrap_interval(deltas), DASH)
+            interval = span_text(measure.difference, *t_interval(deltas), DASH)
             return Entry(
                 measure.difference(summary.mean), small=interval,
                 numbers={"value": summary.mean, "n": float(summary.n)},
@@ -209,7 +209,7 @@ class WiseFtTable(PaperTable):
             (
                 "Weights: (1 - factor) * initial + factor * fine-tuned, in float32. Value: mean "
                 "over seeds and its standard deviation. Change: against factor 0 of the same seed, "
-                "with its 95 % bootstrap interval over seeds.",
+                "with its 95 % interval over seeds.",
             ),
             rules=rules_of([labels[0] for labels, _ in rows]),
         )

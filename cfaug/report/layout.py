@@ -46,9 +46,9 @@ ITEM_COLUMNS = (
     "p_items_holm_two_sided",
 )  # fmt: skip
 """Columns of the CSV with the tests over items."""
-SHORT_INTERVALS = (
-    "Difference and its BCa bootstrap interval (paired by seed) in percentage points. The "
-    "interval is too short with few seeds: see docs/statistics.md."
+INTERVALS = (
+    "Difference and its 95 % interval in percentage points: Student's, paired by seed, or Welch's "
+    "where the two have other seeds."
 )
 DIRECTIONS = (
     "A difference is the arm minus the baseline: for a metric in which lower is better, a "
@@ -178,7 +178,7 @@ def comparison_part(table: Table) -> Part | None:
         text_column("p_holm", lambda row: p_text(row.p_holm)),
         text_column("p_permutation", lambda row: p_text(row.p_permutation)),
     )
-    notes = (SHORT_INTERVALS, *(() if table.plain else (DIRECTIONS,)))
+    notes = (INTERVALS, *(() if table.plain else (DIRECTIONS,)))
     return make_part("Comparisons", COMPARED, columns, rows, notes) if rows else None
 
 
@@ -232,7 +232,7 @@ def full_comparison_part(table: Table) -> Part:
     columns: tuple[Column[SignificanceRow], ...] = (
         text_column("n", lambda row: str(row.n)),
         text_column("difference", lambda row: row.measure.difference(row.diff, 2)),
-        text_column("bootstrap 95 %", interval_text),
+        text_column("95 %", interval_text),
         text_column("p Welch", lambda row: p_text(row.p_welch)),
         text_column("p paired", lambda row: p_text(row.p_paired)),
         text_column("p Holm", lambda row: p_text(row.p_holm)),
@@ -247,9 +247,9 @@ def full_comparison_part(table: Table) -> Part:
 
 
 def interval_text(row: SignificanceRow) -> str:
-    """Return the bootstrap interval of a difference in points, or the reason for none."""
+    """Return Student's interval of a difference in points, or the reason for none."""
     missing = f"n/a ({row.reason})" if row.reason else "n/a"
-    return span_text(row.measure.text, row.ci_low, row.ci_high, missing)
+    return span_text(row.measure.text, row.t_low, row.t_high, missing)
 
 
 def table_document(table: Table, name: str = "table") -> Document:

@@ -313,7 +313,7 @@ def declared_part(
         ],
         rows,
         (
-            "Difference with its 95 % bootstrap interval over seeds; p one-sided for being better, "
+            "Difference with its 95 % interval over seeds; p one-sided for being better, "
             "or for being worse by less than the margin where one is given, paired by seed; Holm "
             f"over these {len(rows)} alone.",
         ),
@@ -444,7 +444,7 @@ def differences_part(
         ],
         [((table.label(arm),), arm) for arm in arms if arm != baseline],
         (
-            "Difference, its 95 % bootstrap interval over seeds and p, one-sided for being better, "
+            "Difference, its 95 % interval over seeds and p, one-sided for being better, "
             f"paired by seed, after Holm over all comparisons of this table. {KEPT}: better; "
             f"{LOST}: worse (two-sided).",
         ),
@@ -513,7 +513,7 @@ def describe_effect(
 
 def _beyond(row: SignificanceRow) -> int:
     """Return 1 if the whole interval is better than 0, -1 if it is worse, else 0."""
-    ends = [row.measure.gain(end) for end in (row.ci_low, row.ci_high)]
+    ends = [row.measure.gain(end) for end in (row.t_low, row.t_high)]
     return 1 if min(ends) > 0 else -1 if max(ends) < 0 else 0
 
 

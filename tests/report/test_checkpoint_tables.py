@@ -22,7 +22,7 @@ from cfaug.report.checkpoint_tables import (
 from cfaug.report.document import read_document, write_document
 from cfaug.report.paper_tables import write_tables_page
 from cfaug.report.results import Result, append_results
-from cfaug.stats.effects import bootstrap_interval
+from cfaug.stats.effects import t_interval
 
 BASE = "f" * 64
 
@@ -162,7 +162,7 @@ def test_values_and_changes_are_those_of_the_rows(tmp_path):
             assert cells[at].numbers["value"] == pytest.approx(np.mean(values))
             assert cells[at].numbers["sd"] == pytest.approx(np.std(values, ddof=1))
             assert cells[at + 1].numbers["value"] == pytest.approx(np.mean(change))
-            low, _ = bootstrap_interval(change)
+            low, _ = t_interval(change)
             assert (cells[at + 1].small == "–") == bool(np.isnan(low)) == (factor == "0")
     assert "lower is better" in part.columns[2]
     [plot] = document.tradeoffs
