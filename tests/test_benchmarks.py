@@ -20,6 +20,7 @@ FOLDER = ROOT / "benchmarks"
 COMMAND = 'if __name__ == "__main__":'
 
 SMALL = {
+    "few_clusters": "--trials 10 --clusters 3,8",
     "gallery": "--pairs 8 --repeats 1",
     "loader": "--images 8 --repeats 1 --workers 1",
     "p_laws": "--sets 2 --candidates 20",
@@ -37,6 +38,7 @@ PRINTED = {
     "captions": r"\| one candidate \| [\d.]+ \|",
     "compositional": r"\| BiVLC \|( [\d.]+ \|){6}",
     "evaluation": r"\| ours, warm \| [\d.]+ \|",
+    "few_clusters": r"one a third \| right or wrong \|( [\d.]+ / [\d.]+ / [\d.]+ \|){2}[^$]*\| 1000 \|",
     "gallery": r"\| filter by a word \|( \d+ ms \|){3}",
     "generation": r"\| tree\(4\) \| [\d.]+ \|",
     "insertion": r"the same words\): .* faster by \d",

@@ -10,7 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfaug.core.rng import generator
-from cfaug.stats.effects import bootstrap_interval, cohen_d_z, compare, hedges_g, t_interval
+from cfaug.stats.effects import (
+    bootstrap_interval,
+    cohen_d_z,
+    compare,
+    hedges_g,
+    t_interval,
+    welch_interval,
+)
 from cfaug.stats.significance import (
     SeedSummary,
     equivalence,
@@ -136,6 +143,10 @@ def test_intervals_are_those_of_scipy(values, level, seed):
         assert interval == pytest.approx((expected.low, expected.high), rel=1e-9, abs=1e-9)
     expected = stats.ttest_1samp(values, 0).confidence_interval(level)
     assert t_interval(values, level) == pytest.approx((expected.low, expected.high), rel=1e-9)
+    other = [0.3, 0.1, 0.8]
+    expected = stats.ttest_ind(values, other, equal_var=False).confidence_interval(level)
+    interval = welch_interval(values, other, level)
+    assert interval == pytest.approx((expected.low, expected.high), rel=1e-9)
 
 
 def test_compare_pairs_by_seed_not_by_position():
@@ -149,6 +160,10 @@ def test_compare_pairs_by_seed_not_by_position():
     assert math.isnan(lonely.p_paired)
     assert math.isnan(lonely.p_min)
     assert lonely.p_welch == welch(summarise([0.9, 0.5, 0.7]), summarise([0.4, 0.5]))
+    assert (lonely.t_low, lonely.t_high) == welch_interval([0.9, 0.5, 0.7], [0.4, 0.5])
+    assert all(
+        map(math.isnan, (*welch_interval([1.0], [1.0, 2.0]), *welch_interval([1, 1], [2, 2])))
+    )
 
 
 @settings(max_examples=examples(40), deadline=None)
