@@ -59,8 +59,8 @@ def normal(alike: float) -> Draw:
 
     def draw(rng: np.random.Generator, sizes: np.ndarray) -> np.ndarray:
         shared = np.sqrt(alike) * sizes * rng.normal(size=sizes.shape)
-        own = np.sqrt((1 - alike) * sizes) * rng.normal(size=sizes.shape)
-        return np.asarray(shared + own)
+        noise = np.sqrt((1 - alike) * sizes) * rng.normal(size=sizes.shape)
+        return np.asarray(shared + noise)
 
     return draw
 

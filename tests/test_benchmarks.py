@@ -38,7 +38,7 @@ PRINTED = {
     "captions": r"\| one candidate \| [\d.]+ \|",
     "compositional": r"\| BiVLC \|( [\d.]+ \|){6}",
     "evaluation": r"\| ours, warm \| [\d.]+ \|",
-    "few_clusters": r"one a third \| right or wrong \|( [\d.]+ / [\d.]+ / [\d.]+ \|){2}[^$]*\| 1000 \|",
+    "few_clusters": r"a third \| right or wrong \|( [\d.]+ / [\d.]+ / [\d.]+ \|){2}[^$]*\| 1000 \|",
     "gallery": r"\| filter by a word \|( \d+ ms \|){3}",
     "generation": r"\| tree\(4\) \| [\d.]+ \|",
     "insertion": r"the same words\): .* faster by \d",

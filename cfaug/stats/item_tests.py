@@ -40,8 +40,12 @@ SUBSET_MEANS = "means of subsets of clusters"
 STUDENT = "Student's t over clusters"
 WHICH_TEST: Sequence[tuple[str, str, str]] = (
     ("right or wrong, each item sampled by itself", MCNEMAR, TANGO),
-    ("7 clusters or more (or items with other values)", SIGN_FLIPS, SUBSET_MEANS),
-    ("2 to 6 clusters", SIGN_FLIPS, STUDENT),
+    (
+        "anything else, in 7 clusters or more (or items, if each is sampled by itself)",
+        SIGN_FLIPS,
+        SUBSET_MEANS,
+    ),
+    ("the same in 2 to 6 clusters", SIGN_FLIPS, STUDENT),
     ("one cluster", "none", "none"),
 )
 """What two models' answers to the same items are, the test behind p, and that behind the 95 %
