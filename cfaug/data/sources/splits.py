@@ -8,6 +8,7 @@ test is trained on by accident.
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -75,6 +76,7 @@ ELSEWHERE = (IN_FOLDER, IN_LISTS, IN_FILES)
 """Where the split of an image is said, if not in a column of a list."""
 
 
+@lru_cache(maxsize=4096)
 def plain_name(name: str) -> str:
     """Return the letters of a column's name, in lower case.
 
@@ -106,8 +108,12 @@ def folder_split(image: str) -> str | None:
     >>> folder_split("coco/train2017/0001.jpg"), folder_split("images/test.jpg")
     ('train2017', None)
     """
-    folders = PurePath(image).parts[:-1]
-    return next((name for name in folders if split_kind(name) is not None), None)
+    return _split_among(os.path.dirname(image))
+
+
+@lru_cache(maxsize=4096)
+def _split_among(folder: str) -> str | None:
+    return next((name for name in PurePath(folder).parts if split_kind(name) is not None), None)
 
 
 def values_of(cell: object) -> tuple[str, ...]:
@@ -118,15 +124,20 @@ def values_of(cell: object) -> tuple[str, ...]:
     >>> values_of("A;B"), values_of(None), values_of(" ")
     (('A;B',), (), ())
     """
+    if isinstance(cell, str):
+        return _values_in(cell)
     if is_null(cell):
         return ()
     if isinstance(cell, list | tuple):
         return tuple(name for part in cell for name in values_of(part))
     if isinstance(cell, float) and math.isfinite(cell) and cell.is_integer():
         cell = int(cell)
-    if not isinstance(cell, str | int):
-        return ()
-    text = str(cell).strip()
+    return (str(cell),) if isinstance(cell, int) else ()
+
+
+@lru_cache(maxsize=4096)
+def _values_in(cell: str) -> tuple[str, ...]:
+    text = cell.strip()
     parts = tuple(part for part in SEVERAL.split(text.strip("[]")) if part)
     parts = tuple(part.strip("'\" ") for part in parts)
     if len(parts) > 1 and all(split_kind(part) for part in parts):
@@ -137,12 +148,13 @@ def values_of(cell: object) -> tuple[str, ...]:
 def flat(record: Mapping[str, Any]) -> Iterable[tuple[str, object]]:
     """Yield the fields of a record, and those of its objects, as ``extra.NAME``."""
     for name, value in record.items():
-        if isinstance(value, Mapping):
+        if isinstance(value, dict):
             yield from ((f"{name}.{inner}", cell) for inner, cell in value.items())
         else:
             yield name, value
 
 
+@lru_cache(maxsize=4096)
 def may_be_split(name: str) -> bool:
     """Return whether a column is called as one of splits is."""
     plain = plain_name(name)
@@ -173,9 +185,12 @@ class SplitSurvey:
         for name, cell in flat(record):
             if name in self._others:
                 continue
-            names = values_of(cell)
             by_name = may_be_split(name)
-            by_value = all(map(split_kind, names)) and plain_name(name) not in CONTENT
+            if not by_name and plain_name(name) in CONTENT:
+                self._others.add(name)
+                continue
+            names = values_of(cell)
+            by_value = all(map(split_kind, names))
             if not by_name and not by_value:
                 self._others.add(name)
                 self._counts.pop(name, None)
