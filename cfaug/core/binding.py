@@ -23,6 +23,18 @@ NOT_TYPED = ("overrides",)
 """Arguments of a command that are not settings."""
 
 
+def signature_of(target: Any) -> Mapping[str, inspect.Parameter]:
+    """Return the parameters of a class or function that ``_target_`` names."""
+    try:
+        return inspect.signature(target).parameters
+    except (TypeError, ValueError) as error:  # no function, or one of C without a signature
+        name = getattr(target, "__qualname__", None)
+        said = f"{target.__module__}.{name}" if name else f"is {target!r:.60}, which"
+        raise UserError(
+            f"_target_ {said} takes no settings by name: name a class, or a function of Python"
+        ) from error
+
+
 def bind(
     tree: Mapping[str, Any],
     command: Callable[..., Any],
@@ -183,7 +195,7 @@ def find_unread(
         return {}
     usual = {
         name: parameter.default
-        for name, parameter in inspect.signature(target).parameters.items()
+        for name, parameter in signature_of(target).items()
         if parameter.default is not inspect.Parameter.empty
     }
     values = {**usual, **node, **(tested or {})}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import errno
 import json
 import os
 import re
@@ -100,8 +101,9 @@ def name_commands(text: str) -> str:
 def say(text: str, to: TextIO | None = None) -> None:
     """Print a line without buffering, with control characters made visible.
 
-    A command whose reader has left, as in ``... | head``, goes on without printing: what it makes
-    does not depend on being watched.
+    A command whose reader has left, as in ``... | head``, or whose log is on a full disk, goes on
+    without printing: what it makes does not depend on being watched. The exit code says that what
+    was printed is lost.
 
     Args:
         to: the stream; ``None`` is stderr.
@@ -111,6 +113,11 @@ def say(text: str, to: TextIO | None = None) -> None:
         print(visible(name_commands(text)), file=stream, flush=True)
     except BrokenPipeError:
         discard_output(stream)
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        discard_output(stream)
+        _lost.append(f"{getattr(stream, 'name', 'the log')}: {error.strerror}")
 
 
 def discard_output(stream: TextIO | IO[str]) -> None:
@@ -171,7 +178,11 @@ def in_words(value: Any) -> str:
 
 UNWRITTEN = 120
 """The exit code of Python itself if it cannot write what was printed."""
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""Errors of a disk that takes no more of a log."""
 _codes: list[int] = []
+_lost: list[str] = []
+"""The streams that were given up, each with its error."""
 
 
 @atexit.register
@@ -189,6 +200,9 @@ def _leave() -> None:
     except (OSError, ValueError) as error:
         _codes[0] = UNWRITTEN
         say(f"error: the output could not be written: {error}")
+    if _lost:
+        _codes[0] = _codes[0] or UNWRITTEN
+        say(f"error: the output could not be written: {'; '.join(_lost)}")
     os._exit(_codes[0])
 
 

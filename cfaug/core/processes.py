@@ -19,7 +19,7 @@ from types import FrameType
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
 from cfaug.core.errors import UserError
-from cfaug.core.validation import Means, Positive, check
+from cfaug.core.validation import Means, Processes, check
 
 if TYPE_CHECKING:
     import torch
@@ -275,7 +275,7 @@ def speaks() -> bool:
     return rank() == 0 and PLAN_PRINTED not in os.environ
 
 
-Threads = Positive | Annotated[None, Means("all cores")]
+Threads = Processes | Annotated[None, Means("all cores")]
 """The number of torch's threads."""
 SPINS = "2000"
 """Turns of a waiting thread before it sleeps. A step of the tiny CLIP on two cores, at 100,000,

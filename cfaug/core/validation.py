@@ -105,9 +105,29 @@ def check_fields(settings: Any, node: str = "") -> None:
     """
     for name, annotation in _annotations(settings.__class__):
         value = getattr(settings, name)
-        check(value, annotation, f"{node}.{name}" if node else name)
+        key = f"{node}.{name}" if node else name
+        check(value, annotation, key)
+        if isinstance(value, list | tuple):
+            for choice in alternatives_of(annotation):
+                refuse_repeated(value, choice, key)
         if isinstance(value, list) and base_of(annotation) is tuple:
             object.__setattr__(settings, name, tuple(value))
+
+
+def refuse_repeated(value: Any, annotation: Any, key: str) -> None:
+    """Refuse a list of any number of texts that has one of them twice.
+
+    Such a list names choices, files or parts, of which each is taken once.
+    """
+    texts = [item for item in value if isinstance(item, str)]
+    kinds = get_args(plain_of(annotation))
+    counted = is_sequence(base_of(annotation)) and (
+        base_of(annotation) is not tuple or kinds[-1:] == (Ellipsis,)
+    )
+    if not counted or len(texts) != len(value) or len({*texts}) == len(texts):
+        return
+    twice = next(text for number, text in enumerate(texts) if text in texts[:number])
+    raise UserError(f"{key}={write_value(value)} lists {twice} more than once: list it once")
 
 
 def check(value: Any, annotation: Any, key: str) -> None:
@@ -527,6 +547,7 @@ def _inside(value: Any, choice: Any, key: str, given: Given) -> Any:
             raise UserError(explain_refusal(value, choice, key))
     else:
         kinds = (kinds[0],) * len(value)
+    refuse_repeated(value, choice, key)
     pairs = enumerate(zip(value, kinds, strict=True))
     return [fit_value(item, kind, f"{key}[{number}]", given) for number, (item, kind) in pairs]
 

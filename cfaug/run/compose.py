@@ -14,7 +14,7 @@ from itertools import islice, product, takewhile
 from pathlib import Path
 from typing import Any
 
-from cfaug.core.binding import Config, bind
+from cfaug.core.binding import Config, bind, signature_of
 from cfaug.core.errors import UserError, name_some, say
 from cfaug.core.processes import speaks
 from cfaug.core.progress import watch
@@ -42,6 +42,10 @@ PRESET = "preset"
 """The node that a model's file adds for training: optimiser, batch and length (``conf/preset``)."""
 BY_SEED = "by_seed"
 """The settings that depend on the run's seed, as they are written."""
+CALLBACKS = "callbacks"
+"""The group whose files fill ``trainer.callbacks``."""
+MOST_DIGITS = 10
+"""Most digits of a number that is typed, rather than calculated to the last bit."""
 ABSENT = re.compile(r"Could not override '([^']+)'\.(?: No match.*)?\nTo append")
 """Hydra's message about a setting that the files do not have."""
 PLAIN = re.compile(r"(?!\+?hydra)(\+\w+\.)?[\w.]+=", re.ASCII)
@@ -231,6 +235,7 @@ def _job(
             ) from error
         why = explain(words, error, compose_words, options)
         raise UserError(why) from error
+    _refuse_dropped(words)
     return _bind_typed(config, command, words, options), words
 
 
@@ -267,7 +272,7 @@ def _may_be_added(key: str, others: Sequence[str], compose_words: Compose) -> bo
         if not isinstance(nodes[-1], Mapping):
             return False
         if TARGET in nodes[-1]:
-            taken = inspect.signature(locate(nodes[-1][TARGET])).parameters
+            taken = signature_of(locate(nodes[-1][TARGET]))
             return len(names) == 1 and names[0] in taken
     except Exception:  # the words before it are at fault, which is said of them
         return False
@@ -284,12 +289,49 @@ def _bind_typed(
     # The text of each key as it was typed, as ``1e3`` and ``007`` may also be names.
     pairs = (word.lstrip("+").partition("=") for word in words)
     typed = {key: text for key, _, text in pairs if "$" not in text and text[:1] not in "'\""}
-    bound = bind(_keep_taken(hide_settings(config), command), command, typed, options)
+    plain = without_rounding(hide_settings(config))
+    bound = bind(_keep_taken(plain, command), command, typed, options)
     for name in ("runs", "worlds", "data", "cache"):  # paths.shards may be in an object store
         folder = str(bound.get("paths", {}).get(name, ""))
         if is_address(folder):
             raise UserError(f"paths.{name}={folder} should be a folder of this machine")
     return bound
+
+
+def without_rounding(value: Any) -> Any:
+    """Return settings whose numbers lack the error of a calculation in Python.
+
+    The same number, written in two ways, would make two arms of the same examples. A number with
+    many digits, such as 1/3, is left as it is.
+
+    >>> without_rounding({"cf_ratio": 0.1 + 0.2, "lr": [1 / 3, 5e-7]})
+    {'cf_ratio': 0.3, 'lr': [0.3333333333333333, 5e-07]}
+    """
+    if isinstance(value, Mapping):
+        return {key: without_rounding(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_rounding(item) for item in value]
+    if not isinstance(value, float):
+        return value
+    shortest = f"{value:.15g}"
+    digits = shortest.partition("e")[0].lstrip("-0.").replace(".", "")
+    return float(shortest) if len(digits) <= MOST_DIGITS else value
+
+
+def _refuse_dropped(words: Sequence[str]) -> None:
+    """Refuse a word whose setting another word of the same job removes."""
+    keys = [(word, key_of(word)) for word in words if "=" in word and "@" not in key_of(word)]
+    for word, key in keys:
+        removed = f"trainer.{key}" if key == CALLBACKS else key.rpartition(".")[0]
+        if not removed or word.partition("=")[2] in ("null", "None"):
+            continue
+        for other, by in keys:
+            if other is not word and _is_none(other) and f"{removed}.".startswith(f"{by}."):
+                raise UserError(f"{word} has no effect beside {other}: leave one of them out")
+
+
+def _is_none(word: str) -> bool:
+    return word.partition("=")[2] in ("null", "None", "{}")
 
 
 def _plain(tree: Any) -> Config:

@@ -52,7 +52,7 @@ ANYTHING_ELSE = (
 
 
 def refuse_settings_of_hydra(words: Sequence[str]) -> None:
-    """Refuse a setting of Hydra's that nothing here reads.
+    """Refuse a setting of Hydra's that nothing here reads, and one for a sweeper without it.
 
     >>> refuse_settings_of_hydra(["hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "seed=1"])
     >>> refuse_settings_of_hydra(["hydra.mode=MULTIRUN"])
@@ -61,6 +61,11 @@ def refuse_settings_of_hydra(words: Sequence[str]) -> None:
     """
     keys = [key_of(word).partition("@")[0] for word in words]
     has_plugin = any(key in PLUGINS for key in keys)
+    if "optimized_metric" in keys and "hydra/sweeper" not in keys:
+        raise UserError(
+            f"{words[keys.index('optimized_metric')]} has no effect without a sweeper, which gets "
+            "the number of each run: add hydra/sweeper=optuna and --multirun (-m), or leave it out"
+        )
     for word, key in zip(words, keys, strict=True):
         if key.partition("/")[0].partition(".")[0] != "hydra" or key in (SEARCH_PATH, *PLUGINS):
             continue

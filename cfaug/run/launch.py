@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import resource
 import shlex
 import shutil
 import sys
@@ -160,12 +161,44 @@ def report(error: Exception) -> int:
     return USERS_MISTAKE
 
 
+LIMITS = {
+    errno.EMFILE: "too many files are open at once: the limit of this shell is {files}, which "
+    "`ulimit -n 65536` raises for the commands after it; fewer data.workers, a smaller parallel "
+    "and larger shards open fewer",
+    errno.ENFILE: "too many files are open on this machine: end other programs, or have its "
+    "administrator raise fs.file-max",
+    errno.EFBIG: "{file} is larger than files may be here: `ulimit -f unlimited` lifts the limit "
+    "of this shell, and another file system (paths.runs, paths.shards, paths.cache) that of the "
+    "disk",
+}
+"""{error of a limit that no file is to blame for: what to do}."""
+
+
+def explain_limit(error: BaseException) -> str | None:
+    """Return the message of a limit of the shell or the machine among an error's causes."""
+    cause: BaseException | None = error
+    while cause is not None:
+        for number, message in LIMITS.items():
+            reached = isinstance(cause, OSError) and cause.errno == number
+            if reached or f"[Errno {number}] {os.strerror(number)}" in str(cause):
+                file = getattr(cause, "filename", None) or "a file"
+                limit = message.format(
+                    file=file, files=resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+                )
+                return f"{limit}. What was complete is kept: run the same command again"
+        cause = cause.__cause__ or cause.__context__
+    return None
+
+
 def explain(error: Exception) -> str | None:
     """Return the message of an error that the user can mend; ``None`` for any other error.
 
     Args:
         error: a ``UserError``, a missing package of an extra, or an error of the disk.
     """
+    limit = explain_limit(error)
+    if limit is not None:
+        return limit
     if isinstance(error, UserError):
         return str(error)
     if isinstance(error, OSError) and error.errno in ENVIRONMENT:

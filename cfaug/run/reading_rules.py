@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -318,6 +319,18 @@ def _uses_negatives(config: Config) -> bool:
     return negatives in {"text", "image"} or loss.get("negative_captions") == "used"
 
 
+def _is_divided(config: Config) -> bool:
+    """Say whether a process encodes its share of a batch in several pieces."""
+    trainer, batch = config["trainer"], config["data"].get("batch_size")
+    pieces = trainer.get("micro_batch_size")
+    if not isinstance(pieces, int) or not isinstance(batch, int):
+        return True
+    processes = int(os.environ.get("WORLD_SIZE", 0)) or (
+        trainer.get("devices", 1) * trainer.get("num_nodes", 1)
+    )
+    return pieces * processes < batch
+
+
 OF_SWEEPS = ("parallel", "on_error")
 TRAIN = (
     Rule(OF_SWEEPS, "in sweeps (--multirun)", lambda config: config.get("multirun")),
@@ -349,6 +362,11 @@ TRAIN = (
         ("data.world",), "with sources in the embedded world whose parts it draws",
         lambda config: _data_settings(config) is None,
         _drawn_for_mixture,
+    ),
+    Rule(
+        ("trainer.micro_batch_size",),
+        "in batches of more examples than that on each process (data.batch_size)",
+        _is_divided,
     ),
     Rule(
         ("trainer.val_every_steps", "trainer.early_stopping", "trainer.val_metrics"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
@@ -52,6 +52,7 @@ from cfaug.planning.training import (
     refuse_ignored_epochs,
 )
 from cfaug.report.records import Run, read_run
+from cfaug.run.arguments import key_of
 from cfaug.run.identity import (
     LENGTH,
     arm_slug,
@@ -90,6 +91,19 @@ class TrainJob:
     notes: tuple[str, ...] = ()
     sources: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     by_seed: Mapping[str, str] = field(default_factory=dict)
+
+    def unread(self) -> Iterator[tuple[str, str]]:
+        """Yield (word, why it has no effect) of the typed settings that change nothing here."""
+        limit, batches = self.task.trainer.limit_train_batches, self.task.batches_per_epoch
+        if limit is None or self.task.trainer.limited(batches) < batches:
+            return
+        for word in self.settings.overrides:
+            if key_of(word) == "trainer.limit_train_batches":
+                yield (
+                    word,
+                    f"{word} would have no effect: an epoch has {batches:,} batches; leave it out, "
+                    "or give fewer",
+                )
 
 
 DEBUG = ".debug"
@@ -389,6 +403,7 @@ def rehearse(jobs: Sequence[TrainJob]) -> None:
             getattr(task.model, "max_tokens", None),
             task.trainer.gradient_checkpointing,
             task.trainer.passed_on,
+            task.optim.layer_decay,
             getattr(getattr(task, "data", None), "negatives", None),
         )
         if not job.folder.has_checkpoint and any(asked):
@@ -426,7 +441,7 @@ def _send(work: Callable[[Any], Any], asked: Any, writer: Connection) -> None:
 
 def _try_all(tasks: Sequence[Task]) -> list[str | None]:
     """Return why each model cannot be trained; ``None`` for one that can."""
-    from cfaug.train.engine import make_parts
+    from cfaug.train.engine import logged_names, make_parts
 
     use_threads(1)
     reasons: list[str | None] = []
@@ -434,12 +449,13 @@ def _try_all(tasks: Sequence[Task]) -> list[str | None]:
         try:
             if task.steps:
                 trained = task.load_tuned()
-                task.make_module(trained, task.steps)
+                task.make_module(trained, task.steps).check_layer_decay()
                 task.make_plan(trained, task.steps, None)
             else:
                 task.load()
             if task.trainer.passed_on:
-                make_parts(task.trainer)
+                validated = bool(task.counts["validation"])
+                make_parts(task.trainer, logged_names(task.trainer, validated))
             reasons.append(None)
         except UserError as error:
             reasons.append(str(error))

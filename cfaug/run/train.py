@@ -44,7 +44,7 @@ from cfaug.run.arguments import flatten, key_of
 from cfaug.run.identity import EXTENDED
 from cfaug.run.launch import DONE, GOES_ON, Jobs, Script, launch, report
 from cfaug.run.parallel import RayEngine, run_at_once, shared_pixels, start_ranks
-from cfaug.run.reading_rules import OF_SWEEPS
+from cfaug.run.reading_rules import OF_SWEEPS, place_of
 from cfaug.run.run_folder import Verdict
 from cfaug.run.run_plan import (
     TrainJob,
@@ -55,6 +55,7 @@ from cfaug.run.run_plan import (
     rehearse,
     unequal_sizes,
 )
+from cfaug.run.unread import refuse_or_note
 from cfaug.train.mixture_task import ContrastiveTask, MixtureTask
 
 if TYPE_CHECKING:
@@ -80,6 +81,7 @@ def run_jobs(jobs: Jobs) -> int:
         for config, words in watch(jobs, "planning the sweep", len(jobs), "jobs")
     ]
     settings = planned[0].settings
+    _refuse_without_effect(planned)
     if speaks():
         for note in dict.fromkeys(note for job in planned for note in job.notes):
             say(f"warning: {note}")
@@ -216,6 +218,18 @@ def run_and_report(job: TrainJob) -> int:
         return run_one(job)
     except Exception as error:
         return report(error)
+
+
+def _refuse_without_effect(jobs: Sequence[TrainJob]) -> None:
+    """Refuse a typed setting that changes nothing in any job, now that their data are known."""
+    typed = Counter(place_of(word) for job in jobs for word in job.settings.overrides)
+    reasons: dict[str, str] = {}
+    unread = Counter[str]()
+    for job in jobs:
+        for word, reason in job.unread():
+            reasons.setdefault(place_of(word), reason)
+            unread[place_of(word)] += 1
+    refuse_or_note(reasons, unread, typed, len(jobs))
 
 
 def _refuse_shared_folders(jobs: Sequence[TrainJob]) -> None:

@@ -10,13 +10,12 @@ that is off by default, which ask for nothing. ``--help`` lists the same tables.
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from cfaug.core.binding import declared_by, describe_conditions
+from cfaug.core.binding import declared_by, describe_conditions, signature_of
 from cfaug.core.errors import UserError, say
 from cfaug.core.targets import locate
 from cfaug.run.arguments import key_of
@@ -68,10 +67,23 @@ def refuse_unread(
         for word, reason in find_unread_words(command, config, [*words, *seeds], written):
             reasons.setdefault(place_of(word), reason)
             unread[place_of(word)] += len(configs)
+    refuse_or_note(reasons, unread, typed, len(jobs))
+
+
+def refuse_or_note(
+    reasons: Mapping[str, str], unread: Mapping[str, int], typed: Mapping[str, int], jobs: int
+) -> None:
+    """Refuse settings that none of the jobs reads in which they were typed; report the others.
+
+    Args:
+        reasons: {setting: why it is not read}.
+        unread: {setting: the number of jobs that do not read it}.
+        typed: {setting: the number of jobs in which it was typed}.
+    """
     for key, reason in reasons.items():
         if unread[key] == typed[key]:
             raise UserError(reason)
-        say(f"note: in {unread[key]} of {len(jobs)} jobs {reason}")
+        say(f"note: in {unread[key]} of {jobs} jobs {reason}")
 
 
 def refuse_others(words: Sequence[str], reads: Sequence[str], reader: str) -> None:
@@ -139,7 +151,7 @@ def _asked(words: Sequence[str], config: Config) -> list[tuple[str, str]]:
                 node = node.get(part) if isinstance(node, Mapping) else None
             if not isinstance(node, Mapping) or "_target_" not in node:
                 continue
-            taken = inspect.signature(locate(node["_target_"])).parameters.get(name)
+            taken = signature_of(locate(node["_target_"])).get(name)
             if taken is None or taken.default is not True:
                 continue
         asked.append((word, key))

@@ -82,6 +82,7 @@ class EntailmentModule(_LabelModule):
 
     def __init__(self, entailer: FusionEntailer, steps: Steps | None = None) -> None:
         super().__init__(steps)
+        self.require(entailer, FusionEntailer)
         self.entailer = entailer
 
     @property
@@ -118,6 +119,7 @@ class ClassificationModule(_LabelModule):
         settings: ClassLoss | None = None,
     ) -> None:
         super().__init__(steps)
+        self.require(classifier, TrainedClassifier)
         self.classifier = classifier
         self.settings = ClassLoss() if settings is None else settings
         self.smoothing = self.settings.label_smoothing

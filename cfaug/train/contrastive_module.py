@@ -64,6 +64,7 @@ class ContrastiveModule(TrainingModule):
         micro_batch_size: int | None = None,
     ) -> None:
         super().__init__(steps)
+        self.require(encoder, Encoder)
         used = weighting is not None and weighting.negative_captions == "used"
         if used and not encoder.takes_negatives:
             refuse_negatives("loss.negative_captions=used", "loss.negative_captions=ignored")

@@ -15,7 +15,7 @@ import sys
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, replace
 from inspect import signature
@@ -27,10 +27,12 @@ import lightning.pytorch as pl
 import torch
 from lightning.pytorch.callbacks import (
     BaseFinetuning,
+    BasePredictionWriter,
     BatchSizeFinder,
     Checkpoint,
     GradientAccumulationScheduler,
     LearningRateFinder,
+    ModelPruning,
     ProgressBar,
     StochasticWeightAveraging,
     WeightAveraging,
@@ -43,7 +45,7 @@ from lightning.pytorch.strategies import DDPStrategy, Strategy
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 from torch.nn.parallel import DistributedDataParallel
 
-from cfaug.core.errors import UserError
+from cfaug.core.errors import UserError, say_once
 from cfaug.core.files import write_file
 from cfaug.core.processes import StopRequest, check_accelerator, choose_device, keep_handlers
 from cfaug.core.progress import Progress
@@ -127,7 +129,8 @@ def train(
     last = folder / "last.ckpt"
     start = _first_step(last, module, plan.total_steps) if last.exists() else 0
     with quiet_lightning(), torch.random.fork_rng(devices=[]), stoppable() as stop:
-        trainer = make_trainer(settings, plan.total_steps, folder)
+        validated = plan.validation is not None
+        trainer = make_trainer(settings, plan.total_steps, folder, validated)
         called = tuple(trainer.callbacks)
         rank, world = trainer.global_rank, trainer.world_size
         keeper = CheckpointCallback(
@@ -216,12 +219,14 @@ def _first_step(last: Path, module: TrainingModule, total_steps: int) -> int:
     return step
 
 
-def make_trainer(settings: TrainerSettings, total_steps: int, folder: Path) -> pl.Trainer:
+def make_trainer(
+    settings: TrainerSettings, total_steps: int, folder: Path, validated: bool = True
+) -> pl.Trainer:
     """Return a Trainer that sees one endless epoch; only the plan knows about epochs.
 
     Its own bookkeeping of restarts within an epoch or a validation is therefore never used.
     """
-    callbacks, strategy, profiler = make_parts(settings)
+    callbacks, strategy, profiler = make_parts(settings, logged_names(settings, validated))
     if isinstance(settings.profiler, str):
         profiler = PROFILERS[settings.profiler](dirpath=folder, filename="profile")
     accelerator, devices, nodes = placement(settings)
@@ -266,18 +271,36 @@ COUNTING_EPOCHS = {
     LearningRateFinder: "optim.lr",
 }
 """{callback of Lightning that cannot work here: what takes its place}."""
+BREAKING = {
+    ModelPruning: "its masks are no part of the model that checkpoint/ is made of: prune a "
+    "finished checkpoint by torch.nn.utils.prune",
+    BasePredictionWriter: "nothing is predicted in a training: evaluate.py writes items",
+}
+"""{callback of Lightning that fails or does nothing in a training: what to do instead}."""
+TRIED = frozenset(
+    {
+        "DeviceStatsMonitor", "EMAWeightAveraging", "EarlyStopping", "LambdaCallback",
+        "LearningRateMonitor", "ModelCheckpoint", "ModelSummary", "OnExceptionCheckpoint",
+        "RichModelSummary", "RichProgressBar", "TQDMProgressBar", "Timer", "WeightAveraging",
+    }
+)  # fmt: skip
+"""Callbacks of Lightning that were run here; of others a warning says that they were not."""
 NEVER = 2**62
 """A number of batches that no run has."""
 PROFILERS = {"simple": SimpleProfiler, "advanced": AdvancedProfiler, "pytorch": PyTorchProfiler}
 
 
 def make_parts(
-    settings: TrainerSettings,
+    settings: TrainerSettings, logged: Collection[str]
 ) -> tuple[list[pl.Callback], Strategy | None, Profiler | None]:
     """Make the parts of Lightning's that settings ask for: callbacks, a strategy and a profiler.
 
+    Args:
+        logged: the names of the numbers that a run logs, which callbacks may monitor.
+
     Raises:
-        UserError: if a part cannot be made, is not of its kind, or would break an exact resume.
+        UserError: if a part cannot be made, is not of its kind, would break an exact resume, or
+            monitors what nobody logs.
     """
     callbacks, others = [], {"trainer.strategy": Strategy, "trainer.profiler": Profiler}
     made: dict[str, Any] = {}
@@ -296,6 +319,7 @@ def make_parts(
         raise UserError(f"trainer.strategy is a {type(strategy).__name__}. {SHARDED}")
     for callback in callbacks:
         _check_callback(callback)
+        _check_monitor(callback, logged)
     keys = Counter(callback.state_key for callback in callbacks if callback.state_dict())
     for key in (key for key, number in keys.items() if number > 1):
         raise UserError(
@@ -315,9 +339,34 @@ def make_part(key: str, make: Factory, kind: type) -> Any:
     return made
 
 
+def logged_names(settings: TrainerSettings, validated: bool) -> list[str]:
+    """Return the names of the numbers that a run logs for its callbacks.
+
+    Args:
+        validated: whether the run has a validation split.
+    """
+    measured = ["val/loss", *(f"val/{name}" for name in settings.val_metrics)]
+    return [*(measured if validated else ()), "train/loss"]
+
+
+def _check_monitor(callback: pl.Callback, logged: Collection[str]) -> None:
+    """Refuse a callback that monitors a number that nobody logs."""
+    monitor = getattr(callback, "monitor", None)
+    if monitor is not None and monitor not in logged:
+        raise UserError(
+            f"the callback {type(callback).__name__} has monitor={monitor}, which this run does "
+            f"not log: choose {', '.join(logged)}; trainer.val_metrics=[recall@1] adds val/recall@1"
+        )
+
+
 def _check_callback(callback: pl.Callback) -> None:
     """Refuse a callback that cannot work here, or whose saved state could not be read again."""
     name = type(callback).__name__
+    for kind, reason in BREAKING.items():
+        if isinstance(callback, kind):
+            raise UserError(f"the callback {name} does not work here: {reason}")
+    if type(callback).__module__.startswith("lightning.") and name not in TRIED:
+        say_once(f"warning: Lightning's {name} was not tried in a training here: see what it does")
     for kind, instead in COUNTING_EPOCHS.items():
         if isinstance(callback, kind):
             raise UserError(

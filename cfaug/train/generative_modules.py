@@ -80,6 +80,7 @@ class AnswerModule(TrainingModule):
         self, tuned: TunedAnswerer, steps: Steps | None = None, contrast: float = 0.0
     ) -> None:
         super().__init__(steps)
+        self.require(tuned, TunedAnswerer)
         self.tuned = tuned
         self.contrast = contrast
 
@@ -476,6 +477,7 @@ class LanguageModule(TrainingModule):
 
     def __init__(self, tuned: TunedLanguageModel, steps: Steps) -> None:
         super().__init__(steps)
+        self.require(tuned, TunedLanguageModel)
         self.tuned = tuned
 
     @property

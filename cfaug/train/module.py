@@ -87,6 +87,21 @@ class TrainingModule(pl.LightningModule):
         self.metrics: Any = None
         self.measured: dict[str, float] = {}
 
+    def require(self, model: Any, kind: type) -> None:
+        """Refuse a model of another kind than the module trains.
+
+        Raises:
+            UserError: naming the ways to a model that fits.
+        """
+        if not isinstance(model, kind):
+            raise UserError(
+                f"{type(self).__name__} trains a {kind.__name__} of cfaug's, not a "
+                f"{type(model).__name__}: {type(self).__name__}.from_data(data) makes it of "
+                "cfaug.CounterfactualDataModule(model=...), whose data.task.load() is the model "
+                "alone; a model of one's own is a subclass of "
+                f"{kind.__module__}.{kind.__name__}"
+            )
+
     @property
     @abstractmethod
     def trained(self) -> Any:
@@ -280,12 +295,23 @@ class TrainingModule(pl.LightningModule):
             self.metrics.reset()
         return mean
 
+    def check_layer_decay(self) -> None:
+        """Refuse a decay of rates over layers if none of the trained parameters is in one."""
+        decay = self.steps.optim.layer_decay
+        trained = [name for name, p in self.trained.model.named_parameters() if p.requires_grad]
+        if decay is not None and set(layer_rates(trained, 0.5).values()) == {1.0}:
+            raise UserError(
+                f"optim.layer_decay={decay:g} would have no effect: what is trained, such as "
+                f"{trained[0]}, is above all layers; leave it out, or choose another tuning"
+            )
+
     def configure_optimizers(self) -> dict[str, Any]:
         """Return AdamW and its schedule, stepped after every batch.
 
         A subclass may return any other, as of every LightningModule.
         """
         optim = self.steps.optim
+        self.check_layer_decay()
         total = self._find_length()
         optimizer = torch.optim.AdamW(
             parameter_groups(

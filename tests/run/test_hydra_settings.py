@@ -57,6 +57,13 @@ def test_what_a_plugin_reads_is_taken(word):
     refuse_settings_of_hydra(read([*PLUGIN, word]).overrides)
 
 
+def test_the_number_of_a_sweeper_needs_a_sweeper():
+    word = "optimized_metric=val/loss"
+    with pytest.raises(UserError, match="hydra/sweeper=optuna"):
+        refuse_settings_of_hydra([word, "seed=1"])
+    refuse_settings_of_hydra([word, "hydra/sweeper=optuna"])
+
+
 def test_a_command_refuses_them(capsys):
     assert main(["hydra.job.chdir=true"]) == 2
     assert "is not taken" in capsys.readouterr().err

@@ -71,6 +71,9 @@ UNREAD = [
     ("train", ("data.world.vqa_pairs=6",), "data.world.vqa_pairs"),
     ("train", ("data=folder", "data.real=photos", "data.cf_ratio=0", "world@data.world=cfmm"),
      "data.world"),
+    ("train", ("data.batch_size=8", "trainer.micro_batch_size=100"), "trainer.micro_batch_size"),
+    ("train", ("data.batch_size=8", "trainer.micro_batch_size=4", "trainer.devices=2"),
+     "trainer.micro_batch_size"),
     ("generate", ("parallel=2",), "parallel"),
 ]  # fmt: skip
 

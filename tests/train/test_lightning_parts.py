@@ -181,7 +181,33 @@ class Unreadable(pl.Callback):
 )  # fmt: skip
 def test_parts_that_cannot_work_are_refused_before_anything_starts(given, words):
     with pytest.raises(UserError, match=words):
-        engine.make_parts(TrainerSettings(**given))
+        engine.make_parts(TrainerSettings(**given), ["val/loss"])
+
+
+@pytest.mark.parametrize("kind", [callbacks.EarlyStopping, callbacks.ModelCheckpoint])
+def test_a_monitor_that_nobody_logs_is_refused_with_the_names_that_are_logged(kind):
+    settings = TrainerSettings(
+        callbacks={"a": partial(kind, monitor="val/acc")}, val_metrics=("recall@1",)
+    )
+    with pytest.raises(UserError, match=r"monitor=val/acc.*val/loss, val/recall@1, train/loss"):
+        engine.make_parts(settings, engine.logged_names(settings, True))
+    seen = TrainerSettings(callbacks={"a": partial(kind, monitor="val/loss")})
+    engine.make_parts(seen, engine.logged_names(seen, True))
+    with pytest.raises(UserError, match="choose train/loss"):
+        engine.make_parts(seen, engine.logged_names(seen, False))
+
+
+def test_callbacks_that_break_a_training_are_refused_and_others_said_to_be_untried(capsys):
+    def make(name, **given):
+        settings = TrainerSettings(callbacks={"a": partial(getattr(callbacks, name), **given)})
+        engine.make_parts(settings, ["val/loss"])
+
+    with pytest.raises(UserError, match="ModelPruning does not work here"):
+        make("ModelPruning", pruning_fn="l1_unstructured", amount=0.5)
+    make("ModelSummary")
+    assert "not tried" not in capsys.readouterr().err
+    make("ThroughputMonitor", batch_size_fn=len)
+    assert "ThroughputMonitor was not tried" in capsys.readouterr().err
 
 
 def test_a_profiler_and_a_strategy_may_be_made():
@@ -189,7 +215,7 @@ def test_a_profiler_and_a_strategy_may_be_made():
         strategy=partial(strategies.DDPStrategy, gradient_as_bucket_view=True),
         profiler=profilers.PassThroughProfiler,
     )
-    _, strategy, profiler = engine.make_parts(settings)
+    _, strategy, profiler = engine.make_parts(settings, ())
     assert isinstance(strategy, strategies.DDPStrategy)
     assert isinstance(profiler, profilers.PassThroughProfiler)
 

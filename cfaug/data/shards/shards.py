@@ -135,7 +135,7 @@ def disk_errors(folder: Path, content: str, need: int) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise UserError(
                 f"no space left in {folder}: {content} needs {need:,} bytes. "
                 "What was complete before it is kept; free some space and run the same command "
