@@ -75,6 +75,7 @@ def test_threads_beyond_any_machine_are_refused():
         use_threads(100_000)
 
 
+@pytest.mark.slow
 def test_more_batches_than_an_epoch_has_are_refused_or_noted_in_a_sweep(tmp_path, capsys):
     words = [f"paths.{name}={tmp_path / name}" for name in ("runs", "shards", "cache")]
     words += ["data.size=64", "data.batch_size=8", "trainer.max_steps=3", "dry_run=true"]
