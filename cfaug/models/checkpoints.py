@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from cfaug.core.cards import CARD
-from cfaug.core.errors import UserError
+from cfaug.core.errors import UserError, name_some, say_once
 from cfaug.core.files import replace_folder
 from cfaug.core.outputs import output_folder
 from cfaug.core.pixels import Geometry
@@ -33,6 +33,7 @@ from cfaug.core.safety.safe_loading import (
 )
 from cfaug.core.validation import Positive, check_fields
 from cfaug.core.weights import find_weights, refuse_pickles
+from cfaug.models.weight_names import WRAPPERS, find_prefix, named_weights, say_prefix
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -266,19 +267,20 @@ def load_model(
     refuse_pickles(find_weights(folder))
     with quiet():
         check_kind(skeleton(kind, folder))
+    # Otherwise the file's own type would be used: a float16 file would train in float16.
+    options: dict[str, Any] = {"dtype": getattr(torch, dtype), "output_loading_info": True}
+    options["ignore_mismatched_sizes"] = True  # they are named below
+    if head is not None:
+        numbers = {name: number for number, name in head.items()}
+        options |= {"num_labels": len(head), "id2label": dict(head), "label2id": numbers}
     try:
         with quiet():
-            # Otherwise the file's own type would be used: a float16 file would train in float16.
-            number_format = getattr(torch, dtype)
-            options: dict[str, Any] = {}
-            if head is not None:
-                numbers = {name: number for number, name in head.items()}
-                options = {"num_labels": len(head), "id2label": dict(head), "label2id": numbers}
-            model, report = from_folder(
-                kind, folder, dtype=number_format, output_loading_info=True,
-                ignore_mismatched_sizes=True,  # they are named below
-                **options,
-            )  # fmt: skip
+            model, report = from_folder(kind, folder, **options)
+            prefix = find_prefix(report["unexpected_keys"], set(report["missing_keys"]))
+            if prefix:
+                say_prefix(folder, prefix)
+                mapping = {f"^{re.escape(prefix)}": ""}
+                model, report = from_folder(kind, folder, key_mapping=mapping, **options)
     except UserError:
         raise
     except Exception as error:
@@ -300,7 +302,17 @@ def load_model(
             f"of another shape, such as {wrong[0]}{shapes.get(wrong[0], '')}: is the model of "
             "another kind?"
         )
+    others = sorted(key for key in report["unexpected_keys"] if not NOT_LEARNT.search(key))
+    if others:
+        say_once(
+            f"{folder}: {len(others)} of its weights have no place in a {type(model).__name__} and "
+            f"are not used: {name_some(others)}"
+        )
     return model.eval()
+
+
+NOT_LEARNT = re.compile(r"(^|\.)(position_ids|token_type_ids|num_batches_tracked)$")
+"""Entries of checkpoints that no training changed, which older libraries saved."""
 
 
 @contextmanager
@@ -397,16 +409,13 @@ def read_state(file: Path) -> dict[str, Tensor]:
             content = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # safetensors and torch have their own types of errors
         raise UserError(f"{file} cannot be read as weights: {error}") from error
-    # Checkpoints of training scripts have other content as well.
-    for name in ("state_dict", "model", "model_state_dict"):
-        if isinstance(content, Mapping) and isinstance(content.get(name), Mapping):
-            content = content[name]
+    content = named_weights(content)
     if not isinstance(content, Mapping) or not all(
         isinstance(value, torch.Tensor) for value in content.values()
     ):
         raise UserError(f"{file} has no weights by name: save the model's state_dict() there")
-    # ``DistributedDataParallel`` puts a prefix before every name.
-    return {str(name).removeprefix("module."): tensor for name, tensor in content.items()}
+    # ``DistributedDataParallel`` and ``torch.compile`` put a prefix before every name.
+    return {WRAPPERS.sub("", str(name)): tensor for name, tensor in content.items()}
 
 
 def build_and_fill(build: Callable[[], nn.Module], file: Path) -> nn.Module:
@@ -423,6 +432,10 @@ def build_and_fill(build: Callable[[], nn.Module], file: Path) -> nn.Module:
     except Exception as error:  # the library may raise anything
         raise UserError(f"{file}: its model cannot be built: {error}") from error
     model = model.float()
+    prefix = find_prefix(state, model.state_dict())
+    if prefix:
+        say_prefix(file, prefix)
+        state = {name.removeprefix(prefix): tensor for name, tensor in state.items()}
     wrong = find_differences(model.state_dict(), state)
     if wrong:
         more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""

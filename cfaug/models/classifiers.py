@@ -227,8 +227,9 @@ def _build_timm(path: Path, architecture: str | None) -> nn.Module:
         head = getattr(timm.get_pretrained_cfg(name), "classifier", None)
         state = read_state(file)
         for layer in [head] if isinstance(head, str) else list(head or ()):
-            if f"{layer}.bias" in state and not options:
-                options = {"num_classes": int(state[f"{layer}.bias"].shape[0])}
+            biases = [n for n in state if n == f"{layer}.bias" or n.endswith(f".{layer}.bias")]
+            if len(biases) == 1 and not options:
+                options = {"num_classes": int(state[biases[0]].shape[0])}
     else:
         (file, *others), name = find_weights(path), f"local-dir:{path}"
         if others:

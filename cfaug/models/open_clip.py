@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Mapping, Sequence
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from cfaug.core.errors import UserError, say_once
@@ -22,9 +26,10 @@ from cfaug.core.safety.safe_loading import (
     read_json,
 )
 from cfaug.core.weights import open_clip_folder, open_clip_weights, refuse_pickles
-from cfaug.models.checkpoints import replace_checkpoint
+from cfaug.models.checkpoints import read_state, replace_checkpoint
 from cfaug.models.encoder import Bounds, Encoder, stretch_positions
 from cfaug.models.image_processors import channels, square
+from cfaug.models.weight_names import find_prefix, say_prefix, stored_names
 
 
 class OpenClipEncoder(Encoder):
@@ -126,8 +131,9 @@ def load(
                 weights,
             )
     try:
-        with no_questions():
-            model = _build(source, model_config, pretrained=pretrained)
+        plain = _without_prefix(file, source, pretrained, model_config)
+        with no_questions(), plain as (read_from, weights_file):
+            model = _build(read_from, model_config, pretrained=weights_file)
             if max_tokens is not None:
                 model_config = model_config or open_clip.get_model_config(source)
                 model = _lengthen(model, source, model_config, max_tokens)
@@ -169,6 +175,36 @@ def load(
     size = square(preprocess["size"], architecture)
     transform = ImageTransform(size, mean, std, resample, geometry)
     return OpenClipEncoder(model, tokenizer, config, transform, log_scale_bounds).eval()
+
+
+@contextmanager
+def _without_prefix(
+    file: Path | None, source: str, pretrained: str | None, model_config: Mapping[str, Any]
+) -> Iterator[tuple[str, str | None]]:
+    """Give (source, pretrained), of a copy without the prefix that all names of a file have.
+
+    open_clip itself leaves out ``module.`` alone.
+    """
+    prefix = ""
+    if file is not None and file.suffix not in (".npz", ".npy"):
+        known = _build(source, model_config, load_weights=False, device="meta").state_dict()
+        prefix = find_prefix(stored_names(file), known)
+    if file is None or prefix in ("", "module."):
+        yield source, pretrained
+        return
+    say_prefix(file, prefix)
+    state = read_state(file)
+    inner = find_prefix(state, known)
+    state = {name.removeprefix(inner): tensor.contiguous() for name, tensor in state.items()}
+    with TemporaryDirectory() as folder:
+        if source.startswith("local-dir:"):
+            copy = shutil.copytree(file.parent, Path(folder) / "model")
+            (copy / file.name).unlink()
+            save_file(state, copy / "open_clip_model.safetensors")
+            yield f"local-dir:{copy}", pretrained
+        else:
+            save_file(state, Path(folder) / "model.safetensors")
+            yield source, str(Path(folder) / "model.safetensors")
 
 
 def _compare_activations(source: str, pretrained: str) -> None:
