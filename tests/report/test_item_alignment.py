@@ -429,9 +429,9 @@ def test_names_in_one_file_or_by_another_column_match_nothing_by_chance(tmp_path
         ignored = [name for name in ("item", "id") if name in {*ours[0], *theirs[0]}]
         answers = read_item_files([first, second], ItemColumns(ignore=ignored))
         assert "matched by their position" in answers.notes[0]
-    told = [{"caption": f"c{n}", **row} for n, row in enumerate(ours)]
-    first = write_lines(tmp_path / "a.jsonl", told)
-    unnamed = [{"caption": row["caption"], "right": 1 - row["right"]} for row in told]
+    rows = [{"caption": f"c{n}", **row} for n, row in enumerate(ours)]
+    first = write_lines(tmp_path / "a.jsonl", rows)
+    unnamed = [{"caption": row["caption"], "right": 1 - row["right"]} for row in rows]
     second = write_lines(tmp_path / "b.jsonl", unnamed)
     assert compare_item_files(read_item_files([first, second], ItemColumns()))[0].drawn.items == 4
 
