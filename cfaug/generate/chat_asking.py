@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import threading
 import time
 from collections import deque
@@ -19,15 +20,26 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from http.client import HTTPException
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
-from urllib.request import HTTPRedirectHandler, Request, build_opener
+from urllib.request import (
+    HTTPHandler,
+    HTTPRedirectHandler,
+    HTTPSHandler,
+    Request,
+    build_opener,
+)
 
 from cfaug.core.errors import UnavailableError, UserError, say
-from cfaug.core.safety.addresses import HIDDEN, without_secrets
+from cfaug.core.safety.addresses import (
+    hide_in_answer,
+    hide_keys,
+    remember_key,
+    without_secrets,
+)
 from cfaug.core.validation import Count, Positive, PositiveNumber, Processes, Weight, check_fields
 from cfaug.core.weights import sha256_text
 from cfaug.editing.edit_prompts import unique
@@ -59,7 +71,7 @@ class ServerSettings:
 
     Args:
         key_variable: the name of the environment variable with the key; ``None`` sends no key.
-        timeout: the time limit for an answer, in seconds.
+        timeout: the time limit for an answer from the request to its last byte, in seconds.
         backoff: the time before the first retry, in seconds; every further retry waits twice as
             long, or as long as the server says.
     """
@@ -104,6 +116,7 @@ class ServerSettings:
                     f"the environment variable {self.key_variable} holds an invalid key: letters, "
                     "digits and signs of ASCII in one line"
                 )
+            remember_key(key)
             headers["Authorization"] = f"{BEARER}{key}"
         return headers
 
@@ -189,6 +202,78 @@ class _TryAgainError(Exception):
         self.wait = wait
 
 
+TOO_LONG = "the answer takes too long"
+
+
+class _Deadline:
+    """The time limit of a whole request: its connections are shut down when it has passed.
+
+    A socket's own timeout is that of one packet, and a server may send a header, an error text or
+    an answer by single bytes.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.passed = False
+        self._connections: list[socket.socket] = []
+        self._timer = threading.Timer(seconds, self._shut_down)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def watch(self, connection: socket.socket) -> None:
+        """Have a connection shut down at the deadline; a copy, as urllib closes its own early."""
+        self._connections.append(socket.socket(fileno=os.dup(connection.fileno())))
+        if self.passed:
+            self._shut_down()
+
+    def _shut_down(self) -> None:
+        self.passed = True
+        for connection in self._connections:
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+    def check(self) -> None:
+        """Refuse an answer that the deadline has cut off."""
+        if self.passed:
+            raise TimeoutError(TOO_LONG)
+
+    def end(self) -> None:
+        """Forget the connections."""
+        self._timer.cancel()
+        for connection in self._connections:
+            connection.close()
+
+
+class _Http(HTTPHandler):
+    def __init__(self, deadline: _Deadline) -> None:
+        super().__init__()
+        self._deadline = deadline
+
+    def http_open(self, req: Request) -> Any:
+        return self.do_open(partial(_watched, HTTPConnection, self._deadline), req)  # type: ignore[arg-type]
+
+
+class _Https(HTTPSHandler):
+    def __init__(self, deadline: _Deadline) -> None:
+        super().__init__()
+        self._deadline = deadline
+
+    def https_open(self, req: Request) -> Any:
+        return self.do_open(partial(_watched, HTTPSConnection, self._deadline), req)  # type: ignore[arg-type]
+
+
+def _watched(kind: type[HTTPConnection], deadline: _Deadline, host: str, **given: Any) -> Any:
+    """Return a connection that a deadline shuts down."""
+    connection = kind(host, **given)
+    connect = connection.connect
+
+    def connect_and_watch() -> None:
+        connect()
+        deadline.watch(connection.sock)
+
+    connection.connect = connect_and_watch  # type: ignore[method-assign]
+    return connection
+
+
 class _NoRedirection(HTTPRedirectHandler):
     def redirect_request(self, req: Request, fp: Any, code: int, *args: Any) -> None:
         raise UserError(
@@ -198,25 +283,22 @@ class _NoRedirection(HTTPRedirectHandler):
 
 
 def _send(request: Request, timeout: float, most_bytes: int) -> Mapping[str, Any]:
-    until = time.monotonic() + timeout
-    content = b""
+    content, deadline = b"", _Deadline(timeout)
     try:
-        with build_opener(_NoRedirection()).open(request, timeout=timeout) as reply:
-            # Within limits of size and time: a socket's own timeout is per packet.
+        opener = build_opener(_NoRedirection(), _Http(deadline), _Https(deadline))
+        with opener.open(request, timeout=timeout) as reply:
+            # Within a limit of size: an answer may have no end.
             while len(content) <= most_bytes and (part := reply.read1(2**16)):
                 content += part
-                if time.monotonic() > until:
-                    raise TimeoutError("the answer takes too long")
+            deadline.check()
             if reply.length and len(content) <= most_bytes:  # read1 is silent about it
                 raise ConnectionError("the connection broke in the middle of the answer")
     except HTTPError as error:
         explanation = ""
         with suppress(HTTPException, OSError):
             explanation = error.read(5000).decode(errors="replace").strip()
-        key = str(request.headers.get("Authorization", "")).removeprefix(BEARER)
-        if key:  # some servers repeat it
-            explanation = explanation.replace(key, HIDDEN)
-        explanation = explanation[:500]
+        # Some servers repeat the key; a part of it could be left if the text were cut first.
+        explanation = hide_keys(explanation)[:500]
         problem = f"HTTP {error.code} {explanation}".strip()
         if error.code in PASSING:
             wait = 0.0
@@ -228,13 +310,17 @@ def _send(request: Request, timeout: float, most_bytes: int) -> Mapping[str, Any
         raise UserError(f"{request.full_url} refuses all questions: {problem}") from error
     except (URLError, HTTPException, OSError) as error:  # a timeout is an OSError
         reason = str(getattr(error, "reason", "") or error) or type(error).__name__
+        reason = TOO_LONG if deadline.passed else hide_keys(reason)
         raise _TryAgainError(reason) from error
+    finally:
+        deadline.end()
     if len(content) > most_bytes:
         return {"error": f"more than {most_bytes} bytes"}
     try:
         answer = json.loads(content)
     except (ValueError, RecursionError):
-        return {"error": content[:200].decode(errors="replace")}
+        return {"error": hide_keys(content[:5000].decode(errors="replace"))[:200]}
+    answer = hide_in_answer(answer)
     return answer if isinstance(answer, dict) else {"error": str(answer)[:200]}
 
 

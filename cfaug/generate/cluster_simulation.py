@@ -14,10 +14,11 @@ from statistics import fmean
 from typing import Annotated, Literal
 
 import numpy as np
-from annotated_types import Ge, MinLen
+from annotated_types import Interval, MinLen
 
+from cfaug.core.errors import UserError
 from cfaug.core.rng import generator
-from cfaug.core.validation import Positive, PositiveNumber, Seed, Share, Weight, check_fields
+from cfaug.core.validation import Positive, Seed, Share, check_fields
 from cfaug.generate.recipe import shard_count
 from cfaug.report.document import Part, make_part, text_column
 
@@ -28,6 +29,15 @@ PORTION = 2
 taken one by one towards the end, where it matters who takes which."""
 EQUAL = 0.01
 """Relative difference of wall times below which fewer, larger shards are recommended."""
+
+
+DAY = 86_400
+Seconds = Annotated[float, Interval(ge=0, le=DAY)]
+"""A time of at most a day, in seconds."""
+Rate = Annotated[float, Interval(ge=0, le=60)]
+"""Failures in an hour, at most one a minute."""
+MOST_FAILURES = 100_000
+"""The largest number of failures in one simulated run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,19 +63,21 @@ class Cluster:
     """
 
     gpu: Literal["A100", "H100", "H200", "L40S"] = "A100"
-    workers: Annotated[Sequence[Positive], MinLen(1)] = (8, 64, 512)
+    workers: Annotated[Sequence[Annotated[int, Interval(ge=1, le=100_000)]], MinLen(1)] = (
+        8, 64, 512,
+    )  # fmt: skip
     sets_per_shard: Annotated[Sequence[Positive], MinLen(1)] = (10, 30, 100, 300, 1000)
-    seconds_per_set: PositiveNumber | None = None
-    start_up: Weight = 120.0
-    seconds_per_shard: Weight = 1.0
+    seconds_per_set: Annotated[float, Interval(gt=0, le=DAY)] | None = None
+    start_up: Seconds = 120.0
+    seconds_per_shard: Seconds = 1.0
     stragglers: Share = 0.05
-    slowdown: Annotated[float, Ge(1)] = 2.0
-    restarts_per_hour: Weight = 0.02
-    losses_per_hour: Weight = 0.05
-    replacement: Weight = 600.0
+    slowdown: Annotated[float, Interval(ge=1, le=1000)] = 2.0
+    restarts_per_hour: Rate = 0.02
+    losses_per_hour: Rate = 0.05
+    replacement: Seconds = 600.0
     journal: bool = True
     most_files: Positive = 1_000_000
-    replicates: Positive = 10
+    replicates: Annotated[int, Interval(ge=1, le=1000)] = 10
     seed: Seed = 0
 
     def __post_init__(self) -> None:
@@ -167,6 +179,7 @@ class _Simulation:
         self.replaced: list[tuple[float, float]] = []
         self.started: list[tuple[float, float]] = []
         self.kept = self.lost = self.commits = self.end = 0.0
+        self.failures = 0
 
     def run(self) -> SimulatedRun:
         for worker in range(self.workers):
@@ -176,6 +189,14 @@ class _Simulation:
             if failure is None:
                 self._take(worker, now)
                 continue
+            self.failures += 1
+            if self.failures > MOST_FAILURES:
+                raise UserError(
+                    f"cluster: with {self.workers} workers and {self.work.sets_per_shard} sets a "
+                    f"shard there are more than {MOST_FAILURES:,} failures, as hardly a shard is "
+                    "done between two of them: lower cluster.losses_per_hour, "
+                    "cluster.restarts_per_hour or cluster.sets_per_shard"
+                )
             shards, seconds = failure
             self.whole += shards
             self.begun += [] if seconds is None else [seconds]

@@ -21,7 +21,7 @@ from typing import Any
 from cfaug.core.binding import Config
 from cfaug.core.errors import USERS_MISTAKE, UserError, say
 from cfaug.core.processes import explain_missing, interruptible, rank, wait_briefly
-from cfaug.core.safety.addresses import hide_words, scrub
+from cfaug.core.safety.addresses import hide_keys, hide_words, scrub
 from cfaug.core.targets import TARGET
 from cfaug.run.arguments import CommandLine, own_settings, read
 from cfaug.run.compose import PRESET, compose_jobs, first_values, resolve
@@ -149,6 +149,7 @@ def report(error: Exception) -> int:
     A mistake of the user's is one message; CFAUG_TRACEBACK=1 shows where it was noticed.
     """
     message = explain(error)
+    message = None if message is None else hide_keys(message)
     traced = isinstance(error, UserError) and os.environ.get("CFAUG_TRACEBACK") == "1"
     if message is None or traced:
         say(scrub("".join(traceback.format_exception(error)).rstrip()))

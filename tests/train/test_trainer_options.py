@@ -10,7 +10,7 @@ import torch
 
 from cfaug.core.errors import UserError
 from cfaug.train.checkpoint import CheckpointCallback, read_checkpoint
-from cfaug.train.engine import _make_trainer
+from cfaug.train.engine import make_trainer
 from cfaug.train.settings import (
     AnswerLoss,
     ClassLoss,
@@ -29,7 +29,7 @@ NEAR = {"steps": 12, "optim": OptimSettings(lr=1e-3, eps=1e-4)}
 def test_repeatable_kernels_are_asked_of_torch(tmp_path, asked, only):
     """0 is any kernel, 1 warns about those that are not repeatable, and 2 refuses them."""
     try:
-        _make_trainer(TrainerSettings(max_steps=1, deterministic=asked), 1, tmp_path)
+        make_trainer(TrainerSettings(max_steps=1, deterministic=asked), 1, tmp_path)
         assert torch.get_deterministic_debug_mode() == only
     finally:
         torch.use_deterministic_algorithms(False)

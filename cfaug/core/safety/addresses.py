@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import html
+import json
 import os
 import re
 import shlex
@@ -16,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import quote, quote_plus, unquote
 
 from cfaug.core.errors import UserError
 
@@ -271,12 +273,89 @@ def hide_settings(tree: Any, under: str = "") -> Any:
     return hide(tree) if isinstance(tree, str) and STARTS.match(tree.lstrip()) else tree
 
 
+# Keys of servers, which live in the environment and in the headers of requests alone.
+
+SECRET_VARIABLE = re.compile(r"TOKEN$|SECRET|PASSWORD|PASSWD|API_?KEY|ACCESS_?KEY$|CREDENTIAL")
+"""The names of environment variables that hold secrets, such as HF_TOKEN or WANDB_API_KEY."""
+FEWEST = 6
+"""Characters from which on a part of a text is recognised as a secret's encoded form."""
+
+_keys: dict[str, None] = {}
+"""The keys that this process sends, in the order in which it learnt them."""
+
+
+def remember_key(key: str) -> None:
+    """Have a key of a server hidden in every text from now on."""
+    _keys[key] = None
+
+
+def hide_keys(text: str) -> str:
+    """Return a text without the keys that this process sends, in any form that servers repeat.
+
+    These are the key itself, as a part of an address or of HTML, escaped, as hexadecimal digits,
+    and in base64, whatever stands before it there.
+
+    >>> remember_key("sk/abc=123456")
+    >>> hide_keys("Bearer sk/abc=123456"), hide_keys("?key=sk%2Fabc%3D123456&x=1")
+    ('Bearer HIDDEN', '?key=HIDDEN&x=1')
+    """
+    return _hide_forms(text, (*_keys, *_secrets_of_environment()))
+
+
+def _hide_forms(text: str, keys: tuple[str, ...]) -> str:
+    for form in _forms(keys):
+        if len(form) > 3:
+            text = text.replace(form, HIDDEN)
+        else:
+            text = re.sub(rf"(?<!\w){re.escape(form)}(?!\w)", HIDDEN, text)
+    return text
+
+
+def _secrets_of_environment() -> Iterator[str]:
+    for name, value in os.environ.items():
+        if len(value) > FEWEST and SECRET_VARIABLE.search(name):
+            yield value
+
+
+@lru_cache(maxsize=64)
+def _forms(keys: tuple[str, ...]) -> list[str]:
+    """Return the texts by which keys can be repeated, longest first."""
+    forms: dict[str, None] = {}
+    for key in keys:
+        escaped = json.dumps(key)[1:-1]
+        plain = [key, quote(key), quote(key, safe=""), quote_plus(key), html.escape(key)]
+        plain += [escaped, escaped.replace("/", "\\/"), repr(key)[1:-1]]
+        forms |= dict.fromkeys(plain + [re.sub("%..", lambda m: m[0].lower(), t) for t in plain])
+        content = key.encode(errors="replace")
+        encoded = [content.hex(), content.hex().upper()]
+        for before in range(3):
+            bits = 8 * (before + len(content))
+            whole = base64.b64encode(bytes(before) + content).decode()[
+                [0, 2, 3][before] : bits // 6
+            ]
+            encoded += [whole, whole.replace("+", "-").replace("/", "_"), quote(whole, safe="")]
+        forms |= dict.fromkeys(text for text in encoded if len(text) > FEWEST)
+    return sorted((form for form in forms if form and form != HIDDEN), key=len, reverse=True)
+
+
+def hide_in_answer(content: Any) -> Any:
+    """Return a server's answer of texts, lists and mappings with the keys hidden in all texts."""
+    if isinstance(content, str):
+        return hide_keys(content)
+    if isinstance(content, Mapping):
+        return {hide_keys(str(name)): hide_in_answer(item) for name, item in content.items()}
+    if isinstance(content, list):
+        return [hide_in_answer(item) for item in content]
+    return content
+
+
 def scrub(text: str, address: str | None = None) -> str:
-    """Return a text of a program or library without the secrets of an address.
+    """Return a text of a program or library without keys and without the secrets of an address.
 
     Args:
         address: the address with its secrets; ``None`` for all that this process was given.
     """
+    text = hide_keys(text)
     typed = _typed.values() if address is None else [address]
     secrets = set(chain.from_iterable(map(_secrets, typed))) - {HIDDEN, ""}
     for secret in sorted(secrets, key=len, reverse=True):
