@@ -16,8 +16,8 @@ from cfaug.core.errors import UserError
 from cfaug.core.outputs import (
     RECORD,
     begin_record,
-    check_file,
-    check_folder,
+    check_output,
+    check_output_folder,
     output_folder,
     owner_of,
     read_outputs,
@@ -71,7 +71,7 @@ def test_anything_else_is_refused_and_stays_as_it_is(tmp_path, other):
         file.mkdir()
     elif other == "pipe":  # would be written to, and is not replaced
         os.mkfifo(file)
-        check_file(file, LIST)
+        check_output(file, LIST)
         return
     else:
         file.symlink_to(theirs if other == "link" else tmp_path / "nowhere")
@@ -275,7 +275,7 @@ def test_a_file_that_is_kept_may_be_anybodys(tmp_path):
     folder = tmp_path / "mine"
     fill(folder, "old")
     (folder / "README.md").write_text("edited")
-    check_folder(folder, MODEL, keeps=("README.md",))
+    check_output_folder(folder, MODEL, keeps=("README.md",))
     with output_folder(folder, MODEL, keeps=("README.md",)) as fresh:
         (fresh / "README.md").write_text((folder / "README.md").read_text())
     assert content(folder) == {"README.md": "edited"}

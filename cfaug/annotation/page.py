@@ -110,6 +110,10 @@ def ask_one(
     return Questionnaire(question, title, tuple(items), order, notes=tuple(notes))
 
 
+QUESTIONS_PAGE = "a page of questions for annotators"
+"""What the record of outputs calls the page."""
+
+
 def write_questions(
     questions: Questionnaire,
     file: Path,
@@ -162,7 +166,7 @@ def write_questions(
     text = render(
         "annotate.html", title=questions.title, question=question.text, data=script_data(data)
     )
-    return write_page(file, text)
+    return write_page(file, text, QUESTIONS_PAGE)
 
 
 def _pictures(

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from cfaug.core import words as caption_difference
-from cfaug.core.files import write_json
+from cfaug.core.files import to_json
+from cfaug.core.outputs import write_output
 from cfaug.core.rng import generator
 from cfaug.core.validation import check
 from cfaug.evaluation.benchmark import HasClasses
@@ -79,7 +80,7 @@ def write_label_frequencies(
     same = all(known.get(name) == value for name, value in about.items())
     content = {**about, "frequency": {**(known["frequency"] if same else {}), **frequencies}}
     if content != known:
-        write_json(file, content)
+        write_output(file, to_json(content), FILE)
 
 
 def _lemma(compare: Compare) -> Callable[[str], str] | None:

@@ -74,8 +74,12 @@ def write_json(
     Args:
         sort_keys: whether keys are sorted or stay in their order.
     """
-    text = json.dumps(content, indent=indent, sort_keys=sort_keys)
-    write_file(path, f"{text}\n".encode())
+    write_file(path, to_json(content, indent=indent, sort_keys=sort_keys))
+
+
+def to_json(content: Mapping[str, Any], *, indent: int = 1, sort_keys: bool = True) -> bytes:
+    """Return JSON as files have it, with a newline at the end."""
+    return f"{json.dumps(content, indent=indent, sort_keys=sort_keys)}\n".encode()
 
 
 def with_path(error: OSError, path: Path) -> OSError:
@@ -343,6 +347,10 @@ def visible_files(files: Iterable[Path]) -> list[Path]:
     return sorted(file for file in files if not is_hidden(file.name))
 
 
+KEPT = re.compile(r"-[0-9a-f]{8}\Z")
+"""Matches the stem of a file that ``write_kept`` wrote."""
+
+
 def write_kept(folder: Path, name: str, suffix: str, content: bytes) -> Path:
     """Write a file atomically; its folder is created if missing.
 
@@ -378,6 +386,8 @@ def read_kept(folder: Path, pattern: str, read: Callable[[Path], None]) -> int:
     damaged = 0
     remove_leftovers(folder)
     for file in sorted(folder.glob(pattern)):
+        if not KEPT.search(file.stem):
+            continue  # somebody else's
         try:
             if f"{checksum(file):08x}" != file.stem.rpartition("-")[2]:
                 raise ValueError(f"{file}: its checksum is not that of its name")

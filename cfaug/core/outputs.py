@@ -24,10 +24,12 @@ from typing import BinaryIO
 
 from cfaug.core.errors import UserError, name_some
 from cfaug.core.files import replace_file, require_regular, sync, sync_tree, with_path
-from cfaug.core.processes import acquire
+from cfaug.core.temporaries import remove_leftovers, temporary_start
 
 RECORD = ".cfaug.jsonl"
 """The record of the outputs in a folder."""
+REPLACED = ".replaced"
+"""The end of a folder's hidden name while it is replaced."""
 MOST_BYTES = 2**26
 """The largest record that is read."""
 
@@ -83,11 +85,22 @@ def begin_record(folder: Path, *, earlier: bool) -> None:
 
     Args:
         earlier: whether cfaug worked in this folder before it kept records: the files in it then
-            count as its own.
+            count as its own. None of its pages is as large as those that are passed over.
     """
     if not os.path.lexists(folder / RECORD):
         files = [file for file in folder.iterdir() if _is_plain(file)] if earlier else []
-        _add_lines(folder, [_describe(file, file.name, file.name) for file in files])
+        small = [file for file in files if file.stat().st_size <= MOST_BYTES]
+        _add_lines(folder, [_describe(file, file.name, file.name) for file in small])
+
+
+def begin_output(folder: Path, kind: str) -> None:
+    """Note that files of a kind are written in a folder, which have no lines of their own."""
+    _add_lines(folder, [Output("", kind, 0, "")])
+
+
+def is_begun(folder: Path, kind: str) -> bool:
+    """Return whether ``begin_output`` was called for a folder and a kind."""
+    return any(line.kind == kind for line in read_outputs(folder).get("", []))
 
 
 def is_stream(path: Path) -> bool:
@@ -101,12 +114,13 @@ def is_stream(path: Path) -> bool:
     return stat.S_ISCHR(mode) or stat.S_ISFIFO(mode)
 
 
-def check_file(path: Path, kind: str, setting: str = "") -> None:
+def check_output(path: Path, kind: str, setting: str = "", *, replace: bool = True) -> None:
     """Refuse a file that may not be written, as it would replace something that is not ours.
 
     Args:
         kind: the name of what is to be written, such as ``a list of failures``.
         setting: the setting that names the file, for the error.
+        replace: whether an earlier file of this kind is replaced; otherwise it is refused, too.
     """
     named = f"{setting}={path}" if setting else str(path)
     another = f"name another {'file with ' + setting + '=' if setting else 'one'}"
@@ -121,8 +135,10 @@ def check_file(path: Path, kind: str, setting: str = "") -> None:
     if not path.is_file():
         raise UserError(f"{named} is not a regular file: {another}")
     owner = owner_of(path)
-    if owner == kind:
+    if owner == kind and replace:
         return
+    if owner == kind:
+        raise UserError(f"{named} holds {kind} already: move it away, or {another}")
     if owner is not None:
         raise UserError(f"{named} holds {owner} and is not replaced by {kind}: {another}")
     if path.name in read_outputs(path.parent):
@@ -139,13 +155,13 @@ def replace_output(path: Path, kind: str, setting: str = "") -> Iterator[BinaryI
     The folder is created if missing. A stream, such as ``/dev/stdout``, is written to directly.
 
     Args:
-        kind: the name of what is written, as in ``check_file``, whose errors are raised.
+        kind: the name of what is written, as in ``check_output``, whose errors are raised.
         setting: the setting that names the file, for the error.
 
     Raises:
         OSError: naming ``path``, if it cannot be written.
     """
-    check_file(path, kind, setting)
+    check_output(path, kind, setting)
     if is_stream(path):
         # Appended, since a stream may be a file that a shell opened.
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND), "wb") as stream:
@@ -155,7 +171,7 @@ def replace_output(path: Path, kind: str, setting: str = "") -> Iterator[BinaryI
     with replace_file(path) as handle:
         yield handle
         sync(handle)
-        check_file(path, kind, setting)  # what came there meanwhile is not ours
+        check_output(path, kind, setting)  # what came there meanwhile is not ours
         _add_lines(path.parent, [_describe(Path(handle.name), path.name, kind)])
 
 
@@ -171,7 +187,7 @@ def remove_output(path: Path, kind: str) -> None:
         path.unlink(missing_ok=True)
 
 
-def check_folder(
+def check_output_folder(
     folder: Path, kind: str, setting: str = "", *, replace: bool = True, keeps: Collection[str] = ()
 ) -> Path:
     """Refuse a folder that may not be written: it must be new, empty, or hold only our own output.
@@ -201,7 +217,7 @@ def check_folder(
             f"{named} holds what cfaug did not write, or what was changed since "
             f"({name_some(strangers)}); nothing in it is replaced: {another}"
         )
-    kinds = {line.kind for lines in outputs.values() for line in lines} - {kind}
+    kinds = {lines[-1].kind for lines in outputs.values()} - {kind}
     if kinds:
         raise UserError(
             f"{named} holds {', '.join(sorted(kinds))} and is not replaced by {kind}: {another}"
@@ -213,41 +229,52 @@ def check_folder(
 
 @contextmanager
 def output_folder(
-    folder: Path, kind: str, setting: str = "", *, replace: bool = True, keeps: Collection[str] = ()
+    folder: Path,
+    kind: str,
+    setting: str = "",
+    *,
+    replace: bool = True,
+    keeps: Collection[str] = (),
+    carries: bool = False,
 ) -> Iterator[Path]:
     """Yield a private folder to fill, which becomes ``folder`` when the block succeeds.
 
     A block that fails leaves ``folder`` as it was; what one leaves that is killed, the next call
     removes.
 
-    Args: those of ``check_folder``.
+    Args: those of ``check_output_folder``, and
+        carries: whether other files in the folder are kept there, and do not refuse it. One that is
+            in the place of a file of ours stays beside the folder, in ``.NAME.*.replaced``.
 
     Raises:
         OSError: naming ``folder``, if the disk is full.
     """
-    for place in (folder.resolve().parent, folder.resolve()):
-        _remove_litter(place, folder.resolve())
-    target = check_folder(folder, kind, setting, replace=replace, keeps=keeps)
+    target = folder.resolve()
+    _restore(target)
+    if not carries:
+        check_output_folder(folder, kind, setting, replace=replace, keeps=keeps)
+    elif target.is_dir() and not os.path.lexists(target / RECORD):  # of an earlier version
+        files = [name for name in _list_files(target) if _is_plain(target / name)]
+        _add_lines(target, [_describe(target / name, name, kind) for name in files])
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         within = target.exists() and (target.is_mount() or not os.access(target.parent, os.W_OK))
-        name = f".{target.name}.{secrets.token_hex(4)}"
-        fresh = (target if within else target.parent) / f"{name}.unfinished"
+        token = secrets.token_hex(4)
+        start = temporary_start(target / target.name if within else target)
+        fresh = start.with_name(f"{start.name}-{token}.tmp")
         fresh.mkdir()
         try:
-            with (fresh / RECORD).open("a") as lock:
-                acquire(lock)
-                yield fresh
-                lines = [
-                    _describe(fresh / name, name, kind)
-                    for name in _list_files(fresh)
-                    if name not in (RECORD, *keeps)
-                ]
-                _add_lines(fresh, lines)
-                sync_tree(fresh)
-                if not within:
-                    check_folder(target, kind, setting, replace=replace, keeps=keeps)
-                _put_in_place(fresh, target, target.parent / f"{name}.replaced", keeps)
+            yield fresh
+            lines = [
+                _describe(fresh / name, name, kind)
+                for name in _list_files(fresh)
+                if name not in (RECORD, *keeps)
+            ]
+            _add_lines(fresh, lines)
+            sync_tree(fresh)
+            if not within and not carries:
+                check_output_folder(target, kind, setting, replace=replace, keeps=keeps)
+            _put_in_place(fresh, target, target.parent / f".{target.name}.{token}{REPLACED}", keeps)
         finally:
             shutil.rmtree(fresh, ignore_errors=True)
     except OSError as error:
@@ -270,9 +297,12 @@ def _put_in_place(fresh: Path, target: Path, old: Path, keeps: Collection[str]) 
     else:
         target.rename(old)
         fresh.rename(target)
-        _remove_own(old, keeps)
-        if old.exists():  # what came there meanwhile
-            _merge(old, target)
+        remove_own(old, keeps)
+        for name in _list_files(old) if old.exists() else ():  # of a user
+            if name != RECORD and not os.path.lexists(target / name):
+                (target / name).parent.mkdir(parents=True, exist_ok=True)
+                os.replace(old / name, target / name)
+        remove_own(old)
 
 
 def _merge(source: Path, target: Path) -> None:
@@ -288,8 +318,14 @@ def _merge(source: Path, target: Path) -> None:
         os.replace(source / name, place)
 
 
-def _remove_own(folder: Path, keeps: Collection[str] = ()) -> None:
-    """Remove the files of a folder that its record says are ours, and then empty folders."""
+def remove_own(folder: Path, keeps: Collection[str] = ()) -> None:
+    """Remove the files of a folder that its record says are ours, and then empty folders.
+
+    Args:
+        keeps: names of files of which the caller has another copy, which go as well.
+    """
+    if not folder.is_dir():
+        return
     outputs = read_outputs(folder)
     for name in _list_files(folder):
         if name in keeps or _is_own(folder / name, outputs.get(name, ())):
@@ -301,23 +337,17 @@ def _remove_own(folder: Path, keeps: Collection[str] = ()) -> None:
                 os.rmdir(path)
 
 
-def _remove_litter(place: Path, target: Path) -> None:
-    """Remove the private folders for ``target`` of processes that were killed.
-
-    One that was killed while it replaced ``target`` left the old folder under another name.
-    """
-    for litter in place.glob(f".{escape(target.name)}.????????.*"):
-        if litter.suffix not in (".unfinished", ".replaced") or not (litter / RECORD).is_file():
+def _restore(target: Path) -> None:
+    """Remove what dead processes left of ``target``; the last one may have set it aside."""
+    remove_leftovers(target.parent)
+    remove_leftovers(target)
+    for old in target.parent.glob(f".{escape(target.name)}.????????{REPLACED}"):
+        if not (old / RECORD).is_file():
             continue
-        with (litter / RECORD).open("a") as lock:
-            if not acquire(lock, wait=False):
-                continue  # its process is at work
-            if litter.suffix == ".unfinished":
-                shutil.rmtree(litter, ignore_errors=True)
-            elif not target.exists():
-                litter.rename(target)
-            else:
-                _remove_own(litter)
+        if target.exists():
+            remove_own(old)
+        else:
+            old.rename(target)
 
 
 def _find_strangers(

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from cfaug.core.errors import UserError
-from cfaug.core.files import find_prompt_file, read_keys, require_regular, write_file, write_json
+from cfaug.core.files import find_prompt_file, read_keys, require_regular, write_json
+from cfaug.core.outputs import write_output
 from cfaug.core.rng import generator
 
 PROMPT_SETS = ("examples", "plain")
@@ -384,14 +385,23 @@ def group_rows(
     ]
 
 
+ROWS = "rows of edits"
+"""What the record of outputs calls the file."""
+
+
 def write_rows(file: Path, answers: Iterable[EditAnswer]) -> None:
-    """Write answers in the form that ``group_rows`` reads, one edit in each line."""
+    """Write answers in the form that ``group_rows`` reads, one edit in each line.
+
+    Raises:
+        UserError: if another file than such rows of ours is there.
+    """
     rows = [
         dict(zip(COLUMNS, (answer.caption, answer.prompt, edit), strict=True))
         for answer in answers
         for edit in answer.edits
     ]
-    write_file(file, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode())
+    text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    write_output(file, text.encode(), ROWS, "out")
 
 
 def split_by_caption(

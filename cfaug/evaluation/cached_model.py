@@ -12,6 +12,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -236,13 +237,17 @@ def model_key(
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
 
 
+MODEL_FOLDER = re.compile("[0-9a-f]{32}")
+"""Matches the name of a model's folder in a cache; others beside it are somebody else's."""
+
+
 def prune(root: Path, limit: int, keep: Path) -> None:
     """Delete models under ``root``, the least recently used first, down to ``limit`` bytes."""
     if not root.is_dir():
         return
     sizes = {}
     for folder in root.iterdir():
-        if folder.is_dir():
+        if folder.is_dir() and MODEL_FOLDER.fullmatch(folder.name):
             sizes[folder] = sum(_size(file) for file in folder.iterdir())
     total = sum(sizes.values())
     for folder in sorted(sizes, key=lambda path: path.stat().st_mtime):

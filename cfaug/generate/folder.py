@@ -8,14 +8,15 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
-from cfaug.core.errors import UserError
+from cfaug.core.errors import UserError, name_some
 from cfaug.core.files import require_regular, write_file, write_json
+from cfaug.core.outputs import begin_record
 from cfaug.core.processes import acquire, hold_lock
 from cfaug.core.stores import PACKAGES, is_address, is_store, local_name, mirror_of, open_mirror
 from cfaug.core.temporaries import is_temporary, remove_leftovers
@@ -94,6 +95,12 @@ OBJECT = re.compile(
     rf"(?:{FOLDER}/)?\d{{5,}}\.\w+|{RECORD}|{CARD}|{CHOSEN}|{FOLDER}/report\.md|{GALLERY}|{CANDIDATES}"
 )
 """Names of the objects that generation writes; others in the folder are left alone."""
+
+
+REMOVED = re.compile(rf"\d{{5,}}\.(?:json|tar|parquet)|{CARD}|{CHOSEN}")
+"""Names of the files that are removed before shards are made anew with other settings."""
+EDITS = re.compile(rf"{FOLDER}/(?:\d{{5,}}\.jsonl?|report\.md)")
+"""Names of the files of edited captions."""
 
 
 @contextmanager
@@ -274,12 +281,14 @@ def _reconcile(folder: Path, wanted: FolderRecord, overwrite: bool, users: IO[st
     merged = wanted
     there = read_record(folder)
     if there is None:
-        foreign = sorted(folder.glob("[0-9]*.tar"))[:3]
+        foreign = [name for name in _list_names(folder) if OBJECT.fullmatch(name)]
         if foreign:
+            tars = any(name.endswith(".tar") for name in foreign)
+            what = "shards that were not made here" if tars else "what generation would replace"
             raise UserError(
-                f"{folder} holds shards that were not made here ({foreign[0].name}, ...): choose "
-                "another paths.shards"
+                f"{folder} holds {what} ({name_some(foreign)}): choose another paths.shards"
             )
+        begin_record(folder, earlier=False)
     else:
         other_captions = settings_hash(there.captions) != settings_hash(wanted.captions)
         other_images = (
@@ -332,17 +341,31 @@ def _make_room(
             "clear: stop it first, or choose another paths.shards"
         )
     remove_leftovers(folder)
-    for pattern in ("[0-9]*.json", "[0-9]*.tar", "[0-9]*.parquet", CARD, CHOSEN):
-        for file in folder.glob(pattern):
-            file.unlink(missing_ok=True)
+    remove_leftovers(folder / FOLDER)
+    names = _list_names(folder)
+    for name in sorted(names, key=lambda name: not name.endswith(".json")):  # commits first
+        if REMOVED.fullmatch(name) or (with_captions and EDITS.fullmatch(name)):
+            (folder / name).unlink(missing_ok=True)
     _remove_journals(folder)
     if with_captions:
-        shutil.rmtree(folder / edits.FOLDER, ignore_errors=True)
+        with suppress(OSError):  # it is missing, or holds files of others
+            (folder / edits.FOLDER).rmdir()
+
+
+def _list_names(folder: Path) -> list[str]:
+    """Return the names of a folder's files, and of those of its edits."""
+    return sorted(
+        f"{start}{file.name}"
+        for start, place in (("", folder), (f"{FOLDER}/", folder / FOLDER))
+        if place.is_dir()
+        for file in place.iterdir()
+        if file.is_symlink() or not file.is_dir()
+    )
 
 
 def _remove_journals(folder: Path) -> None:
     for journal in (folder / WORK).glob("[0-9]*"):
-        if journal.is_dir():
+        if journal.name.isdecimal() and journal.is_dir():
             shutil.rmtree(journal)
 
 

@@ -18,8 +18,8 @@ from typing import Literal, get_args
 import numpy as np
 
 from cfaug.core.errors import UserError
-from cfaug.core.files import write_file
 from cfaug.core.item_schema import ItemColumn, ItemSchema
+from cfaug.core.outputs import write_output
 from cfaug.core.rng import generator
 from cfaug.core.types import CLUSTER, ITEM, ORIGINAL, RECONSTRUCTION
 from cfaug.report.document import Column, Document, Part, make_part, text_column, to_markdown
@@ -440,7 +440,7 @@ def write_drops(folder: Path, model: str, items: Items) -> Path:
     """Write the drops of a model as Markdown beside its results, and return the file."""
     file = folder / FILE
     try:
-        write_file(file, to_markdown(drops_document(model, items)).encode())
+        write_output(file, to_markdown(drops_document(model, items)).encode(), file.name)
     except OSError as error:
         raise UserError(f"{file} cannot be written: {error.strerror}") from error
     return file

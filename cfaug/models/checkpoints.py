@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from cfaug.core.cards import CARD
 from cfaug.core.errors import UserError, name_some, say_once
-from cfaug.core.files import replace_folder
 from cfaug.core.outputs import output_folder
 from cfaug.core.pixels import Geometry
 from cfaug.core.processes import uncollected
@@ -376,9 +375,9 @@ def replace_checkpoint(folder: Path) -> Iterator[Path]:
     """
     from safetensors import SafetensorError
 
+    # A run's checkpoint was checked before it began; what a user added since is carried over.
     of_run = folder.name == "checkpoint" and (folder.parent / "run.json").is_file()
-    replaced = replace_folder(folder) if of_run else output_folder(folder, MODEL, keeps=(CARD,))
-    with replaced as fresh:
+    with output_folder(folder, MODEL, keeps=(CARD,), carries=of_run) as fresh:
         try:
             yield fresh
             if (folder / CARD).is_file() and not (folder / CARD).is_symlink():

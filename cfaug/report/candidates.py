@@ -17,6 +17,7 @@ import numpy as np
 
 from cfaug.core.errors import UserError
 from cfaug.report.drawing import Drawing, style
+from cfaug.report.page import write_page
 from cfaug.report.plots import (
     ACCENT,
     DOT,
@@ -155,8 +156,7 @@ def write_candidates(
         raise UserError(f"{folder} has no candidate log (NNNNN.parquet) with a candidate in it")
     file = folder / "candidates.svg"
     drawn = candidates_figure(counts, meanings, thresholds)
-    file.write_text(drawn.svg_file(), encoding="utf-8")
-    return file
+    return write_page(file, drawn.svg_file())
 
 
 @style()

@@ -23,6 +23,7 @@ from xml.etree import ElementTree
 
 from markupsafe import Markup
 
+from cfaug.core.outputs import remove_output
 from cfaug.core.words import printable
 from cfaug.report.page import TEMPLATES, write_page
 
@@ -151,7 +152,7 @@ def write_pdfs(drawings: Sequence[Drawing], folder: Path, stem: str) -> list[Pat
     ]
     number = len(files) + 1
     while (left := folder / f"{stem}-{number}.pdf").exists():
-        left.unlink()
+        remove_output(left, left.name)
         number += 1
     return files
 

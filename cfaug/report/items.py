@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -120,6 +121,25 @@ def is_changed(file: Path) -> bool:
     except FileNotFoundError:
         return False
     return line != _checksum_line(checksum(file))
+
+
+def check_items(folder: Path, benchmark: str) -> None:
+    """Refuse a folder in which a benchmark's items would replace a file that is not ours."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    for kept in (FOLDER, RANKINGS):
+        file = items_file(folder, benchmark, kept)
+        if not os.path.lexists(file) or _checksum_file(file).is_file():
+            continue
+        try:
+            about = pq.read_schema(require_regular(file)).metadata or {}
+        except (OSError, pa.ArrowInvalid):
+            about = {}
+        if file.is_symlink() or not {name.encode() for name in ABOUT} <= set(about):
+            raise UserError(
+                f"{file} is there already and holds no items that cfaug wrote: move it away"
+            )
 
 
 def write_items(folder: Path, items: Items, kept: str = FOLDER) -> Path:

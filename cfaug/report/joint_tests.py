@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from cfaug.core.errors import UserError
+from cfaug.core.outputs import remove_output
 from cfaug.core.rng import generator
 from cfaug.report.document import Column, Part, csv_text, make_part, text_column
 from cfaug.report.item_tests import Values, read_values
@@ -427,6 +428,6 @@ def write_seeds_and_items(
     """Write ``seeds_and_items.csv`` into the folder of an experiment, if there are comparisons."""
     file = folder / CSV
     if not comparisons:
-        file.unlink(missing_ok=True)  # from an earlier call, for other benchmarks
+        remove_output(file, CSV)  # from an earlier call, for other benchmarks
         return []
     return [write_page(file, seeds_and_items_csv(comparisons, labels))]

@@ -16,7 +16,7 @@ from markupsafe import Markup, escape
 from PIL import Image
 
 from cfaug.core.errors import UserError
-from cfaug.core.files import write_file
+from cfaug.core.outputs import write_output
 from cfaug.core.types import Better
 
 PACKAGE = Path(__file__).parents[1]
@@ -80,11 +80,18 @@ def short(value: Any) -> float | None:
     return float(f"{number:.4g}") if math.isfinite(number) else None
 
 
-def write_page(file: Path, content: str | bytes) -> Path:
-    """Write a page atomically and return its path."""
+def write_page(file: Path, content: str | bytes, kind: str = "") -> Path:
+    """Write a page atomically and return its path.
+
+    Args:
+        kind: what the page is, if its user named it; a page with a fixed name is of that kind.
+
+    Raises:
+        UserError: if another file than an earlier page of this kind is there.
+    """
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write_file(file, content.encode() if isinstance(content, str) else content)
+        encoded = content.encode() if isinstance(content, str) else content
+        write_output(file, encoded, kind or file.name)
     except OSError as error:
         raise UserError(f"{file} cannot be written: {error.strerror}") from error
     return file

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from cfaug.core.errors import UserError, visible
-from cfaug.core.files import check_link, read_yaml, write_json
+from cfaug.core.files import check_link, read_yaml, to_json
+from cfaug.core.outputs import write_output
 from cfaug.data.mixture.leakage import Leaks, describe_leak
 from cfaug.report.results import RECORD, RESULTS, Result, read_record, read_results
 
@@ -247,9 +248,9 @@ def write_leaks(folder: Path, benchmark: str, leaks: Leaks) -> None:
             "images": leaks.images, "equal": leaks.equal, "total": leaks.total,
             "with_coco_id": leaks.checked, "coco_ids": leaks.ids.tolist(),
         }  # fmt: skip
-        write_json(file, {**known, benchmark: entry})
+        write_output(file, to_json({**known, benchmark: entry}), LEAKS)
     elif known.pop(benchmark, None) is not None:
-        write_json(file, known)
+        write_output(file, to_json(known), LEAKS)
 
 
 def leak_sentences(folders: Iterable[Path]) -> list[str]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from cfaug.core.errors import UserError
-from cfaug.core.files import write_file
+from cfaug.core.outputs import write_output
 from cfaug.report.arm_results import ArmResults, MissingError, Runs, require_one_test
 from cfaug.report.document import Column, Document, Entry, Part, make_part, text_column
 from cfaug.report.joint_tests import compare_over_seeds_and_items, seeds_and_items_parts
@@ -372,8 +372,7 @@ def write_declaration(table: TrainingTable, root: Path) -> Path:
             f"{trained[0].parent} is trained already: a declaration comes before the first run; "
             "declare another experiment (table.experiment=..., name=... of the runs)"
         )
-    folder.mkdir(parents=True, exist_ok=True)
-    write_file(file, text.encode())
+    write_output(file, text.encode(), DECLARED)
     return file
 
 

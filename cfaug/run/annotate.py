@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from cfaug.core.binding import GIVEN, ReadWith
 from cfaug.core.errors import UserError, say
 from cfaug.core.files import check_place
+from cfaug.core.outputs import check_output
 from cfaug.core.validation import Seed, check_fields
 from cfaug.planning.build import build
 from cfaug.planning.sources import say_source
@@ -193,8 +194,9 @@ class Export:
     def run(self, source: AnnotationSource) -> None:
         """Write the page or pages, and say how many questions there are."""
         from cfaug.annotation.forms import CaptionForm
-        from cfaug.annotation.page import share_out, write_questions
+        from cfaug.annotation.page import QUESTIONS_PAGE, share_out, write_questions
 
+        check_output(Path(self.out), QUESTIONS_PAGE, "annotate.out")
         items, everyone = self._items(source)
         instructions: Sequence[ImageItem] = ()
         if isinstance(self.question, CaptionForm):
@@ -205,6 +207,8 @@ class Export:
         pages: list[tuple[Path, list[str] | None]] = [(out, None)]
         if self.pages == "each":
             pages = [(out.with_stem(f"{out.stem}-{who}"), [who]) for who in questions.orders]
+        for file, _ in pages:
+            check_output(file, QUESTIONS_PAGE, "annotate.out")
         for file, people in pages:
             written = write_questions(
                 questions, file, source.index.read_image, side=self.side, annotators=people
@@ -260,9 +264,10 @@ class Taxonomy:
 
     def run(self, source: AnnotationSource) -> None:
         """Write the page."""
-        from cfaug.annotation.page import ask_one, write_questions
+        from cfaug.annotation.page import QUESTIONS_PAGE, ask_one, write_questions
 
         _refuse_form(self.question, "taxonomy")
+        check_output(Path(self.out), QUESTIONS_PAGE, "annotate.out")
         findings = _find_answers(self.question, self.answers, source.items(self.question))
         sampled = findings.sample_rejected(self.sample, self.seed)
         questions = ask_one(
@@ -275,6 +280,10 @@ class Taxonomy:
             questions, Path(self.out), source.index.read_image, side=self.side
         )
         say(f"wrote {written}: {len(sampled):,} of {len(findings.rejected):,} errors", sys.stdout)
+
+
+_READ_FILES = ("labels.jsonl", "annotation.json", "annotation.html")
+_FORM_FILES = ("ratings.json", "ratings.html")
 
 
 @dataclass(frozen=True)
@@ -320,6 +329,8 @@ class ReadAnswers:
         from cfaug.annotation.record import Sorting, are_simulated, record_of, write_record
 
         question, out = self.question, Path(self.out)
+        for name in _FORM_FILES if isinstance(question, Form) else _READ_FILES:
+            check_output(out / name, name)
         if isinstance(question, Form):
             self._read_form(question, source)
             return

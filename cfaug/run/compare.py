@@ -419,7 +419,13 @@ def join_experiments(root: Path, names: Sequence[str]) -> str:
     folder.mkdir(exist_ok=True)
     for entry in sorted(folder.iterdir()):
         if entry.is_symlink():
-            if wanted.get(entry.name) != Path(os.readlink(entry)):
+            target = Path(os.readlink(entry))
+            if len(target.parts) != 3 or target.parts[0] != "..":
+                raise UserError(
+                    f"{entry} is a link to {target}, and no linked arm: name=[...] needs a folder "
+                    "of its own there; move the link away"
+                )
+            if wanted.get(entry.name) != target:
                 entry.unlink()
         elif entry.is_dir():
             raise UserError(

@@ -15,7 +15,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -26,7 +26,7 @@ from annotated_types import MinLen
 
 from cfaug.core.errors import USERS_MISTAKE, UserError, name_some, say
 from cfaug.core.files import check_place
-from cfaug.core.outputs import check_file
+from cfaug.core.outputs import check_output
 from cfaug.core.processes import Threads, check_device, choose_device, find_folder, use_threads
 from cfaug.core.protocols import NoModel
 from cfaug.core.targets import Makes
@@ -43,17 +43,20 @@ from cfaug.planning.sources import permitted_roots
 from cfaug.report.common_seeds import check_experiment
 from cfaug.report.comparison import ComparisonSettings
 from cfaug.report.records import Run, experiment_folder, read_config, read_run, setting_node
-from cfaug.report.results import join_seeds
+from cfaug.report.results import RESULTS, join_seeds
 from cfaug.report.significance_rows import Table
 from cfaug.run.compare import join_experiments
 from cfaug.run.evaluate_checkpoint import (
+    OF_RUNS,
     CacheSize,
     EvaluationTarget,
     KeepItems,
     Memory,
     ask,
+    begin_results,
     check_factors,
     check_failure_cells,
+    check_pages,
     find_model_failures,
     interpolate_runs,
     memory,
@@ -73,6 +76,8 @@ from cfaug.run.reading_rules import CheckpointFacts, describe_learning
 from cfaug.run.run_folder import check_result_loggers
 from cfaug.run.unread import refuse_unread_by_runs
 
+TABLES = ("table.csv", "table.md", "table.tex", "report.html", "seeds_and_items.csv")
+"""The files of an experiment's tables; its figures are report-1.pdf and so on."""
 NAMED = 6
 """Most finished evaluations that are named one by one; the others are counted."""
 
@@ -229,6 +234,7 @@ def _ask_all(
         An exit code, and {folder of an experiment: {benchmark: the metrics that comparisons are
         corrected for, () for all}}.
     """
+    _check_tables(tested, settings)
     prepare_worlds(tested, suite, opener)
     if settings.device != "auto":  # a missing device is reported once, not for every run
         choose_device(settings.device)
@@ -258,6 +264,7 @@ def _ask_all(
                 else ()
                 for benchmark in benchmarks
             }
+            check_pages(target, benchmarks)
             if not _ask(target, benchmarks, settings) and settings.engine is None:
                 known.append(target.folder)
             if rule is not None:
@@ -282,6 +289,24 @@ def _ask_all(
     if len(known) > NAMED:
         say(f"already evaluated: {len(known) - NAMED} more runs", sys.stdout)
     return (USERS_MISTAKE if mistakes else DONE), asked
+
+
+def _check_tables(tested: Sequence[EvaluationTarget], settings: EvaluateSettings) -> None:
+    """Refuse folders in which a table would replace a file that is not ours, before hours of work.
+
+    A checkpoint has tables beside its results, and an experiment in its folder.
+    """
+    experiments = {experiment_folder(target.folder): None for target in tested}
+    for experiment in experiments:
+        begin_results(experiment, OF_RUNS, new=False)
+    places: Iterable[Path] = experiments
+    if settings.weights is not None or settings.asks_model:
+        places = [target.folder for target in tested] if settings.baseline is not None else []
+        for place in places:
+            begin_results(place, RESULTS, new=False)
+    for place in places:
+        for name in (*TABLES, *(file.name for file in place.glob("report-*.pdf"))):
+            check_output(place / name, name)
 
 
 def _ask(target: EvaluationTarget, benchmarks: Any, settings: EvaluateSettings) -> bool:
@@ -499,7 +524,7 @@ class EvaluateSettings:
         if self.wise_ft is not None:
             check_factors(self.wise_ft)
         if self.failures is not None:
-            check_file(Path(self.failures).expanduser(), FAILURES, "failures")
+            check_output(Path(self.failures).expanduser(), FAILURES, "failures")
 
 
 SCRIPT = Script("evaluate", EvaluateSettings, run_jobs, find_folder("conf"), __doc__ or "")

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cfaug.core.errors import UserError, say
+from cfaug.core.outputs import RECORD, begin_record, check_output
 from cfaug.core.processes import choose_device
 from cfaug.core.protocols import NoModel
 from cfaug.core.validation import Means, Share, Weight, check, write_value
@@ -34,7 +37,15 @@ from cfaug.models.indistinct import DEFAULT_LIMIT, refuse_indistinct
 from cfaug.models.lora import Ends, Factor, Interpolated
 from cfaug.planning.build import build
 from cfaug.report.checkpoint_tables import interpolated_arm
-from cfaug.report.items import FOLDER, RANKINGS, Items, has_items, read_items, write_items
+from cfaug.report.items import (
+    FOLDER,
+    RANKINGS,
+    Items,
+    check_items,
+    has_items,
+    read_items,
+    write_items,
+)
 from cfaug.report.records import experiment_folder, read_config, read_run, setting_node, write_leaks
 from cfaug.report.results import RESULTS, Result, answered, append_results, name_part
 
@@ -146,6 +157,37 @@ def ask(
     return True
 
 
+OF_RUNS = f"*/seed=*/{RESULTS}"
+"""The pattern of the results in an experiment's folder."""
+
+
+def begin_results(place: Path, results: str, *, new: bool) -> None:
+    """Begin the record of outputs of a folder of results, unless there is one.
+
+    Args:
+        results: the pattern of the results in it: where there are some already, an earlier version
+            wrote them, and the other files in the folder count as ours.
+        new: whether the record is begun also where there are none.
+    """
+    if not os.path.lexists(place / RECORD):
+        earlier = next(place.glob(results), None) is not None
+        if new:
+            place.mkdir(parents=True, exist_ok=True)
+        if new or earlier:
+            with suppress(OSError):  # what is to be written there says that it cannot be
+                begin_record(place, earlier=earlier)
+
+
+def check_pages(target: EvaluationTarget, benchmarks: Sequence[Benchmark]) -> None:
+    """Refuse a folder of results in which pages or items would replace files that are not ours."""
+    begin_results(target.folder, RESULTS, new=False)
+    for benchmark in benchmarks:
+        check_items(target.folder, benchmark.name)
+        for name in benchmark.page_files if isinstance(benchmark, KeepsPages) else ():
+            for place in (target.folder, experiment_folder(target.folder)):
+                check_output(place / name, name)
+
+
 def find_model_failures(
     target: EvaluationTarget, benchmarks: Sequence[Benchmark], rule: FailureRule
 ) -> list[ModelFailure]:
@@ -200,6 +242,8 @@ def _write(
     file, outcomes = target.folder / RESULTS, evaluation.outcomes
     data = benchmark.data_hash
     asked = (benchmark.name, weights, data)
+    begin_results(target.folder, RESULTS, new=True)
+    begin_results(experiment_folder(target.folder), OF_RUNS, new=True)
     if evaluation.rankings:
         write_items(target.folder, Items(*asked, evaluation.rankings), RANKINGS)
     write_items(target.folder, Items(*asked, evaluation.items))

@@ -21,19 +21,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
 from cfaug.core.binding import Config
 from cfaug.core.errors import UserError, say, say_record
-from cfaug.core.files import check_place, write_json
+from cfaug.core.files import check_place
+from cfaug.core.outputs import begin_record, check_output
 from cfaug.core.processes import Threads, equal_threads, find_folder
-from cfaug.core.safety.safe_loading import read_json
 from cfaug.core.stores import is_store, local_name, mirror_of, open_mirror, shown
 from cfaug.core.targets import Makes, locate
 from cfaug.core.types import Example
 from cfaug.core.validation import DryRun, Keys, Means, Node, Positive, Processes, check
-from cfaug.core.weights import HUB_ID, QUESTIONS_PREFIX, is_world, sha256_text
+from cfaug.core.weights import HUB_ID, QUESTIONS_PREFIX, is_world
 from cfaug.generate.failures import Failure, ProgressReporter
 from cfaug.generate.folder import (
     CANDIDATES,
     GALLERY,
-    WORK,
     join_store,
     publish_files,
     read_record,
@@ -58,6 +57,7 @@ from cfaug.planning.build import build
 from cfaug.planning.examples import ExampleSettings, find_examples
 from cfaug.planning.sources import SOURCE, shows_world
 from cfaug.run.arguments import flatten, write_override
+from cfaug.run.exports import ExportSettings, check_exports, write_exports
 from cfaug.run.identity import clean_name, without_module
 from cfaug.run.launch import DONE, FAILED, Jobs, Script, launch, report
 from cfaug.run.parallel import run_at_once
@@ -111,20 +111,6 @@ class SourceSettings(TypedDict):
     weights: Literal["effect", "equal"]
 
 
-class ExportSettings(TypedDict):
-    """The exports of complete shards, and details that only the publisher knows."""
-
-    hub: str | None
-    layout: Literal["pairs", "members", "grid"] | None
-    croissant: str | None
-    clip_benchmark: str | None
-    questions: str | None
-    lmms_eval: str | None
-    vlmevalkit: str | None
-    verified: str | None
-    about: Node
-
-
 @dataclass(frozen=True, kw_only=True)
 class GenerateSettings(RunSettings):
     """The top level of ``conf/generate.yaml``, which describes each setting."""
@@ -168,14 +154,20 @@ def _generate(settings: GenerateSettings, folder: Path) -> int:
     if settings.dry_run:
         _say_plan(settings, job)
         return DONE
+    draws = settings.stage != "captions"
+    if draws:
+        if read_record(folder) is not None:
+            begin_record(folder, earlier=True)
+        check_pages(folder)
+        check_exports(folder, settings.export, overwrite=settings.overwrite)
     make = make_shards
     if settings.engine is not None:
         make = partial(_make_on_engine, settings)
     summary = make_part(job, make)
-    source, draws = settings.data["source"], settings.stage != "captions"
+    source = settings.data["source"]
     if draws:
         _write_pages(folder, f"{job.recipe.name}, zoo {settings.zoo['name']}", job.pipeline)
-        write_exports(folder, settings.export)
+        write_exports(folder, settings.export, overwrite=settings.overwrite)
     if draws and (card := _card(folder))["sets"] and len(card["shards"]) == card["of"]:
         from cfaug.data.shards.shards import read_sets
 
@@ -495,6 +487,12 @@ def _write_pages(folder: Path, title: str, pipeline: Pipeline | None) -> None:
         publish_files(folder, [GALLERY])
 
 
+def check_pages(folder: Path) -> None:
+    """Refuse a folder of shards in which a page would replace a file that is not ours."""
+    for name in (GALLERY, CANDIDATES):
+        check_output(folder / name, name)
+
+
 def _card(folder: Path) -> dict[str, Any]:
     card: dict[str, Any] = json.loads((folder / "card.json").read_text(encoding="utf-8"))
     return card
@@ -504,68 +502,6 @@ def _is_newer(page: Path, *sources: Path) -> bool:
     """Return whether a page is newer than everything that it shows."""
     written = page.stat().st_mtime_ns if page.exists() else 0
     return all(source.stat().st_mtime_ns < written for source in sources)
-
-
-def write_exports(folder: Path, export: Mapping[str, Any]) -> None:
-    """Write shards in the requested formats, if all of them are there."""
-    names = ("hub", "clip_benchmark", "questions", "lmms_eval", "vlmevalkit")
-    paths = {name: Path(export[name]) for name in names if export[name] is not None}
-    if not paths:
-        return
-    card = _card(folder)
-    if len(card["shards"]) != card["of"]:
-        say(f"{shown(folder)} is not complete: the part that completes it writes the exports")
-        return
-    from cfaug.annotation.question import ANSWERS, GOOD
-    from cfaug.annotation.record import read_human_answers
-    from cfaug.data.export import (
-        export_clip_benchmark,
-        export_hub,
-        export_lmms_eval,
-        export_questions,
-        export_vlmevalkit,
-        removed_on_failure,
-    )
-    from cfaug.data.shards.shards import read_chosen, read_sets
-
-    verdicts: dict[str, bool] = {}  # the majority's, by ``<set>_<member>``
-    if export["verified"] is not None:
-        people = read_human_answers(export["verified"], ANSWERS)
-        members = {
-            f"{counterfactual.key}_{i}"
-            for counterfactual in read_sets(folder)
-            for i in range(len(counterfactual.members))
-        }
-        people.check_images(members, str(folder))
-        verdicts = {name: label == GOOD for name, label in people.labels.items()}
-    how = {key: value for key, value in export.items() if key not in names}
-    content = json.dumps([card, sorted(read_chosen(folder) or ()), how, verdicts], sort_keys=True)
-    record = folder / WORK / "exports.json"
-    written: dict[str, str] = (read_json(record) if record.exists() else None) or {}
-    for name, path in paths.items():
-        key, made = f"{name} {path.expanduser().absolute()}", sha256_text(content)
-        if written.get(key) == made and any(path.expanduser().glob("*")):
-            say(f"nothing to do: {path} is written")
-            continue
-        with removed_on_failure(path):
-            sets = read_sets(folder)
-            if name == "hub":
-                croissant = None if export["croissant"] is None else Path(export["croissant"])
-                about, layout = build(export["about"]), export["layout"]
-                export_hub(sets, path, about, layout=layout, croissant=croissant)
-            elif name == "clip_benchmark":
-                export_clip_benchmark(sets, path)
-            elif name == "questions":
-                export_questions(sets, path, verdicts)
-            elif name == "lmms_eval":
-                task = export_lmms_eval(sets, path, verdicts)
-                say(f"next: python -m lmms_eval --include_path {path} --tasks {task} --model MODEL")
-            else:
-                export_vlmevalkit(lambda: read_sets(folder), path, verdicts)
-        say(f"wrote {path}")
-        written[key] = made
-        record.parent.mkdir(exist_ok=True)
-        write_json(record, written)
 
 
 SCRIPT = Script("generate", GenerateSettings, run_jobs, find_folder("conf"), __doc__ or "")

@@ -16,11 +16,14 @@ from pathlib import Path
 
 from cfaug.core.errors import USERS_MISTAKE, UserError, say
 from cfaug.core.files import write_file
+from cfaug.core.outputs import check_output_folder, output_folder
 from cfaug.core.processes import find_folder
 
 EXAMPLE = Path(__file__).parent / "example_recipe"
 NAME, CLASS = "swap_colours", "SwapColours"
 """Name of the example, and the beginning of its classes."""
+KIND = "a recipe"
+"""What the record of outputs calls the folder."""
 USAGE = "cfaug new recipe NAME [FOLDER]: a working recipe to start from, in ./NAME or in FOLDER"
 
 
@@ -56,14 +59,15 @@ def write_example(name: str, folder: Path) -> list[Path]:
     """Write the example into a folder under another name, and return the files."""
     camel = "".join(part.capitalize() for part in name.split("_"))
     written = []
-    for file in sorted(EXAMPLE.rglob("*")):
-        if file.suffix not in (".py", ".yaml"):
-            continue
-        target = folder / str(file.relative_to(EXAMPLE)).replace(NAME, name)
-        text = file.read_text(encoding="utf-8").replace(NAME, name).replace(CLASS, camel)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        write_file(target, text.encode())
-        written.append(target)
+    with output_folder(folder, KIND, replace=False) as fresh:
+        for file in sorted(EXAMPLE.rglob("*")):
+            if file.suffix not in (".py", ".yaml"):
+                continue
+            target = str(file.relative_to(EXAMPLE)).replace(NAME, name)
+            text = file.read_text(encoding="utf-8").replace(NAME, name).replace(CLASS, camel)
+            (fresh / target).parent.mkdir(parents=True, exist_ok=True)
+            write_file(fresh / target, text.encode())
+            written.append(folder / target)
     return written
 
 
@@ -74,8 +78,7 @@ def _check(name: str, folder: Path) -> None:
             f"{name!r} is invalid: a recipe's name has small letters, digits and underscores, and "
             "begins with a letter, such as swap_colours"
         )
-    if folder.exists():
-        raise UserError(f"{folder} is there already: name another folder")
+    check_output_folder(folder, KIND, replace=False)
     for group in ("recipe", "benchmark"):
         if (find_folder("conf") / group / f"{name}.yaml").exists():
             raise UserError(f"{group}={name} is shipped: choose another name")

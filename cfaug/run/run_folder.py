@@ -6,6 +6,7 @@ hash is refused with the difference.
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import resource
@@ -23,6 +24,7 @@ from typing import Any, Literal
 from cfaug.core.cards import CARD, is_edited
 from cfaug.core.errors import UserError, name_some, say
 from cfaug.core.files import write_json
+from cfaug.core.outputs import RECORD, remove_own
 from cfaug.core.processes import check_logger, hold_lock, is_checkout
 from cfaug.planning.build import build
 from cfaug.report.arms import ABSENT, same_identity
@@ -31,7 +33,19 @@ from cfaug.report.records import UNFINISHED, check_record, read_config, read_run
 from cfaug.report.results import RESULTS, read_record
 from cfaug.run.identity import EXTENDED, LENGTH, check_owner, config_hash
 
+FILES = ("run.json", "config.yaml", "metrics.csv", "last.ckpt", RESULTS)
+"""Files of a run that a new run in its folder removes; the record first."""
+CHECKPOINT = "checkpoint"
 Verdict = Literal["new", "resume", "done"]
+
+
+def is_ours(record: Path) -> bool:
+    """Return whether a file is the record of a run."""
+    try:
+        content = json.loads(record.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(content, dict) and "config_hash" in content
 
 
 def _as_text(value: Any) -> str:
@@ -217,19 +231,41 @@ class RunFolder:
         if results.exists():
             os.replace(results, results.with_name(f"{results.stem}-{steps}-steps{results.suffix}"))
 
+    def check_owned(self) -> None:
+        """Refuse a folder in which a run would replace files that are of no run."""
+        if (self.path / ".lock").is_file():
+            return  # a run was at work here
+        there = [name for name in (*FILES, CHECKPOINT) if os.path.lexists(self.path / name)]
+        record = self.path / "run.json"
+        if not there or (record.is_file() and is_ours(record)):
+            return
+        raise UserError(
+            f"{self.path} is no folder of a run, and holds {', '.join(there)}, which a run writes: "
+            "arm=NAME or name=NAME puts the run elsewhere, or move the folder away"
+        )
+
     def clear(self) -> None:
-        """Remove the run in this folder, and only files that a run writes.
+        """Remove the run in this folder, and only files that a run wrote.
 
         A model card that somebody edited is set aside, with a message on stderr.
         """
-        for name in ("run.json", "config.yaml", "metrics.csv", "last.ckpt", "results.jsonl"):
+        checkpoint = self.path / CHECKPOINT
+        links = [name for name in (*FILES, CHECKPOINT) if (self.path / name).is_symlink()]
+        if links:
+            raise UserError(
+                f"{self.path / links[0]} is a link, and a link is not replaced: remove it, or "
+                "arm=NAME puts the run elsewhere"
+            )
+        for name in FILES:
             (self.path / name).unlink(missing_ok=True)
-        checkpoint = self.path / "checkpoint"
         card = checkpoint / CARD
         if not checkpoint.is_symlink() and card.is_file() and is_edited(card):
             os.replace(card, aside := self.path / f"edited-{CARD}")
             say(f"{card} was edited, or is of an earlier version: it is kept as {aside}")
-        shutil.rmtree(checkpoint, ignore_errors=True)
+        if (checkpoint / RECORD).is_file():
+            remove_own(checkpoint)
+        else:  # of an earlier version
+            shutil.rmtree(checkpoint, ignore_errors=True)
 
     @contextmanager
     def lock(self) -> Iterator[None]:

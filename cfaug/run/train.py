@@ -266,6 +266,7 @@ def run_one(job: TrainJob) -> int:
         if verdict != "done":
             _fit(job, _attempts(job, verdict), None, None)
         return DONE
+    folder.check_owned()
     with folder.lock():
         verdict = folder.verdict(job.settings.overwrite)
         if verdict != "done":

@@ -21,7 +21,7 @@ from torchmetrics import Metric, MetricCollection
 
 from cfaug.core.cards import CARD
 from cfaug.core.errors import UserError
-from cfaug.core.outputs import check_folder
+from cfaug.core.outputs import check_output_folder
 from cfaug.core.rng import derive
 from cfaug.models.checkpoints import MODEL
 from cfaug.models.lora import merge
@@ -181,7 +181,7 @@ class TrainingModule(pl.LightningModule):
                 that was saved there before.
         """
         if self.global_rank == 0:
-            check_folder(Path(folder), MODEL, keeps=(CARD,))
+            check_output_folder(Path(folder), MODEL, keeps=(CARD,))
             merge(self.trained.model)
             self.trained.save(Path(folder))
 

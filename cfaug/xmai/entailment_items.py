@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from cfaug.core.errors import UserError
-from cfaug.core.files import write_file
 from cfaug.core.item_schema import ItemColumn
+from cfaug.core.outputs import write_output
 from cfaug.core.rng import generator
 from cfaug.core.types import CLUSTER, ENTAILMENT
 from cfaug.report.document import Column, Document, Part, make_part, text_column, to_markdown
@@ -335,7 +335,7 @@ def write_entailment(folder: Path, answers: EntailmentItems) -> Path:
     """Write the tables of a model as ``entailment.md`` beside its results, and return the file."""
     file = folder / "entailment.md"
     try:
-        write_file(file, to_markdown(entailment_document(answers)).encode())
+        write_output(file, to_markdown(entailment_document(answers)).encode(), file.name)
     except OSError as error:
         raise UserError(f"{file} cannot be written: {error.strerror}") from error
     return file

@@ -263,7 +263,7 @@ def test_croissant_says_what_is_known_and_overwrites_nothing(tmp_path, capsys):
     assert columns == pq.read_schema(written).names
     said = "ask for export.about.license, export.about.url, export.about.authors"
     assert said in " ".join(capsys.readouterr().err.split())
-    with pytest.raises(UserError, match="exists: name another file"):
+    with pytest.raises(UserError, match="holds Croissant metadata already"):
         export_hub([pair(0)], tmp_path / "other", about, croissant=file)
     assert not (tmp_path / "other").exists()
 
@@ -300,7 +300,7 @@ def test_vlmevalkit_reads_the_table_and_the_scores_are_those_of_the_benchmark(tm
     report = table.groupby("category")["hit"].mean()
     assert report["basic"] == pytest.approx(own_numbers()["acc_b"])
     for path in (file, file.with_suffix(".py")):
-        with pytest.raises(UserError, match="exists: name another"):
+        with pytest.raises(UserError, match="holds a table of VLMEvalKit already"):
             export_vlmevalkit(lambda: SETS, path.with_suffix(".tsv"))
         path.unlink()
     with pytest.raises(UserError, match=r"should be a file NAME\.tsv"):
@@ -379,5 +379,5 @@ def test_questions_that_cannot_be_asked_are_left_out_or_refused(tmp_path):
             export_lmms_eval(sets, tmp_path / said.replace(" ", "_"))
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/kept.txt").write_text("mine")
-    with pytest.raises(UserError, match="not empty"):
+    with pytest.raises(UserError, match="holds what cfaug did not write"):
         export_lmms_eval(SETS, tmp_path / "mine")

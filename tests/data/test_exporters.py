@@ -25,7 +25,6 @@ from cfaug.data.export import (
     export_clip_benchmark,
     export_hub,
     hub,
-    removed_on_failure,
 )
 from cfaug.data.index import open_index
 from cfaug.data.shards.shards import write_shards
@@ -261,10 +260,15 @@ def test_what_cannot_be_exported(tmp_path):
         export_hub([], tmp_path / "a", ABOUT)
     with pytest.raises(UserError, match=r"cat-0001.*3 members.*export\.layout=members"):
         export_hub([generated(0), generated(1, 3)], tmp_path / "b", ABOUT)
+    theirs = tmp_path / "theirs/notes.txt"
+    theirs.parent.mkdir()
+    theirs.write_text("years")
     for export in (lambda f: export_hub([pair(0)], f, ABOUT),
                    lambda f: export_clip_benchmark([pair(0)], f)):  # fmt: skip
-        with pytest.raises(UserError, match="not empty"):
-            export(tmp_path / "b")
+        assert not (tmp_path / "b").exists()
+        with pytest.raises(UserError, match=r"holds what cfaug did not write.*notes\.txt"):
+            export(theirs.parent)
+    assert theirs.read_text() == "years"
     with pytest.raises(UserError, match="nothing to export"):
         export_clip_benchmark([], tmp_path / "c")
 
@@ -361,12 +365,13 @@ def test_open_clip_reads_our_shards(tmp_path, monkeypatch):
 
 def test_a_failed_export_leaves_nothing_and_a_finished_one_stays(tmp_path):
     folder = tmp_path / "hub"
-    with pytest.raises(UserError, match="grids of two attributes"), removed_on_failure(folder):
+    with pytest.raises(UserError, match="grids of two attributes"):
         export_hub([generated(0)], folder, ABOUT, layout="grid")
     assert not folder.exists()
     export_hub([generated(0)], folder, ABOUT)
-    with pytest.raises(UserError, match="is not empty"), removed_on_failure(folder):
+    with pytest.raises(UserError, match="holds an export for the Hub already"):
         export_hub([generated(0)], folder, ABOUT)
+    export_hub([generated(0)], folder, ABOUT, replace=True)
     reading = open_index(folder, tmp_path / "cache").reading
     assert reading is not None
     assert {"id", "group", "about"} <= set(reading.used)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from cfaug.core.errors import UserError
+from cfaug.core.outputs import RECORD
 from cfaug.core.pixels import content_digest
 from cfaug.core.questions import (
     CATEGORY,
@@ -375,7 +376,8 @@ def without_image(entry: AskedImage) -> AskedImage:
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    return {str(f.relative_to(folder)): f.read_bytes() for f in folder.rglob("*") if f.is_file()}
+    found = [file for file in folder.rglob("*") if file.is_file() and file.name != RECORD]
+    return {str(file.relative_to(folder)): file.read_bytes() for file in found}
 
 
 def test_what_is_written_is_read_back_and_has_the_same_bytes(tmp_path):
@@ -407,7 +409,7 @@ def test_other_questions_and_full_folders_are_refused(tmp_path):
             write_questions([wrong], tmp_path / said.split()[0])
     with pytest.raises(UserError, match="no question to write"):
         write_questions([], tmp_path / "empty")
-    with pytest.raises(UserError, match="not empty"):
+    with pytest.raises(UserError, match="name a new or an empty folder"):
         write_questions([entry], tmp_path / "in")
 
 

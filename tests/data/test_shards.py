@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfaug.core.errors import UserError
+from cfaug.core.outputs import RECORD
 from cfaug.core.temporaries import temporary_name
 from cfaug.core.types import CounterfactualSet, Edit, Member
 from cfaug.data.index import open_index
@@ -126,7 +127,9 @@ def test_a_full_disk_names_the_folder_and_keeps_what_was_complete(tmp_path):
     with pytest.raises(UserError, match=f"no space left in {tmp_path}: shard 00002"):
         write_shards(PAIRS, tmp_path, sets_per_shard=2)
     assert list(read_sets(tmp_path)) == PAIRS[:4]
-    assert sorted(contents(tmp_path)) == ["00000.json", "00000.tar", "00001.json", "00001.tar"]
+    assert sorted(contents(tmp_path)) == [
+        RECORD, "00000.json", "00000.tar", "00001.json", "00001.tar",
+    ]  # fmt: skip
     write_shards(PAIRS, tmp_path, sets_per_shard=2)
     assert list(read_sets(tmp_path)) == PAIRS
 

@@ -211,13 +211,17 @@ def test_what_is_damaged_is_said_once_and_computed_again(tmp_path, capsys, harm)
 def test_the_least_recently_used_model_goes_first(tmp_path):
     import os
 
-    for age, name in enumerate(("new", "middle", "old")):
+    new, middle, old = (f"{number:032x}" for number in range(3))
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs/thesis.txt").write_text("years")
+    for age, name in enumerate((new, middle, old)):
         Features(tmp_path / name, "text").add(text_keys(["a"]), np.ones((1, 250), np.float32))
         os.utime(tmp_path / name, (10**9 - age, 10**9 - age))
-    prune(tmp_path, 2500, keep=tmp_path / "old")
-    assert {p.name for p in tmp_path.iterdir()} == {"new", "old"}
-    prune(tmp_path, 0, keep=tmp_path / "old")
-    assert {p.name for p in tmp_path.iterdir()} == {"old"}
+    prune(tmp_path, 2500, keep=tmp_path / old)
+    assert {p.name for p in tmp_path.iterdir()} == {new, old, "theirs"}
+    prune(tmp_path, 0, keep=tmp_path / old)
+    assert {p.name for p in tmp_path.iterdir()} == {old, "theirs"}
+    assert (tmp_path / "theirs/thesis.txt").read_text() == "years"
     prune(tmp_path / "nowhere", 0, keep=tmp_path)
 
 

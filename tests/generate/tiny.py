@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
+from cfaug.core.outputs import RECORD
 from cfaug.core.rng import generator
 from cfaug.core.types import Edit, Edited, Example, ImageJob, Images, Proposal
 from cfaug.generate.job import Job, JobIdentity
@@ -206,7 +207,7 @@ def job(folder: Path, **changes: Any) -> Job:
 
 def contents(folder: Path) -> dict[str, str]:
     """Return the hash of every file that is a result, by path."""
-    files = (file for file in sorted(folder.rglob("*")) if file.is_file())
+    files = (file for file in sorted(folder.rglob("*")) if file.is_file() and file.name != RECORD)
     return {
         str(file.relative_to(folder)): hashlib.sha256(file.read_bytes()).hexdigest()
         for file in files

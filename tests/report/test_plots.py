@@ -219,10 +219,12 @@ def test_a_pdf_embeds_its_fonts_and_tells_no_time(capfd):
 def test_figures_that_are_no_more_are_deleted(tmp_path):
     drawing = FIGURES["bars"]("a")
     (tmp_path / "t-10-1.pdf").write_bytes(b"another table's")
-    for number in (2, 3):
-        (tmp_path / f"t-1-{number}.pdf").write_bytes(b"an earlier figure")
+    (tmp_path / "t-1-4.pdf").write_bytes(b"a user's")
+    write_pdfs([drawing] * 3, tmp_path, "t-1")
     assert [file.name for file in write_pdfs([drawing], tmp_path, "t-1")] == ["t-1-1.pdf"]
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["t-1-1.pdf", "t-10-1.pdf"]
+    assert sorted(file.name for file in tmp_path.glob("*.pdf")) == [
+        "t-1-1.pdf", "t-1-4.pdf", "t-10-1.pdf",
+    ]  # fmt: skip
 
 
 def test_a_file_of_its_own_follows_the_theme():

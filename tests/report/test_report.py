@@ -15,6 +15,7 @@ import pytest
 from PIL import Image
 
 from cfaug.core.errors import UserError
+from cfaug.core.outputs import RECORD
 from cfaug.core.types import CounterfactualSet, Member
 from cfaug.report.comparison import Headline
 from cfaug.report.experiment_report import write_report
@@ -168,7 +169,7 @@ def test_what_pairing_brings_is_computed():
 
 def test_the_page_is_one_file_that_asks_for_nothing(usual):
     _, page, file = usual
-    assert sorted(p.name for p in file.parent.iterdir()) == ["report.html"]
+    assert sorted(p.name for p in file.parent.iterdir()) == [RECORD, "report.html"]
     assert {tag for tag, _ in page.tags}.isdisjoint({"script", "link", "iframe", "object", "base"})
     for tag, attributes in page.tags:
         for name in {"src", "href", "srcset", "action", "poster"} & attributes.keys():

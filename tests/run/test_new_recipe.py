@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from cfaug.__main__ import main
+from cfaug.core.outputs import RECORD
 from cfaug.run.arguments import own_settings
 from cfaug.run.new_recipe import EXAMPLE
 from tests.run.conftest import refusal
@@ -18,7 +19,11 @@ from tests.scripts import ROOT
 def test_every_file_has_the_new_name(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["new", "recipe", "my_method"]) == 0
-    written = sorted(file for file in (tmp_path / "my_method").rglob("*") if file.is_file())
+    written = sorted(
+        file
+        for file in (tmp_path / "my_method").rglob("*")
+        if file.is_file() and file.name != RECORD
+    )
     originals = [original for original in EXAMPLE.rglob("*") if original.suffix in (".py", ".yaml")]
     assert len(written) == len(originals) == 5
     for file in written:
@@ -41,14 +46,15 @@ def test_every_file_has_the_new_name(tmp_path, monkeypatch, capsys):
         (["recipe", "coco_cf"], "recipe=coco_cf is shipped: choose another name"),
         (["recipe", "retrieval"], "benchmark=retrieval is shipped"),
         (["recipe", "json"], "json is the name of an installed Python module"),
-        (["recipe", "mine", "there"], "there is there already"),
+        (["recipe", "mine", "there"], "there holds what cfaug did not write"),
     ],
 )
 def test_what_cannot_be_is_refused(words, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "there").mkdir()
+    (tmp_path / "there/thesis.txt").write_text("years")
     assert f"error: {message}" in refusal(main, ["new", *words])
-    assert list(tmp_path.rglob("*")) == [tmp_path / "there"]
+    assert list(tmp_path.rglob("*")) == [tmp_path / "there", tmp_path / "there/thesis.txt"]
 
 
 @pytest.mark.slow

@@ -122,7 +122,9 @@ def test_adapters_learn_and_are_saved_either_way(folder, shelf, kind, layers):
     base = CausalLM(str(shelf / kind))
     assert 0 < result.trained < result.parameters / 5
     assert (alone / "checkpoint" / adapters.WEIGHTS).stat().st_size < 20_000
-    assert {file.suffix for file in (alone / "checkpoint").iterdir()} <= {".json", ".safetensors"}
+    assert {file.suffix for file in (alone / "checkpoint").iterdir()} <= {
+        ".json", ".jsonl", ".safetensors",
+    }  # fmt: skip
     texts = [answer.edits[0] for answer in tiny_language.answers()]
     ordinary = CausalLM(str(merged / "checkpoint")).perplexity(texts)
     adapted = base.at(str(alone / "checkpoint"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cfaug.data.export.dataset_card import PublisherStatements, removed_on_failure
+from cfaug.data.export.dataset_card import PublisherStatements
 from cfaug.data.export.evaluators import export_lmms_eval, export_vlmevalkit
 from cfaug.data.export.hub import (
     export_clip_benchmark,
@@ -18,6 +18,5 @@ __all__ = [
     "export_lmms_eval",
     "export_questions",
     "export_vlmevalkit",
-    "removed_on_failure",
     "write_questions",
 ]

@@ -9,20 +9,18 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 import statistics
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from cfaug.core.cards import CARD, Card, code, number
-from cfaug.core.errors import UserError
-from cfaug.core.files import require_regular, write_json
+from cfaug.core.files import require_regular, to_json
 from cfaug.core.grids import ATTRIBUTES, GRID
+from cfaug.core.outputs import write_output
 from cfaug.core.types import CounterfactualSet
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -155,6 +153,8 @@ CONTEXT = {
     "transform": "cr:transform",
 }  # fmt: skip
 """The context that the specification asks for; a reader compares it whole."""
+CROISSANT = "Croissant metadata"
+"""What the record of outputs calls the file."""
 DATA_TYPES = {
     "string": "sc:Text", "int32": "sc:Integer", "float64": "sc:Float", "image": "sc:ImageObject",
 }  # fmt: skip
@@ -209,10 +209,7 @@ def write_croissant(
         **({"rai:personalSensitiveInformation": labels} if facts.grids else {}),
         "distribution": distribution, "recordSet": record_sets,
     }  # fmt: skip
-    if file.exists():
-        raise UserError(f"{file} exists: name another file, or remove it")
-    file.parent.mkdir(parents=True, exist_ok=True)
-    write_json(file, content)
+    write_output(file, to_json(content), CROISSANT, "export.croissant")
     named = ("license", "url", "published", "authors", "description")
     return [name for name in named if getattr(about, name) is None]
 
@@ -327,28 +324,6 @@ def draw(counterfactual: CounterfactualSet) -> dict[str, Any]:
             if name in member.extra:
                 drawn.setdefault(name, member.extra[name])
     return drawn
-
-
-def empty_folder(folder: Path) -> Path:
-    """Create a folder, or accept an empty one, and return it."""
-    folder = folder.expanduser()
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UserError(f"{folder} is not empty; name a folder that is, or remove it")
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
-
-
-@contextmanager
-def removed_on_failure(folder: Path) -> Iterator[None]:
-    """Remove what a failing block wrote to a folder that was empty or did not exist before."""
-    folder = folder.expanduser()
-    new = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
-    try:
-        yield
-    except BaseException:
-        if new:
-            shutil.rmtree(folder, ignore_errors=True)
-        raise
 
 
 # Cautions for sets with labels that may be about people.

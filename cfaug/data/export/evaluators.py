@@ -19,14 +19,22 @@ from pathlib import Path
 from typing import Any
 
 from cfaug.core.errors import UserError
-from cfaug.core.files import replace_file, write_file
+from cfaug.core.files import write_file
+from cfaug.core.outputs import (
+    check_output,
+    check_output_folder,
+    output_folder,
+    replace_output,
+    write_output,
+)
 from cfaug.core.questions import BASIC, COUNTERFACTUAL, QUESTION, AskedImage
 from cfaug.core.types import CounterfactualSet
 from cfaug.data.export import evaluator_scores
-from cfaug.data.export.dataset_card import empty_folder
 from cfaug.data.export.hub import judged_questions, write_parquet
 from cfaug.data.shards.codec import image_extension
 
+LMMS_EVAL, VLMEVALKIT = "a task of lmms-eval", "a table of VLMEvalKit"
+"""What the record of outputs calls the exports."""
 PAIR = "pair"
 """The kind of a question about a pair; others are ``basic`` and ``counterfactual``."""
 SHOWS = 'Does this image show "{caption}"?'
@@ -142,12 +150,15 @@ def export_lmms_eval(
     sets: Iterable[CounterfactualSet | AskedImage],
     folder: Path,
     verdicts: Mapping[str, bool] | None = None,
+    *,
+    replace: bool = False,
 ) -> str:
-    """Write a task of lmms-eval into an empty folder, whose name becomes the task's.
+    """Write a task of lmms-eval into a folder, whose name becomes the task's.
 
     Args:
         sets: sets, or entries of a question set, as in ``question_rows``.
         verdicts: people's judgements, as in ``export_questions``.
+        replace: whether an earlier export of this kind is replaced, if nobody changed it.
 
     Returns:
         The task's name, of lower-case letters, digits and ``_``.
@@ -155,20 +166,22 @@ def export_lmms_eval(
     task = re.sub(r"[^a-z0-9]+", "_", folder.expanduser().absolute().name.lower()).strip("_")
     if not task:
         raise UserError(f"{folder} gives the task no name: use letters in the folder's name")
-    folder = empty_folder(folder)
+    folder = folder.expanduser()
+    check_output_folder(folder, LMMS_EVAL, "export.lmms_eval", replace=replace)
     rows = question_rows(sets, verdicts)
     first = next(rows, None)
     if first is None:
         raise UserError(f"there is no question to write to {folder}")
     scores = evaluator_scores.PAIRS if first["kind"] == PAIR else evaluator_scores.QUESTIONS
-    (folder / "data").mkdir()
-    write_parquet(map(_parquet_row, chain([first], rows)), folder / "data", "test", COLUMNS)
-    write_file(folder / "utils.py", Path(evaluator_scores.__file__).read_bytes())
-    metrics = "".join(METRIC.format(name=name) for name in scores)
-    # Each by its name, since lmms-eval finds no pattern beside the file.
-    files = json.dumps([f"data/{file.name}" for file in sorted((folder / "data").iterdir())])
-    text = TASK.format(task=task, files=files, metrics=metrics)
-    write_file(folder / f"{task}.yaml", text.encode())
+    with output_folder(folder, LMMS_EVAL, "export.lmms_eval", replace=replace) as fresh:
+        (fresh / "data").mkdir()
+        write_parquet(map(_parquet_row, chain([first], rows)), fresh / "data", "test", COLUMNS)
+        write_file(fresh / "utils.py", Path(evaluator_scores.__file__).read_bytes())
+        metrics = "".join(METRIC.format(name=name) for name in scores)
+        # Each by its name, since lmms-eval finds no pattern beside the file.
+        files = json.dumps([f"data/{file.name}" for file in sorted((fresh / "data").iterdir())])
+        text = TASK.format(task=task, files=files, metrics=metrics)
+        write_file(fresh / f"{task}.yaml", text.encode())
     return task
 
 
@@ -195,6 +208,8 @@ def export_vlmevalkit(
     sets: Callable[[], Iterable[CounterfactualSet | AskedImage]],
     file: Path,
     verdicts: Mapping[str, bool] | None = None,
+    *,
+    replace: bool = False,
 ) -> int:
     """Write a table that VLMEvalKit reads as a multiple-choice set, and ``FILE.py`` for its scores.
 
@@ -203,8 +218,9 @@ def export_vlmevalkit(
 
     Args:
         sets: returns the sets, which are read twice.
-        file: a new file, ``NAME.tsv``.
+        file: the table, ``NAME.tsv``.
         verdicts: people's judgements, as in ``export_questions``.
+        replace: whether an earlier export of this kind is replaced, if nobody changed it.
 
     Returns:
         The number of questions.
@@ -213,19 +229,17 @@ def export_vlmevalkit(
     if file.suffix != ".tsv":
         raise UserError(f"export.vlmevalkit={file} should be a file NAME.tsv")
     for path in (file, file.with_suffix(".py")):
-        if path.exists():
-            raise UserError(f"{path} exists: name another file, or remove it")
+        check_output(path, VLMEVALKIT, "export.vlmevalkit", replace=replace)
     asked = [row["options"] for row in question_rows(sets(), verdicts)]
     if not asked:
         raise UserError(f"there is no question to write to {file}")
     most = max(map(len, asked))
     if most > len(LETTERS):
         raise UserError(f"a question has {most} options: VLMEvalKit has {len(LETTERS)} letters")
-    file.parent.mkdir(parents=True, exist_ok=True)
     options = [_option_cells([row[number : number + 1] for row in asked]) for number in range(most)]
     shown: dict[str, int] = {}
     rows = enumerate(zip(question_rows(sets(), verdicts), *options, strict=True))
-    with replace_file(file) as handle:
+    with replace_output(file, VLMEVALKIT, "export.vlmevalkit") as handle:
         text = io.TextIOWrapper(handle, encoding="utf-8", newline="")
         table = csv.writer(text, delimiter="\t", lineterminator="\n")
         table.writerow([
@@ -242,7 +256,8 @@ def export_vlmevalkit(
                 *(row[name] for name in evaluator_scores.COLUMNS),
             ])  # fmt: skip
         text.detach()
-    write_file(file.with_suffix(".py"), Path(evaluator_scores.__file__).read_bytes())
+    program = Path(evaluator_scores.__file__).read_bytes()
+    write_output(file.with_suffix(".py"), program, VLMEVALKIT, "export.vlmevalkit")
     return len(asked)
 
 

@@ -22,6 +22,7 @@ from typing import Any, Literal, cast, get_args
 from cfaug.core.errors import UserError, say
 from cfaug.core.files import replace_file, write_file
 from cfaug.core.grids import ATTRIBUTES, GRID
+from cfaug.core.outputs import check_output, check_output_folder, output_folder
 from cfaug.core.questions import (
     BASIC,
     CATEGORY,
@@ -36,16 +37,18 @@ from cfaug.core.questions import (
 from cfaug.core.questions import QUESTIONS as OF_EXAMPLE
 from cfaug.core.types import CounterfactualSet, Member
 from cfaug.data.export.dataset_card import (
+    CROISSANT,
     Facts,
     PublisherStatements,
     caution_lines,
     draw,
-    empty_folder,
     write_card,
     write_croissant,
 )
 from cfaug.data.shards.codec import describe_member, image_extension
 
+HUB, CLIP, ASKED = "an export for the Hub", "an export for CLIP_benchmark", "a question set"
+"""What the record of outputs calls the folders."""
 ROWS_PER_GROUP = 100
 """Suits the Hub's viewer, which reads whole row groups of images."""
 BYTES_PER_FILE = 500 * 2**20
@@ -80,6 +83,7 @@ def export_hub(
     split: str = "train",
     layout: Layout | None = None,
     croissant: Path | None = None,
+    replace: bool = False,
 ) -> Facts:
     """Write ``data/SPLIT-NNNNN-of-NNNNN.parquet``, ``README.md`` and ``DATASHEET.md``.
 
@@ -90,18 +94,21 @@ def export_hub(
     Args:
         layout: ``pairs``, ``members`` or ``grid``; ``None`` is pairs if the first set is one, else
             members.
-        croissant: a new file for Croissant metadata of the same; ``None`` writes none.
+        croissant: a file for Croissant metadata of the same; ``None`` writes none.
+        replace: whether an export to the Hub that is there is replaced, if nobody changed it.
 
     Returns:
         The facts that were counted during the export.
     """
-    if croissant is not None and croissant.expanduser().exists():
-        raise UserError(f"{croissant} exists: name another file, or remove it")
+    folder = folder.expanduser()
+    inside = croissant_place(folder, croissant)
+    if croissant is not None and inside is None:
+        check_output(croissant.expanduser(), CROISSANT, "export.croissant", replace=replace)
     if layout not in (None, *get_args(Layout)):
         raise UserError(
             f"export.layout={layout} is invalid: choose {', '.join(get_args(Layout))} or null"
         )
-    folder = empty_folder(folder)
+    check_output_folder(folder, HUB, "export.hub", replace=replace)
     stream = iter(sets)
     first = next(stream, None)
     if first is None:
@@ -112,13 +119,27 @@ def export_hub(
     rows = _rows(facts.count_all(chain([first], stream)), layout)
     reserved = columns(layout, ())
     kinds = columns(layout, [name for name in first.scores if name not in reserved])
-    (folder / "data").mkdir()
-    write_parquet(rows, folder / "data", split, kinds)
-    write_card(folder, about, facts, kinds, split)
-    if croissant is not None and (lacks := write_croissant(croissant, folder, about, facts, kinds)):
+    lacks: list[str] = []
+    with output_folder(folder, HUB, "export.hub", replace=replace) as fresh:
+        (fresh / "data").mkdir()
+        write_parquet(rows, fresh / "data", split, kinds)
+        write_card(fresh, about, facts, kinds, split)
+        if inside is not None:
+            lacks = write_croissant(fresh / inside, fresh, about, facts, kinds)
+    if croissant is not None and inside is None:
+        lacks = write_croissant(croissant, folder, about, facts, kinds)
+    if lacks:
         settings = ", ".join(f"export.about.{name}" for name in lacks)
         say(f"{croissant}: catalogues also ask for {settings}")
     return facts
+
+
+def croissant_place(folder: Path, croissant: Path | None) -> Path | None:
+    """Return the path of the metadata within the export's folder; ``None`` if it is elsewhere."""
+    if croissant is None:
+        return None
+    whole, file = folder.expanduser().absolute(), croissant.expanduser().absolute()
+    return file.relative_to(whole) if file.is_relative_to(whole) else None
 
 
 def _rows(sets: Iterable[CounterfactualSet], layout: Layout) -> Iterator[dict[str, Any]]:
@@ -229,14 +250,31 @@ IMAGES_PER_SHARD = 10_000
 
 
 def export_clip_benchmark(
-    sets: Iterable[CounterfactualSet], folder: Path, *, split: str = "test"
+    sets: Iterable[CounterfactualSet],
+    folder: Path,
+    *,
+    split: str = "test",
+    replace: bool = False,
 ) -> dict[str, int]:
     """Write every image with its captions; return the numbers of images, captions and shards.
 
     Members that share an image become its captions. The images of a set are adjacent, so that the
     hardest wrong answer is always in the same test.
+
+    Args:
+        replace: whether an earlier export of this kind is replaced, if nobody changed it.
     """
-    folder = empty_folder(folder)
+    folder = folder.expanduser()
+    with output_folder(folder, CLIP, "export.clip_benchmark", replace=replace) as fresh:
+        counts = _write_clip_benchmark(sets, fresh, split)
+        if not counts["shards"]:
+            raise UserError(f"there is nothing to export to {folder}")
+    return counts
+
+
+def _write_clip_benchmark(
+    sets: Iterable[CounterfactualSet], folder: Path, split: str
+) -> dict[str, int]:
     here = folder / split
     here.mkdir()
     facts = Facts()
@@ -274,8 +312,6 @@ def export_clip_benchmark(
                     entry.size, entry.mode = len(content), 0o644
                     tar.addfile(entry, io.BytesIO(content))
         shards += 1
-    if not shards:
-        raise UserError(f"there is nothing to export to {folder}")
     if facts.grids:
         lines = "\n".join(caution_lines(facts.attributes, facts.grids))
         (folder / "README.md").write_text(lines, encoding="utf-8")
@@ -298,7 +334,8 @@ USED = (CATEGORY, QUESTION, OF_EXAMPLE)
 def write_questions(images: Iterable[AskedImage], folder: Path | str) -> int:
     """Write images, each with a basic question and counterfactual ones; return their number.
 
-    The same images give the same bytes; an image that several entries share is written once.
+    The same images give the same bytes; an image that several entries share is written once. The
+    folder must be new or empty.
     """
 
     def with_images() -> Iterator[tuple[AskedImage, bytes]]:
@@ -309,13 +346,15 @@ def write_questions(images: Iterable[AskedImage], folder: Path | str) -> int:
                 )
             yield asked, asked.image.read()
 
-    return _write(with_images(), Path(folder))
+    return _write(with_images(), Path(folder), "out", replaces=False)
 
 
 def export_questions(
     sets: Iterable[CounterfactualSet],
     folder: Path | str,
     verdicts: Mapping[str, bool] | None = None,
+    *,
+    replace: bool = False,
 ) -> int:
     """Write the questions that are the members of sets, as a recipe makes them.
 
@@ -325,11 +364,13 @@ def export_questions(
             verified and any other judged one is left out, as is an image without a remaining
             counterfactual question; questions without a judgement stay as they are, and unknown
             names are ignored.
+        replace: whether an earlier export of this kind is replaced, if nobody changed it.
 
     Returns:
         The number of images that were written.
     """
-    return _write(judged_questions(sets, verdicts), Path(folder))
+    chosen = judged_questions(sets, verdicts)
+    return _write(chosen, Path(folder), "export.questions", replaces=replace)
 
 
 def judged_questions(
@@ -368,7 +409,18 @@ def asked_of(counterfactual: CounterfactualSet) -> AskedImage:
     )
 
 
-def _write(entries: Iterable[tuple[AskedImage, bytes]], folder: Path) -> int:
+def _write(
+    entries: Iterable[tuple[AskedImage, bytes]], folder: Path, setting: str, *, replaces: bool
+) -> int:
+    folder = folder.expanduser()
+    with output_folder(folder, ASKED, setting, replace=replaces) as fresh:
+        count = _write_entries(entries, fresh)
+        if not count:
+            raise UserError(f"there is no question to write to {folder}")
+    return count
+
+
+def _write_entries(entries: Iterable[tuple[AskedImage, bytes]], folder: Path) -> int:
     def written_as(question: AskedQuestion) -> dict[str, Any]:
         extra, answer = dict(question.extra), cast("Any", question.answer)
         stated = extra.pop("answer", None)
@@ -376,7 +428,6 @@ def _write(entries: Iterable[tuple[AskedImage, bytes]], folder: Path) -> int:
             answer = stated  # is read back as an empty option
         return {"q": question.text, "options": list(question.options), "answer": answer, **extra}
 
-    folder = empty_folder(folder)
     (folder / IMAGES).mkdir()
     lines: list[str] = []
     written: set[str] = set()
@@ -401,7 +452,5 @@ def _write(entries: Iterable[tuple[AskedImage, bytes]], folder: Path) -> int:
             "counterfactuals": [written_as(question) for question in further],
         }  # fmt: skip
         lines.append(_json(record) + "\n")
-    if not lines:
-        raise UserError(f"there is no question to write to {folder}")
     write_file(folder / QUESTIONS, "".join(lines).encode())
     return len(lines)

@@ -12,6 +12,7 @@ import io
 import itertools
 import json
 import os
+import re
 import string
 import tarfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -22,6 +23,7 @@ from typing import Any
 
 from cfaug.core.errors import UserError, name_some
 from cfaug.core.files import replace_file, require_regular, sync, write_file, write_json
+from cfaug.core.outputs import begin_output, is_begun
 from cfaug.core.stores import size_of, with_copies
 from cfaug.core.types import (
     CounterfactualSet,
@@ -40,6 +42,8 @@ CHOSEN = "chosen.json"
 KIND = "cfaug-shards"
 UNREADABLE = ": {}; remove this file and run the command again that made it: it is made again"
 """What to do about a damaged commit, after its name."""
+SHARD_FILE = re.compile(rf"\d{{5,}}\.(?:tar|json)|{CARD}")
+"""Matches the names of the files that ``write_shards`` writes."""
 
 
 def write_shards(
@@ -53,8 +57,13 @@ def write_shards(
 
     Args:
         source: the origin of the sets, for the error about equal keys; ``None`` is ``folder``.
+
+    Raises:
+        UserError: if a file in the folder would be replaced that is no shard of ours, or two sets
+            have one key.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    _check_replaced(folder)
     keys: set[str] = set()
     stream = iter(sets)
     count = 0
@@ -75,6 +84,27 @@ def write_shards(
             f"{name_some(left)}. Remove them, or write to an empty folder"
         )
     return write_card(folder)
+
+
+def _check_replaced(folder: Path) -> None:
+    """Refuse a folder with files that are named as those of shards, and are not ours.
+
+    The record of outputs is begun before the first shard, so that a tar that a killed process left
+    without its commit is known to be ours.
+    """
+    if is_begun(folder, KIND):
+        return
+    ours = {CARD} if _card(folder) else set()
+    for tar, _ in list_committed(folder):
+        ours |= {tar.name, f"{tar.stem}.json"}
+    named = [name for name in os.listdir(folder) if SHARD_FILE.fullmatch(name)]
+    foreign = sorted(n for n in named if n not in ours or (folder / n).is_symlink())
+    if foreign:
+        raise UserError(
+            f"{folder} holds {name_some(foreign)}, which would be replaced by shards: write to an "
+            "empty or a new folder"
+        )
+    begin_output(folder, KIND)
 
 
 def write_shard(

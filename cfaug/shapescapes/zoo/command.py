@@ -6,7 +6,8 @@ import json
 import platform
 import sys
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import MISSING, asdict, dataclass, fields
 from importlib import import_module
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import numpy as np
 
 from cfaug.core.errors import USERS_MISTAKE, UserError
+from cfaug.core.outputs import output_folder
 from cfaug.core.progress import watch
 from cfaug.core.validation import Seed, annotation_of, base_of
 
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 
     Settings = TypeVar("Settings", bound=DataclassInstance)
 
+KIND = "a model of the zoo"
+"""What the record of outputs calls the folder."""
 NEEDED = {"out": ("where to write", "FOLDER"), "captions": ("what to read", "FILE")}
 """The settings without a default: the meaning of each, and its placeholder in a card."""
 
@@ -59,12 +63,15 @@ def read(kind: type[Settings], argv: list[str]) -> Settings:
     return kind(**values)
 
 
-def fresh_folder(out: str) -> Path:
-    """Return the folder ``out`` after checking that it does not exist."""
-    folder = Path(out)
-    if folder.exists():
-        raise UserError(f"{folder} exists already: remove it or choose another out=FOLDER")
-    return folder
+@contextmanager
+def fresh_folder(out: str) -> Iterator[Path]:
+    """Yield a private folder that becomes ``out`` when the block succeeds; it must be new or empty.
+
+    Raises:
+        UserError: if anything is there.
+    """
+    with output_folder(Path(out).expanduser(), KIND, "out", replace=False) as folder:
+        yield folder
 
 
 def write_card(
@@ -134,17 +141,17 @@ def make_model(
         The exit code.
     """
     settings = read(kind, argv)
-    folder = fresh_folder(settings.out)
-    started = time.perf_counter()
-    model = train(settings)
-    seconds = time.perf_counter() - started
-    save(model, folder)
-    facts = {
-        "metrics": dict(evaluate(folder, settings)),
-        "seconds": round(seconds, 1),
-        "parameters": count_parameters(model),
-    }
-    write_card(folder, name, settings, facts, leave_out=leave_out)
+    with fresh_folder(settings.out) as folder:
+        started = time.perf_counter()
+        model = train(settings)
+        seconds = time.perf_counter() - started
+        save(model, folder)
+        facts = {
+            "metrics": dict(evaluate(folder, settings)),
+            "seconds": round(seconds, 1),
+            "parameters": count_parameters(model),
+        }
+        write_card(folder, name, settings, facts, leave_out=leave_out)
     return 0
 
 

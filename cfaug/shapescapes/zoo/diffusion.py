@@ -168,22 +168,22 @@ def make_pipeline(
             scenes.
     """
     settings = read(kind, argv)
-    folder = fresh_folder(settings.out)
-    with TemporaryDirectory() as temporary:
-        work = Path(settings.work or temporary)
-        work.mkdir(parents=True, exist_ok=True)
-        seconds = build(settings, work, folder)
-    pipeline = load(folder)
-    facts = {
-        "metrics": evaluate(pipeline, settings.seed, settings.held_out),
-        "seconds": seconds,
-        "parameters": {
-            part: count_parameters(getattr(pipeline, part))
-            for part in ("vae", "unet", "text_encoder")
-        },
-    }
-    libraries = ("torch", "transformers", "diffusers")
-    write_card(folder, name, settings, facts, libraries=libraries, leave_out=leave_out)
+    with fresh_folder(settings.out) as folder:
+        with TemporaryDirectory() as temporary:
+            work = Path(settings.work or temporary)
+            work.mkdir(parents=True, exist_ok=True)
+            seconds = build(settings, work, folder)
+        pipeline = load(folder)
+        facts = {
+            "metrics": evaluate(pipeline, settings.seed, settings.held_out),
+            "seconds": seconds,
+            "parameters": {
+                part: count_parameters(getattr(pipeline, part))
+                for part in ("vae", "unet", "text_encoder")
+            },
+        }
+        libraries = ("torch", "transformers", "diffusers")
+        write_card(folder, name, settings, facts, libraries=libraries, leave_out=leave_out)
     return 0
 
 

@@ -242,35 +242,35 @@ def main(argv: list[str]) -> int:
     from safetensors.torch import save_file
 
     settings = read(JudgeSettings, argv)
-    folder = fresh_folder(settings.out)
-    started = time.perf_counter()
-    drawn = partial(
-        draw, settings.seed, domains=settings.domain_names, processes=settings.processes
-    )
-    scenes = drawn("judge", settings.scenes)
-    if settings.vae:
-        # Reconstructions of a third of the scenes.
-        from diffusers import AutoencoderKL
-
-        from cfaug.shapescapes.zoo.diffusion_vae import reconstruct
-
-        count = len(scenes.pixels) // 3
-        vae = from_folder(AutoencoderKL, Path(settings.vae), low_cpu_mem_usage=False).float()
-        shown = reconstruct(vae.eval(), scenes.pixels[:count])
-        scenes = Scenes(
-            np.concatenate([scenes.pixels, shown]), [*scenes.factors, *scenes.factors[:count]]
+    with fresh_folder(settings.out) as folder:
+        started = time.perf_counter()
+        drawn = partial(
+            draw, settings.seed, domains=settings.domain_names, processes=settings.processes
         )
-        # Its path is the caller's; the README of the zoo says which model it is.
-        settings = replace(settings, vae="FOLDER/vae")
-    network = train(scenes, settings)
-    seconds = round(time.perf_counter() - started, 1)
-    folder.mkdir(parents=True)
-    weights = {name: w.to(torch.float16) for name, w in network.state_dict().items()}
-    save_file(weights, folder / "judge.safetensors")
-    (folder / "config.json").write_text(
-        json.dumps(_config(settings.choices), indent=2) + "\n", encoding="utf-8"
-    )
-    metrics = evaluate(load_judge(folder), drawn("held-out", settings.held_out))
-    facts = {"metrics": metrics, "seconds": seconds, "parameters": count_parameters(network)}
-    write_card(folder, "factor_classifier", settings, facts, libraries=("torch",))
+        scenes = drawn("judge", settings.scenes)
+        if settings.vae:
+            # Reconstructions of a third of the scenes.
+            from diffusers import AutoencoderKL
+
+            from cfaug.shapescapes.zoo.diffusion_vae import reconstruct
+
+            count = len(scenes.pixels) // 3
+            vae = from_folder(AutoencoderKL, Path(settings.vae), low_cpu_mem_usage=False).float()
+            shown = reconstruct(vae.eval(), scenes.pixels[:count])
+            scenes = Scenes(
+                np.concatenate([scenes.pixels, shown]), [*scenes.factors, *scenes.factors[:count]]
+            )
+            # Its path is the caller's; the README of the zoo says which model it is.
+            settings = replace(settings, vae="FOLDER/vae")
+        network = train(scenes, settings)
+        seconds = round(time.perf_counter() - started, 1)
+        folder.mkdir(parents=True, exist_ok=True)
+        weights = {name: w.to(torch.float16) for name, w in network.state_dict().items()}
+        save_file(weights, folder / "judge.safetensors")
+        (folder / "config.json").write_text(
+            json.dumps(_config(settings.choices), indent=2) + "\n", encoding="utf-8"
+        )
+        metrics = evaluate(load_judge(folder), drawn("held-out", settings.held_out))
+        facts = {"metrics": metrics, "seconds": seconds, "parameters": count_parameters(network)}
+        write_card(folder, "factor_classifier", settings, facts, libraries=("torch",))
     return 0

@@ -409,36 +409,36 @@ def evaluate_sentence(
 def main(argv: list[str]) -> int:
     """Train all three and write them with one ``card.json``."""
     settings = command.read(LanguageSettings, argv)
-    folder = fresh_folder(settings.out)
-    groups, held_out = read(Path(settings.captions), settings.held_out, settings.seed)
-    texts = [text for group in groups for text in group]
-    unseen = [text for group in held_out for text in group]
-    words = vocabulary(texts, settings.min_count)
-    bert, gpt = build_tokenizer(words), build_tokenizer(words, causal=True)
-    models: dict[str, Any] = {}
-    seconds = {}
-    trainings: dict[str, tuple[Callable[..., PreTrainedModel], Any, Sequence[Any]]] = {
-        "masked": (train_masked, bert, texts),
-        "causal": (train_causal, gpt, texts),
-        "sentence": (train_sentence, bert, groups),
-    }
-    for name, (train, tokenizer, given) in trainings.items():
-        # Processor time, as others may share the core.
-        started = time.process_time()
-        models[name] = train(settings, tokenizer, given)
-        seconds[name] = round(time.process_time() - started, 1)
-        save_half(models[name], tokenizer, folder / name)
-    facts = {
-        "credit": CREDIT,
-        "metrics": {
-            **evaluate_masked(models["masked"], bert, unseen),
-            **evaluate_causal(models["causal"], gpt, unseen),
-            **evaluate_sentence(models["sentence"], bert, held_out),
-        },
-        "words": len(words),
-        "captions": {"training": len(texts), "held_out": len(unseen)},
-        "parameters": {name: count_parameters(model) for name, model in models.items()},
-        "processor_seconds": seconds,
-    }
-    command.write_card(folder, "language", settings, facts)
+    with fresh_folder(settings.out) as folder:
+        groups, held_out = read(Path(settings.captions), settings.held_out, settings.seed)
+        texts = [text for group in groups for text in group]
+        unseen = [text for group in held_out for text in group]
+        words = vocabulary(texts, settings.min_count)
+        bert, gpt = build_tokenizer(words), build_tokenizer(words, causal=True)
+        models: dict[str, Any] = {}
+        seconds = {}
+        trainings: dict[str, tuple[Callable[..., PreTrainedModel], Any, Sequence[Any]]] = {
+            "masked": (train_masked, bert, texts),
+            "causal": (train_causal, gpt, texts),
+            "sentence": (train_sentence, bert, groups),
+        }
+        for name, (train, tokenizer, given) in trainings.items():
+            # Processor time, as others may share the core.
+            started = time.process_time()
+            models[name] = train(settings, tokenizer, given)
+            seconds[name] = round(time.process_time() - started, 1)
+            save_half(models[name], tokenizer, folder / name)
+        facts = {
+            "credit": CREDIT,
+            "metrics": {
+                **evaluate_masked(models["masked"], bert, unseen),
+                **evaluate_causal(models["causal"], gpt, unseen),
+                **evaluate_sentence(models["sentence"], bert, held_out),
+            },
+            "words": len(words),
+            "captions": {"training": len(texts), "held_out": len(unseen)},
+            "parameters": {name: count_parameters(model) for name, model in models.items()},
+            "processor_seconds": seconds,
+        }
+        command.write_card(folder, "language", settings, facts)
     return 0

@@ -20,12 +20,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cfaug.core.errors import UserError
+from cfaug.core.outputs import check_output
 from cfaug.core.rng import derive, generator
 from cfaug.core.types import Example
 from cfaug.core.validation import Seed
 from cfaug.editing.causal_lm import CausalLM
 from cfaug.editing.edit_checks import KIND_CORRECT, LABEL_KEPT
 from cfaug.editing.edit_prompts import (
+    ROWS,
     EditAnswer,
     EditFormat,
     read_prompts,
@@ -146,8 +148,7 @@ def main_rows(argv: list[str]) -> int:
     """Write the rows."""
     settings = read(RowSettings, argv)
     file = Path(settings.out)
-    if file.exists():
-        raise UserError(f"{file} exists already: remove it or choose another out=FILE.jsonl")
+    check_output(file, ROWS, "out", replace=False)
     answers = draw_answers(settings)
     write_rows(file, answers)
     edits = sum(len(answer.edits) for answer in answers)
@@ -358,22 +359,24 @@ def evaluate(folder: Path, captions: Sequence[str], seed: int = 0) -> dict[str, 
 def main(argv: list[str]) -> int:
     """Train both and write them with one ``card.json``."""
     settings = read(PerturberSettings, argv)
-    folder = command.fresh_folder(settings.out)
-    began = time.process_time()
-    tokenizer = build_tokenizer()
-    model = train_base(settings, tokenizer)
-    save_half(model, tokenizer, folder / "base")
-    EditFormat.short().write(folder / "base")
-    between = time.process_time()
-    tuned = tune(settings, folder / "base", folder)
-    seconds = {"base": between - began, "tuning": time.process_time() - between}
-    facts = {
-        "metrics": evaluate(folder, held_out_captions(settings, settings.tested), settings.seed),
-        **tuned,
-        "words": len(tokenizer),
-        "parameters": count_parameters(model),
-        "processor_seconds": {name: round(value, 1) for name, value in seconds.items()},
-    }
-    libraries = ("torch", "transformers", "lightning")
-    command.write_card(folder, "perturber", settings, facts, libraries=libraries)
+    with command.fresh_folder(settings.out) as folder:
+        began = time.process_time()
+        tokenizer = build_tokenizer()
+        model = train_base(settings, tokenizer)
+        save_half(model, tokenizer, folder / "base")
+        EditFormat.short().write(folder / "base")
+        between = time.process_time()
+        tuned = tune(settings, folder / "base", folder)
+        seconds = {"base": between - began, "tuning": time.process_time() - between}
+        facts = {
+            "metrics": evaluate(
+                folder, held_out_captions(settings, settings.tested), settings.seed
+            ),
+            **tuned,
+            "words": len(tokenizer),
+            "parameters": count_parameters(model),
+            "processor_seconds": {name: round(value, 1) for name, value in seconds.items()},
+        }
+        libraries = ("torch", "transformers", "lightning")
+        command.write_card(folder, "perturber", settings, facts, libraries=libraries)
     return 0

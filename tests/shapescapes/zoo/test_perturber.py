@@ -27,7 +27,7 @@ def test_rows_are_read_as_they_were_drawn(tmp_path, capsys):
     answers = perturber.draw_answers(ROWS)
     assert group_rows(json_lines(file), EditFormat.short(), file) == answers
     assert "40 captions" in capsys.readouterr().out
-    with pytest.raises(UserError, match="exists already"):
+    with pytest.raises(UserError, match="already"):
         perturber.main_rows([f"out={file}"])
     with pytest.raises(UserError, match="to draw from"):
         perturber.draw_answers(replace(ROWS, captions=10**6))

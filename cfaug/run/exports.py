@@ -1,0 +1,207 @@
+"""``generate.py export.*=...``: complete shards in other formats, each whole or not at all."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from itertools import combinations
+from pathlib import Path
+from typing import Any, Literal, TypedDict
+
+from cfaug.core.errors import UserError, say
+from cfaug.core.files import write_json
+from cfaug.core.outputs import check_output, check_output_folder
+from cfaug.core.processes import hold_lock
+from cfaug.core.safety.safe_loading import read_json
+from cfaug.core.stores import shown
+from cfaug.core.validation import Node
+from cfaug.core.weights import sha256_text
+from cfaug.generate.folder import WORK
+from cfaug.planning.build import build
+
+FORMATS = ("hub", "clip_benchmark", "questions", "lmms_eval", "vlmevalkit")
+"""The exports, by the names of their settings."""
+
+
+class ExportSettings(TypedDict):
+    """The exports of complete shards, and details that only the publisher knows."""
+
+    hub: str | None
+    layout: Literal["pairs", "members", "grid"] | None
+    croissant: str | None
+    clip_benchmark: str | None
+    questions: str | None
+    lmms_eval: str | None
+    vlmevalkit: str | None
+    verified: str | None
+    about: Node
+
+
+def check_exports(folder: Path, export: Mapping[str, Any], *, overwrite: bool) -> None:
+    """Refuse places of exports that hold anything else, before anything is made.
+
+    Args:
+        folder: the folder of shards, which need not exist yet.
+        overwrite: whether exports of other shards are replaced as well.
+    """
+    places, metadata = _places(export), _metadata_elsewhere(export)
+    named = {"paths.shards": folder} | {f"export.{name}": path for name, path in places.items()}
+    _refuse_shared_places(named | ({} if metadata is None else {"export.croissant": metadata}))
+    known = _read_record(folder)
+    for name, path in places.items():
+        if _key(name, path) not in known:  # of a known one, its content decides what is done
+            _check_place(name, path, metadata, replace=overwrite)
+
+
+def _check_place(name: str, path: Path, metadata: Path | None, *, replace: bool) -> None:
+    from cfaug.data.export.dataset_card import CROISSANT
+    from cfaug.data.export.evaluators import LMMS_EVAL, VLMEVALKIT
+    from cfaug.data.export.hub import ASKED, CLIP, HUB
+
+    kinds = {"hub": HUB, "clip_benchmark": CLIP, "questions": ASKED, "lmms_eval": LMMS_EVAL}
+    if name in kinds:
+        check_output_folder(path, kinds[name], f"export.{name}", replace=replace)
+    else:
+        for file in (path, path.with_suffix(".py")):
+            check_output(file, VLMEVALKIT, f"export.{name}", replace=replace)
+    if name == "hub" and metadata is not None:
+        check_output(metadata, CROISSANT, "export.croissant", replace=replace)
+
+
+def _metadata_elsewhere(export: Mapping[str, Any]) -> Path | None:
+    """Return the file of Croissant metadata, unless it lies in the export that it describes."""
+    from cfaug.data.export.hub import croissant_place
+
+    if export["croissant"] is None or export["hub"] is None:
+        return None
+    file = Path(export["croissant"]).expanduser()
+    return file if croissant_place(Path(export["hub"]), file) is None else None
+
+
+def _refuse_shared_places(places: Mapping[str, Path]) -> None:
+    """Refuse two exports of which one would lie in the other."""
+    for (first, outer), (second, inner) in combinations(
+        ((name, path.resolve()) for name, path in places.items()), 2
+    ):
+        shards = first == "paths.shards"  # an export may lie in the folder of its shards
+        if (
+            outer == inner
+            or outer.is_relative_to(inner)
+            or (inner.is_relative_to(outer) and not shards)
+        ):
+            raise UserError(
+                f"{first}={places[first]} and {second}={places[second]}: one would lie in the "
+                "other; name a place of its own for each"
+            )
+
+
+def write_exports(folder: Path, export: Mapping[str, Any], *, overwrite: bool = False) -> None:
+    """Write shards in the requested formats, if all of them are there.
+
+    One process at a time exports a folder of shards; what another one wrote meanwhile is done.
+
+    Args:
+        overwrite: whether exports of other shards are replaced as well.
+    """
+    if not _places(export):
+        return
+    card = json.loads((folder / "card.json").read_text(encoding="utf-8"))
+    if len(card["shards"]) != card["of"]:
+        say(f"{shown(folder)} is not complete: the part that completes it writes the exports")
+        return
+    verdicts = _read_verdicts(folder, export)
+    (folder / WORK).mkdir(exist_ok=True)
+    with hold_lock(folder / WORK / "exports.lock"):
+        for name, path, made in _list_missing(folder, card, export, verdicts):
+            known = _read_record(folder)
+            again = overwrite or _key(name, path) in known
+            _check_place(name, path, _metadata_elsewhere(export), replace=again)
+            # Its beginning is noted, so that the same command replaces what a killed one left.
+            _write_record(folder, {**known, _key(name, path): ""})
+            _export(name, folder, path, export, verdicts, replace=again)
+            say(f"wrote {path}")
+            _write_record(folder, {**known, _key(name, path): made})
+
+
+def _list_missing(
+    folder: Path, card: Mapping[str, Any], export: Mapping[str, Any], verdicts: Mapping[str, bool]
+) -> Iterator[tuple[str, Path, str]]:
+    """Yield the exports that are not written yet: name, place, and hash of their content."""
+    from cfaug.data.shards.shards import read_chosen
+
+    how = {key: value for key, value in export.items() if key not in FORMATS}
+    content = json.dumps([card, sorted(read_chosen(folder) or ()), how, verdicts], sort_keys=True)
+    made = sha256_text(content)
+    for name, path in _places(export).items():
+        is_there = path.is_file() or (path.is_dir() and any(path.iterdir()))
+        if is_there and _read_record(folder).get(_key(name, path)) == made:
+            say(f"nothing to do: {path} is written")
+        else:
+            yield name, path, made
+
+
+def _export(
+    name: str,
+    folder: Path,
+    path: Path,
+    export: Mapping[str, Any],
+    verdicts: Mapping[str, bool],
+    *,
+    replace: bool,
+) -> None:
+    """Write one export."""
+    from cfaug.data import export as formats
+    from cfaug.data.shards.shards import read_sets
+
+    sets = read_sets(folder)
+    if name == "hub":
+        croissant = None if export["croissant"] is None else Path(export["croissant"])
+        about, layout = build(export["about"]), export["layout"]
+        formats.export_hub(sets, path, about, layout=layout, croissant=croissant, replace=replace)
+    elif name == "clip_benchmark":
+        formats.export_clip_benchmark(sets, path, replace=replace)
+    elif name == "questions":
+        formats.export_questions(sets, path, verdicts, replace=replace)
+    elif name == "lmms_eval":
+        task = formats.export_lmms_eval(sets, path, verdicts, replace=replace)
+        say(f"next: python -m lmms_eval --include_path {path} --tasks {task} --model MODEL")
+    else:
+        formats.export_vlmevalkit(lambda: read_sets(folder), path, verdicts, replace=replace)
+
+
+def _read_verdicts(folder: Path, export: Mapping[str, Any]) -> dict[str, bool]:
+    """Return the majority's verdicts, by ``<set>_<member>``."""
+    from cfaug.annotation.question import ANSWERS, GOOD
+    from cfaug.annotation.record import read_human_answers
+    from cfaug.data.shards.shards import read_sets
+
+    if export["verified"] is None:
+        return {}
+    people = read_human_answers(export["verified"], ANSWERS)
+    members = {
+        f"{counterfactual.key}_{i}"
+        for counterfactual in read_sets(folder)
+        for i in range(len(counterfactual.members))
+    }
+    people.check_images(members, str(folder))
+    return {name: label == GOOD for name, label in people.labels.items()}
+
+
+def _places(export: Mapping[str, Any]) -> dict[str, Path]:
+    """Return the places of the requested exports by the names of their settings."""
+    return {name: Path(export[name]).expanduser() for name in FORMATS if export[name] is not None}
+
+
+def _key(name: str, path: Path) -> str:
+    return f"{name} {path.absolute()}"
+
+
+def _read_record(folder: Path) -> dict[str, str]:
+    """Return the hashes of the content of exports that were begun, empty until they are written."""
+    file = folder / WORK / "exports.json"
+    known: dict[str, str] = (read_json(file) if file.exists() else None) or {}
+    return known
+
+
+def _write_record(folder: Path, known: Mapping[str, str]) -> None:
+    write_json(folder / WORK / "exports.json", known)
