@@ -59,7 +59,7 @@ def write_shards(
         source: the origin of the sets, for the error about equal keys; ``None`` is ``folder``.
 
     Raises:
-        UserError: if a file in the folder would be replaced that is no shard of ours, or two sets
+        UserError: if a file of another would be replaced in the folder, or two sets
             have one key.
     """
     folder.mkdir(parents=True, exist_ok=True)
