@@ -54,7 +54,8 @@ SETS_NOTE = (
     "Subjects and sets drawn: subjects are drawn with replacement and, within each, its sets, the "
     "same for both models. So the comparison depends neither on the choice of subjects nor on that "
     "of sets. The interval is too wide on purpose: the variation of sets counts twice (in "
-    "simulations, 98 to 99 % of such intervals contain the true change)."
+    "simulations, 98 to 99 % of such intervals contain the true change). With few subjects the "
+    "interval and p are those of flipped signs of subjects."
 )
 
 
