@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from importlib import import_module
+from logging import Handler as StandardHandler
+from logging import LogRecord
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -273,7 +275,7 @@ def load_model(
         numbers = {name: number for number, name in head.items()}
         options |= {"num_labels": len(head), "id2label": dict(head), "label2id": numbers}
     try:
-        with quiet():
+        with quiet(), _passing_warnings_on(folder):
             model, report = from_folder(kind, folder, **options)
             prefix = find_prefix(report["unexpected_keys"], set(report["missing_keys"]))
             if prefix:
@@ -328,6 +330,35 @@ def quiet() -> Iterator[None]:
         logging.set_verbosity(verbosity)
         if shown:
             logging.enable_progress_bar()
+
+
+@contextmanager
+def _passing_warnings_on(owner: object) -> Iterator[None]:
+    """Say what transformers warns of, within ``quiet``, but for its reports of names of weights.
+
+    What is missing there is refused, and what is not used is said, in a line.
+    """
+    from transformers.utils import logging
+
+    heard: list[str] = []
+
+    class Listener(StandardHandler):
+        def emit(self, record: LogRecord) -> None:
+            heard.append(record.getMessage())
+
+    listener = Listener()
+    logging.set_verbosity_warning()
+    logging.disable_default_handler()
+    logging.add_handler(listener)
+    try:
+        yield
+    finally:
+        logging.remove_handler(listener)
+        logging.enable_default_handler()
+        logging.set_verbosity_error()
+    for message in heard:
+        if "LOAD REPORT" not in message:
+            say_once(f"{owner}: transformers warns: {' '.join(message.split())}")
 
 
 def longest_text(model: Any, tokenizer: Any) -> int:

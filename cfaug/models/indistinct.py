@@ -159,14 +159,14 @@ def group_equal(vectors: np.ndarray) -> np.ndarray:
     line = np.random.default_rng(0).standard_normal(width) / np.sqrt(width)
     places = vectors.astype(np.float64) @ line
     order = np.argsort(places, kind="stable")
-    pairs: list[tuple[np.ndarray, np.ndarray]] = []
+    pairs: list[tuple[np.ndarray, np.ndarray]] = [(order[:0], order[:0])]
     for step in range(1, min(NEIGHBOURS, count - 1) + 1):
         first, second = order[:-step], order[step:]
         near = places[second] - places[first] <= TOLERANCE
         first, second = first[near], second[near]
         equal = np.abs(vectors[first] - vectors[second]).max(axis=1, initial=0) <= TOLERANCE
         pairs.append((first[equal], second[equal]))
-    first, second = (np.concatenate([pair[i] for pair in pairs] or [[]]) for i in (0, 1))
+    first, second = (np.concatenate([pair[i] for pair in pairs]) for i in (0, 1))
     graph = coo_matrix((np.ones(len(first)), (first, second)), shape=(count, count))
     return connected_components(graph, directed=False)[1]
 

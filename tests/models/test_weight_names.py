@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 
 from cfaug.core.errors import UserError, say_once
 from cfaug.core.protocols import DualEncoder
+from cfaug.models.checkpoints import load_model
 from cfaug.models.classifier_specs import TorchvisionClassification
 from cfaug.models.specs import HFClip, OpenClip
 from cfaug.models.weight_names import find_prefix
@@ -100,3 +101,24 @@ def test_a_file_of_torchvision_is_read_without_the_prefix(tmp_path, prefix):
     spec = TorchvisionClassification("shufflenet_v2_x0_5", str(tmp_path / "model.safetensors"))
     loaded = spec.load().model.state_dict()
     assert torch.equal(loaded["fc.weight"], model.state_dict()["fc.weight"])
+
+
+def test_what_transformers_warns_of_is_said_but_for_its_report(clip, monkeypatch, capfd):
+    from transformers import CLIPModel
+    from transformers.utils import logging
+
+    say_once.cache_clear()
+    plain = CLIPModel.from_pretrained.__func__
+
+    def warn(cls, *args, **options):
+        logger = logging.get_logger("transformers.modeling_utils")
+        logger.warning("the tokens were added:\ntrain them")
+        logger.warning("CLIPModel LOAD REPORT from: x\n| Key | Status |")
+        return plain(cls, *args, **options)
+
+    monkeypatch.setattr(CLIPModel, "from_pretrained", classmethod(warn))
+    load_model("CLIPModel", clip)
+    said = capfd.readouterr().err
+    assert f"{clip}: transformers warns: the tokens were added: train them" in said
+    assert "LOAD REPORT" not in said
+    assert logging.get_verbosity() == logging.WARNING
