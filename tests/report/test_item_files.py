@@ -230,7 +230,7 @@ def test_the_command_writes_every_form(tmp_path, script, capsys):
         cells = {(row["row"], row["column"]): row["value"] for row in csv.DictReader(handle)}
     assert float(cells["a | b | group_score | all", "only first right"]) == 10
     assert (folder / "report.html").exists()
-    for wrong, said in ((f"{tmp_path}/c.csv", "there is no file"), (files[0], "named twice")):
+    for wrong, said in ((f"{tmp_path}/c.csv", "there is no file"), (files[0], "more than once")):
         assert script("evaluate")([f"compare=[{files[0]},{wrong}]", *words]) == 2
         assert said in capsys.readouterr().err
 
