@@ -84,7 +84,7 @@ def write_page(file: Path, content: str | bytes, kind: str = "") -> Path:
     """Write a page atomically and return its path.
 
     Args:
-        kind: what the page is, if its user named it; a page with a fixed name is of that kind.
+        kind: the name of what the page is, if a user named its file; "" for one with a fixed name.
 
     Raises:
         UserError: if another file than an earlier page of this kind is there.
