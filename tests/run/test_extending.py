@@ -131,7 +131,7 @@ def test_a_run_that_failed_before_its_first_step_does_not_claim_its_folder(place
     with monkeypatch.context() as patch:
         patch.setattr(HFClip, "load", absent)
         assert place.train(*WORDS, "optim.lr=1e-3", "trainer.max_steps=1") == 1
-    assert place.record("a", 1)["state"] == "failed"
+    assert not place.folder("a", 1).exists()
     assert place.train(*WORDS, "optim.lr=1e-4", "trainer.max_steps=1") == 0
     assert place.record("a", 1)["identity"]["optim.lr"] == 1e-4
 
