@@ -34,6 +34,31 @@ def code(text: object) -> str:
     return f"`{line}`" if line else ""
 
 
+HUB_CACHE = re.compile(r"(?:models|datasets)--([\w.-]+?)--([\w.-]+)(?=[/\\]|$)")
+"""A folder of the Hub's cache, which holds a name in place of a place."""
+
+
+def public_name(name: str) -> str:
+    """Return a name for a reader elsewhere: of a folder of this machine its last part.
+
+    >>> public_name("/home/anna/data/photos"), public_name("openai/clip-vit-base-patch32")
+    ('photos', 'openai/clip-vit-base-patch32')
+    >>> public_name("~/.cache/huggingface/hub/models--openai--clip/snapshots/0f3")
+    'openai/clip'
+    >>> public_name("/home/anna/runs/main/real/seed=1/checkpoint"), public_name("photos/train")
+    ('main/real/seed=1', 'photos/train')
+    """
+    cached = HUB_CACHE.search(name)
+    if cached is not None:
+        return f"{cached[1]}/{cached[2]}"
+    path = name.removeprefix("file://")
+    parts = [part for part in re.split(r"[/\\]", path) if part not in ("", ".", "..")]
+    is_place = path != name or re.match(r"[/\\~]|\.\.?[/\\]|[A-Za-z]:[/\\]", path)
+    if not is_place or not parts:
+        return name
+    return "/".join(parts[-4:-1]) if parts[-1] == "checkpoint" else parts[-1]
+
+
 def number(value: int) -> str:
     """Return a count with separators of thousands.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -156,9 +157,11 @@ def _build_logger(node: Node) -> LoggerSettings | Factory:
     return made
 
 
+MODEL_NAME = re.compile(r"(?:[\w.-]{1,96}/)?[\w.-]{1,96}", re.ASCII)
+"""A name of a model on the Hub, with or without its owner."""
 NOT_OF_A_RUN = ("preset", "by_seed", "overrides", "debugging")
 """Fields that composition and the command line fill, which are not settings."""
-OPTIONAL_GROUPS = ("tuning", "loss", "optimized_metric", "declared")
+OPTIONAL_GROUPS = ("tuning", "loss", "optimized_metric", "declared", "model_name")
 """Groups and settings that a run's ``config.yaml`` lacks if nothing was chosen for them."""
 
 
@@ -190,6 +193,8 @@ class TrainSettings:
             classes; ``None`` is the loss of the model's authors.
         declared: file of what was declared before training, which ``table=... declare=true``
             writes; its hash is part of the run.
+        model_name: the name of the model in its card, as on the Hub; ``None`` makes one of the
+            initial model, the experiment and the seed.
         preset: the training settings of the model's file, already filled into the others.
     """
 
@@ -220,6 +225,7 @@ class TrainSettings:
     tuning: Node | None = None
     loss: Node | None = None
     declared: str | None = None
+    model_name: str | None = None
     preset: Preset | None = None
     by_seed: Mapping[str, str] | None = None
     overrides: Sequence[str] = ()
@@ -229,6 +235,11 @@ class TrainSettings:
         check_fields(self)
         if self.extend and self.overwrite:
             raise UserError("extend=true continues a run that overwrite=true removes: choose one")
+        if self.model_name is not None and not MODEL_NAME.fullmatch(self.model_name):
+            raise UserError(
+                f"model_name={self.model_name:.100} is invalid: a name on the Hub has at most 96 "
+                "letters, digits, -, _ and ., as in my-clip"
+            )
         logged = [f"val/{name}" for name in self.trainer.get("val_metrics") or ()]
         if self.optimized_metric not in (None, "val/loss", "train/loss", *logged):
             raise UserError(

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 TEMPLATES = Path(__file__).parent / "templates"
 OPEN_CLIP = "open_clip_config.json"
+LONGEST_NAME = 96
+"""Most characters of a repository's name on the Hub."""
 HOW = (
     "optim.lr", "optim.weight_decay", "optim.schedule", "optim.warmup_steps", "optim.warmup_ratio",
     "optim.layer_decay", "data.batch_size", "trainer.accumulate_grad_batches",
@@ -108,6 +110,7 @@ def model_card(folder: Path, changes: Sequence[MetricChange], threshold: float |
     metadata = _metadata(checkpoint, record, config, rows)
     values = {
         "run": {name: record[name] for name in TOLD if name in record},
+        "model_name": _model_name(record, config),
         "base": base,
         "library": metadata["library_name"],
         "architecture": _class(checkpoint, config),
@@ -141,7 +144,18 @@ def _base(config: Mapping[str, Any]) -> str:
     """Return the initial model: a Hub id, a folder, or an architecture and its tag."""
     model = config.get("model", {})
     words = [model.get(name) for name in ("name_or_path", "architecture", "pretrained")]
-    return " ".join(str(word) for word in words if word) or "unknown"
+    return " ".join(cards.public_name(str(word)) for word in words if word) or "unknown"
+
+
+def _model_name(record: Mapping[str, Any], config: Mapping[str, Any]) -> str:
+    """Return ``model_name``, or a name of the initial model, the experiment and the seed.
+
+    An arm's name lists its settings, which the card has in a table.
+    """
+    if config.get("model_name"):
+        return str(config["model_name"])
+    words = [_base(config).split("/")[-1], record.get("experiment"), f"seed-{record.get('seed')}"]
+    return re.sub(r"[^\w.-]+", "-", "-".join(map(str, words)))[:LONGEST_NAME].strip("-.")
 
 
 def _metadata(
@@ -165,8 +179,7 @@ def _metadata(
         }
         for row in rows
     ]
-    arm = "/".join(str(record.get(part)) for part in ("experiment", "arm"))
-    index = [{"name": f"{arm}/seed={record.get('seed')}", "results": results}]
+    index = [{"name": _model_name(record, config), "results": results}]
     return {
         "base_model": base if is_hub else None,
         "datasets": list(datasets) or None,
@@ -212,7 +225,7 @@ def _source(role: str, record: Mapping[str, Any], config: Mapping[str, Any]) -> 
         "role": role,
         "count": count,
         "share": _share(record, role),
-        "name": config.get("data", {}).get(role) if count else "",
+        "name": cards.public_name(str(config.get("data", {}).get(role))) if count else "",
         "digest": (record.get("identity") or {}).get(f"content.{role}") or "",
     }
 

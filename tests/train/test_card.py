@@ -111,7 +111,8 @@ def test_each_kind_of_run_has_its_card(tmp_path, kind, said):
     folder = write_run(tmp_path, kind)
     assert write_card(folder) is None
     text = card_of(folder).read_text()
-    for part in (*said, "# `main`, `an\\|arm`, seed 7", "| weights of step | `4`, the lowest",
+    for part in (*said, "# clip-main-seed-7", "arm `an\\|arm`, seed 7",
+                 "| weights of step | `4`, the lowest",
                  "| trained parameters | 12 of 3,456 |", '| loss | `{"weight": 2}` |',
                  "Not evaluated yet", "This card grants no rights."):  # fmt: skip
         assert part in text, part
@@ -169,10 +170,29 @@ def test_results_are_a_table_and_the_hubs_model_index(tmp_path):
     assert "- None of 1 watched metrics fell by more than 2 points." in text
     data = ModelCard.load(card_of(folder)).data
     assert data.datasets == ["org/set"]
-    assert data.model_name == "main/an|arm/seed=7"
+    assert data.model_name == "clip-main-seed-7"
     assert [(r.dataset_name, r.metric_type, r.metric_value) for r in data.eval_results] == [
         ("coco", "acc1", 0.5), ("coco", "acc5", 0.75), ("coco [edit=noun]", "skew", 0.3125),
     ]  # fmt: skip
+
+
+def test_a_card_holds_names_and_no_places(tmp_path):
+    folder = write_run(tmp_path)
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    config["data"]["real"] = "/home/anna/photos"
+    cached = "/home/anna/.cache/huggingface/hub/models--openai--clip-vit-base-patch32/snapshots/0f3"
+    config["model"]["name_or_path"] = cached
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    write_card(folder)
+    text = card_of(folder).read_text()
+    assert "anna" not in text
+    assert str(tmp_path) not in text
+    data = ModelCard.load(card_of(folder)).data
+    assert data.base_model == "openai/clip-vit-base-patch32"
+    config["model_name"] = "me/my-clip"
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    write_card(folder)
+    assert "# me/my-clip\n" in card_of(folder).read_text()
 
 
 HOSTILE = [
@@ -184,6 +204,8 @@ HOSTILE = [
 def test_no_name_breaks_the_metadata_the_markdown_or_the_template(tmp_path, name):
     plain, hostile = (write_run(tmp_path / str(i)) for i in range(2))
     config = yaml.safe_load((hostile / "config.yaml").read_text())
+    config["model_name"] = "mine"
+    (plain / "config.yaml").write_text(yaml.safe_dump(config))
     config["data"]["real"] = config["model"]["name_or_path"] = config["loss"] = name
     (hostile / "config.yaml").write_text(yaml.safe_dump(config))
     row = result(benchmark=" ".join(name.split()))
