@@ -19,8 +19,6 @@ from pathlib import Path
 from types import FunctionType
 from typing import Annotated, Any, get_args, get_origin, is_typeddict
 
-from typing_extensions import get_protocol_members, is_protocol
-
 from cfaug.core.errors import UserError
 from cfaug.core.processes import explain_missing
 from cfaug.core.validation import (
@@ -176,7 +174,7 @@ def _takes_makers(annotation: Any) -> bool:
 
 def _is_one(named: type, kind: type) -> bool:
     """Say whether a class is of a kind; a protocol is fulfilled by a class with its methods."""
-    if not is_protocol(kind):
+    if not _is_protocol(kind):
         return issubclass(named, kind)
     methods = _methods_of(kind)
     if not methods:
@@ -187,8 +185,13 @@ def _is_one(named: type, kind: type) -> bool:
 
 def _methods_of(kind: type) -> list[str]:
     """Return the methods of a protocol; none of another class."""
-    members = get_protocol_members(kind) if is_protocol(kind) else ()
-    return sorted(name for name in members if callable(getattr(kind, name, None)))
+    bases = [base for base in kind.__mro__ if _is_protocol(base)]
+    members = {name: value for base in bases for name, value in vars(base).items()}
+    return sorted(n for n, value in members.items() if n[0] != "_" and callable(value))
+
+
+def _is_protocol(kind: type) -> bool:
+    return bool(vars(kind).get("_is_protocol", False))
 
 
 def _may_be_anywhere(named: type, owner: Any = None) -> bool:
