@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -19,12 +18,11 @@ import pytest
 
 from benchmarks import shards
 from cfaug.core.errors import UserError
-from cfaug.report.results import read_results
 from cfaug.run import generate, parallel
 from cfaug.run.parallel import RayEngine
 from tests import skips
 from tests.run import ray_tasks
-from tests.run.conftest import Place, output_of
+from tests.run.conftest import output_of
 from tests.scripts import ROOT
 
 pytestmark = pytest.mark.slow
@@ -187,28 +185,6 @@ def test_a_signal_while_ray_starts_or_ends_is_an_interruption_once_it_has(moment
     command = [sys.executable, "-c", SIGNALLED, moment]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.stdout.splitlines()[-1:] == [said], done.stderr
-
-
-def test_runs_and_their_evaluations_are_those_of_one_process(tmp_path, shards, script):
-    alone, by_ray = (Place(tmp_path / name, shards, script) for name in ("alone", "ray"))
-    words = ["seed=1,2", "--multirun"]
-    asked = ["benchmark=retrieval", "benchmark.data=shapescapes:id", "evaluate_initial=false"]
-    assert alone.train(*words) == 0
-    assert by_ray.train(*words, *ONE_WORKER) == 0
-    assert alone.evaluate(*asked) == 0
-    out = output_of(by_ray.evaluate, *asked, *ONE_WORKER)[0]
-    assert "already evaluated" not in out
-    for seed in (1, 2):
-        assert alone.weights(seed=seed) == by_ray.weights(seed=seed)
-        first, second = (
-            read_results(place.folder(seed=seed) / "results.jsonl") for place in (alone, by_ray)
-        )
-        assert [(row.metric, row.value) for row in first]
-        assert [(row.metric, row.value) for row in first] == [
-            (row.metric, row.value) for row in second
-        ]
-    shutil.rmtree(tmp_path / "ray/main/run/seed=1")
-    assert by_ray.train(*words, "engine=ray", "trainer.devices=2") == 2
 
 
 def test_the_simulated_cluster_predicts_a_run_whose_workers_are_killed(tmp_path):
