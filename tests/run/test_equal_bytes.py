@@ -10,8 +10,9 @@ import time
 import pytest
 
 from cfaug.report.results import read_results
+from cfaug.run import generate
 from tests import children, skips
-from tests.run.conftest import Place, exit_with, output_of
+from tests.run.conftest import Place, output_of
 from tests.run.test_ray_engine import contents
 
 pytestmark = pytest.mark.slow
@@ -60,7 +61,7 @@ def test_shards_have_equal_bytes_however_they_are_made(tmp_path, script, monkeyp
     assert make_in("parts", *BOTH_PARTS) == alone
 
     killed = tmp_path / "killed"
-    child = children.start(exit_with, make, [*words, f"paths.shards={killed}"])
+    child = children.start(generate.main, [*words, f"paths.shards={killed}"])
     while child.is_alive() and not (killed / "00000.json").exists():
         time.sleep(0.01)
     os.kill(child.pid, signal.SIGKILL)
