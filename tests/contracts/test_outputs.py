@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from cfaug.core.errors import UserError
@@ -220,7 +221,7 @@ def test_leaks_are_noted_beside_no_file_of_another(tmp_path):
 
     class Leaks:
         images, equal, total, checked = 1, 1, 2, 0
-        ids = __import__("numpy").array([1])
+        ids = np.array([1])
 
     with pytest.raises(UserError, match=r"leaks\.json"):
         write_leaks(tmp_path, "retrieval", Leaks())  # type: ignore[arg-type]

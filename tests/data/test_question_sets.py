@@ -376,8 +376,8 @@ def without_image(entry: AskedImage) -> AskedImage:
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    found = [file for file in folder.rglob("*") if file.is_file() and file.name != RECORD]
-    return {str(file.relative_to(folder)): file.read_bytes() for file in found}
+    written = [file for file in folder.rglob("*") if file.is_file() and file.name != RECORD]
+    return {str(file.relative_to(folder)): file.read_bytes() for file in written}
 
 
 def test_what_is_written_is_read_back_and_has_the_same_bytes(tmp_path):
