@@ -249,7 +249,7 @@ class _Http(HTTPHandler):
         self._deadline = deadline
 
     def http_open(self, req: Request) -> Any:
-        return self.do_open(partial(_watched, HTTPConnection, self._deadline), req)  # type: ignore[arg-type]
+        return self.do_open(partial(_watched, HTTPConnection, self._deadline), req)
 
 
 class _Https(HTTPSHandler):
@@ -258,7 +258,7 @@ class _Https(HTTPSHandler):
         self._deadline = deadline
 
     def https_open(self, req: Request) -> Any:
-        return self.do_open(partial(_watched, HTTPSConnection, self._deadline), req)  # type: ignore[arg-type]
+        return self.do_open(partial(_watched, HTTPSConnection, self._deadline), req)
 
 
 def _watched(kind: type[HTTPConnection], deadline: _Deadline, host: str, **given: Any) -> Any:
