@@ -198,8 +198,8 @@ def _without_prefix(
     state = {name.removeprefix(inner): tensor.contiguous() for name, tensor in state.items()}
     with TemporaryDirectory() as folder:
         if source.startswith("local-dir:"):
-            copy = shutil.copytree(file.parent, Path(folder) / "model")
-            (copy / file.name).unlink()
+            copy = Path(folder) / "model"
+            shutil.copytree(file.parent, copy, ignore=shutil.ignore_patterns(file.name))
             save_file(state, copy / "open_clip_model.safetensors")
             yield f"local-dir:{copy}", pretrained
         else:

@@ -279,10 +279,6 @@ class WorldSettings:
     def __post_init__(self) -> None:
         check_fields(self, "data.world")
         object.__setattr__(self, "skew", float(self.skew))  # 1 and 1.0 give the same world
-        for name in ("domains", "colours", "backgrounds"):
-            given = getattr(self, name)
-            if len(set(given)) < len(given):
-                raise UserError(f"data.world.{name}={list(given)}: choose each at most once")
         if "domain" in self.bound and len(self.domains) < 2:
             raise UserError(
                 f"data.world.shortcut={self.shortcut} needs at least two domains: "

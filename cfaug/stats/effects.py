@@ -173,7 +173,7 @@ def welch_interval(
 
     >>> low, high = welch_interval([1.0, 2.0, 3.0], [0.0, 1.0, 2.0, 1.0])
     >>> round(low, 3), round(high, 3)
-    (-0.922, 2.922)
+    (-0.992, 2.992)
     """
     ours, theirs = summarise(arm), summarise(baseline)
     if min(ours.n, theirs.n) < 2 or not (ours.has_spread or theirs.has_spread):

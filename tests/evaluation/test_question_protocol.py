@@ -201,7 +201,7 @@ def test_a_wording_is_shipped_or_a_file_that_is_checked(tmp_path):
         with pytest.raises(UserError, match=said):
             read_wording(str(file))
     file.write_text("a: [")
-    with pytest.raises(UserError, match="not YAML"):
+    with pytest.raises(UserError, match="not valid YAML"):
         read_wording(str(file))
     with pytest.raises(UserError, match="choose plain, short, listed"):
         read_wording("nothing")

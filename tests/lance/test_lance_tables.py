@@ -225,7 +225,10 @@ def edits_of(folder: Path) -> None:
     content = "".join(json.dumps(line) + "\n" for line in lines).encode()
     (folder / FOLDER).mkdir(parents=True)
     (folder / FOLDER / "00000.jsonl").write_bytes(content)
-    commit = {"kind": "cfaug-captions", "sha256": hashlib.sha256(content).hexdigest()}
+    commit = {
+        "kind": "cfaug-captions", "sha256": hashlib.sha256(content).hexdigest(), "captions": 0,
+        "sets": 0, "members": 0, "rejected": {}, "models": {}, "failed": 0,
+    }  # fmt: skip
     (folder / FOLDER / "00000.json").write_text(json.dumps(commit))
 
 

@@ -152,7 +152,9 @@ def test_a_fresh_head_is_drawn_from_its_seed_alone(folders, tmp_path, name):
     first.save(tmp_path / "saved")
     later = FAMILIES[name](str(tmp_path / "saved")).load_to_train(seed=9)
     assert all(torch.equal(head[0][k], v) for k, v in later.model.classifier.state_dict().items())
-    assert {file.suffix for file in (tmp_path / "saved").iterdir()} <= {".json", ".safetensors"}
+    assert {file.suffix for file in (tmp_path / "saved").iterdir()} <= {
+        ".json", ".safetensors", ".jsonl",
+    }  # fmt: skip
 
 
 def test_another_order_of_labels_is_read_or_told_and_never_guessed(trained, tmp_path):
@@ -261,7 +263,7 @@ def test_shipped_prompts_ask_for_three_answers(name):
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        ("question: [", "not YAML"),
+        ("question: [", "not valid YAML"),
         ("question: '{hypothesis}'", "keys question, options"),
         ("question: is it\noptions: {}", "exactly once"),
         ("question: '{hypothesis}'\noptions: {entailment: a}", "an answer for each"),

@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import os
 import resource
 from dataclasses import replace
+from subprocess import Popen
 from types import SimpleNamespace
 
 import pytest
@@ -12,7 +14,9 @@ from safetensors.torch import save_file
 
 from cfaug.core import protocols
 from cfaug.core.errors import UserError
+from cfaug.core.outputs import RECORD
 from cfaug.core.protocols import Classifier, DualEncoder, NoModel
+from cfaug.core.temporaries import temporary_name
 from cfaug.core.weights import find_weights, resolve
 from cfaug.evaluation.context import loadable_as
 from cfaug.models.checkpoints import replace_checkpoint
@@ -99,11 +103,14 @@ def test_settings_that_make_no_sense_are_refused(make):
 
 def test_a_folder_is_replaced_whole_or_not_at_all(tmp_path):
     target = tmp_path / "checkpoint"
-    (tmp_path / ".checkpoint.new").mkdir()  # as a killed process leaves it
-    (tmp_path / ".checkpoint.new" / "half").write_text("")
+    dead = Popen(["true"])
+    dead.wait()
+    name = temporary_name(target).name.replace(f"-{os.getpid()}.", f"-{dead.pid}.")
+    (tmp_path / name).mkdir()  # as a killed process leaves it
+    (tmp_path / name / "half").write_text("")
     with replace_checkpoint(target) as fresh:
         (fresh / "file").write_text("first")
-    assert [path.name for path in target.iterdir()] == ["file"]
+    assert {path.name for path in target.iterdir()} == {"file", RECORD}
 
     def fail():
         with replace_checkpoint(target) as fresh:
@@ -115,7 +122,7 @@ def test_a_folder_is_replaced_whole_or_not_at_all(tmp_path):
     assert (target / "file").read_text() == "first"
     with replace_checkpoint(target) as fresh:
         (fresh / "other").write_text("second")
-    assert [path.name for path in target.iterdir()] == ["other"]
+    assert {path.name for path in target.iterdir()} == {"other", RECORD}
     assert list(tmp_path.iterdir()) == [target]
 
 
@@ -231,7 +238,7 @@ def test_what_the_disk_refuses_is_an_error_of_the_disk(tmp_path, small_files, wr
         write(fresh)
     assert raised.value.errno == errno.EFBIG
     assert raised.value.filename == str(folder)
-    assert [file.name for file in folder.iterdir()] == ["old"]
+    assert {file.name for file in folder.iterdir()} == {"old", RECORD}
     assert [file.name for file in tmp_path.iterdir()] == ["checkpoint"]
 
 
@@ -241,9 +248,8 @@ def test_a_model_card_outlives_the_weights_that_it_was_written_for(tmp_path):
         with replace_checkpoint(folder) as fresh:
             assert list(fresh.iterdir()) == []
             (fresh / name).write_text(name)
-    assert {file.name: file.read_text() for file in folder.iterdir()} == {
-        "README.md": "README.md", "other": "other",
-    }  # fmt: skip
+    assert {file.name for file in folder.iterdir()} == {"README.md", "other", RECORD}
+    assert (folder / "README.md").read_text() == "README.md"
 
 
 def test_other_errors_of_safetensors_are_themselves(tmp_path):

@@ -46,6 +46,7 @@ EVERYTHING = [
 UNREAD = {
     "stage=captions": ("recipe.", "zoo."),
     "stage=images": ("data.", "limit=", "shards."),
+    "zoo.diffusion=null": ("zoo.diffusion.weights=",),
     "data.source=": ("data.world.",),
 }
 """The beginnings of words of ``generation`` that a command does not read with one of these; the

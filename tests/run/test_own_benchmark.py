@@ -106,6 +106,7 @@ def test_a_class_is_imported_from_the_folder_of_settings(place, tmp_path, monkey
     assert "No module named 'my_own_benchmark'" in said
     assert "imported from the folder of --config-dir and PYTHONPATH" in said
     (conf / "my_own_benchmark.py").write_text("class Mine:\n    pass\n")
-    assert "my_own_benchmark.Mine has no open(context)" in refusal(place.evaluate, *SCENES, *words)
+    said = refusal(place.evaluate, *SCENES, *words)
+    assert "my_own_benchmark.Mine is no SuiteMember, which benchmark takes: it has no open" in said
     near = ["weights=zoo:clip-0", "benchmark=ownn", f"--config-dir={conf}"]
     assert "did you mean benchmark=own?" in refusal(place.evaluate, *SCENES, *near)

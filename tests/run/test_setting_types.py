@@ -134,7 +134,7 @@ FACTORS = "number.* from 0 to 1 .*such as wise_ft=\\[0,0.25,0.5,0.75,1\\]"
         ("evaluate", "wise_ft=2", FACTORS),
         ("evaluate", "wise_ft=[0,x]", rf"wise_ft\[1\]=x .*{FACTORS}"),
         ("evaluate", "wise_ft=[0,0.0]", "wise_ft=.0,0.0.: .* each once, such as wise_ft="),
-        ("evaluate", "threads=0", "at least 1 or null .all cores."),
+        ("evaluate", "threads=0", "from 1 to 1024 or null .all cores."),
         ("train", "parallel=0", "from 1 to 1024 .runs at once."),
         ("train", "image_cache_mib=0", "at least 1 .MiB of decoded images."),
         ("evaluate", "forgetting_threshold=2", "0 to 1 .such as 0.02 for two .* null .no warning."),

@@ -13,6 +13,7 @@ from cfaug.core.errors import UserError
 from cfaug.run import evaluate, generate, train
 from cfaug.run.reading_rules import BRANCHES, RULES
 from tests.run.conftest import stdout_of
+from tests.run.test_own_benchmark import Own
 
 SCRIPTS = {"train": train.SCRIPT, "evaluate": evaluate.SCRIPT, "generate": generate.SCRIPT}
 
@@ -106,11 +107,14 @@ def test_a_setting_that_something_reads_is_accepted(name, words):
     accepted(name, *words)
 
 
+class Opens(Own):
+    def open(self, context):
+        return [self]
+
+
 def test_a_class_of_somebody_elses_may_read_any_of_the_data(tmp_path):
     (tmp_path / "benchmark").mkdir()
-    (tmp_path / "benchmark/own.yaml").write_text(
-        "_target_: tests.run.test_own_benchmark.Own\nfound: null\n"
-    )
+    (tmp_path / "benchmark/own.yaml").write_text(f"_target_: {__name__}.Opens\nfound: null\n")
     folder = f"hydra.searchpath=[file://{tmp_path}]"
     accepted("evaluate", "weights=zoo:clip-0", "benchmark=own", "data.holdout=0.2", folder)
 

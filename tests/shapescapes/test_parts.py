@@ -169,14 +169,14 @@ def test_prompts_and_captions_use_known_words_only(world):
         ({"shortcut": "texture"}, "background, colour, colour_and_background, style"),
         ({"shortcut": "style"}, "at least two domains"),
         ({"domains": ("photo", "statue")}, "sketch"),
-        ({"domains": ("photo", "photo")}, "at most once"),
+        ({"domains": ("photo", "photo")}, "lists photo more than once"),
         ({"skewed": "shape"}, "colour, background, both"),
         ({"skewed_subjects": 11}, "from 1 to 10"),
         (
             {"colours": ("red",)},
             r"data\.world\.colours=\[red\] should be a list of 2 or more of these: red, orange",
         ),
-        ({"colours": ("red", "red")}, "at most once"),
+        ({"colours": ("red", "red")}, "lists red more than once"),
         ({"backgrounds": ("beach", "moon")}, "curtain"),
     ],
 )

@@ -113,7 +113,8 @@ def test_a_photo_that_is_found_better_is_said_to_rise():
     (test,) = MethodTests(insertion_items("clip", methods={"xmai": -0.15})).drops
     mean = test.test.mean
     assert mean.mean < 0
-    assert f"a rise of {-mean.mean:.3f} [{-mean.high:.3f}, {-mean.low:.3f}] over" in line
+    rise, low, high = (f"{round(-v, 3) + 0.0:.3f}" for v in (mean.mean, mean.high, mean.low))
+    assert f"a rise of {rise} [{low}, {high}] over" in line
 
 
 def _tables(answers):
