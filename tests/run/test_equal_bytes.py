@@ -87,8 +87,8 @@ def test_runs_and_their_evaluations_have_equal_bytes_with_equal_threads(tmp_path
         return Place(tmp_path / name, shards, script)
 
     seeds = ["--multirun", "seed=1,2"]
-    one, two, parallel, by_ray, killed = map(place, ("1", "2", "parallel", "ray", "killed"))
-    assert one.train(*seeds, "threads=1") == 0
+    single, two, parallel, by_ray, killed = map(place, ("1", "2", "parallel", "ray", "killed"))
+    assert single.train(*seeds, "threads=1") == 0
     assert two.train(*seeds, "threads=2") == 0
     assert parallel.train(*seeds, "threads=2", "parallel=2") == 0
     assert by_ray.train(*seeds, "threads=2", *BY_RAY) == 0
@@ -97,7 +97,7 @@ def test_runs_and_their_evaluations_have_equal_bytes_with_equal_threads(tmp_path
     log = killed.folder(seed=1) / "metrics.csv"
     children.kill_at_line(log, 3, killed.train, "seed=1", "threads=1", "trainer.log_every_steps=1")
     assert killed.train(*seeds, "threads=1") == 0
-    assert weights(killed) == weights(one)
+    assert weights(killed) == weights(single)
 
     asked = ["benchmark=retrieval", "benchmark.data=shapescapes:id", "evaluate_initial=false"]
     asked.append("feature_cache=0")

@@ -406,8 +406,8 @@ def wordnet_id(label: str) -> str | None:
     >>> wordnet_id("n01440764"), wordnet_id("n02085620-Chihuahua"), wordnet_id("tench")
     ('n01440764', 'n02085620', None)
     """
-    found = WNID.fullmatch(label) or ID_BEFORE.match(label) or ID_AFTER.search(label)
-    return found and found[found.re.groups]
+    match = WNID.fullmatch(label) or ID_BEFORE.match(label) or ID_AFTER.search(label)
+    return match and match[match.re.groups]
 
 
 def class_words(label: str) -> str:
