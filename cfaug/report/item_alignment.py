@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from cfaug.core.errors import UserError
+from cfaug.report.item_cautions import may_be_answers
 from cfaug.report.item_tables import (
     ItemColumns,
     ItemFileTable,
@@ -20,7 +21,8 @@ from cfaug.report.item_tables import (
     read_number,
 )
 
-NAMES = ("item", "doc_id", "question_id", "sample_id", "id", "key", "index")
+NAMES = ("item", "doc_id", "question_id", "sample_id", "id", "key", "index",
+         "instance_id", "item_id", "uid", "qid")
 """Columns that name an item, the first of those whose values are unique."""
 CLUSTER = "cluster"
 """The default column of clusters."""
@@ -44,6 +46,8 @@ ANSWERS = frozenset({
     "prediction", "predictions", "pred", "preds", "predicted", "response", "responses", "output",
     "outputs", "completion", "generation", "generated", "resps", "filtered_resps", "model",
     "model_id", "model_name", "parsed_pred", "raw_output", "explanation", "rationale",
+    "model_answer", "model_response", "model_output", "model_prediction", "pred_answer",
+    "pred_label", "predicted_answer", "predicted_label",
 })  # fmt: skip
 """Columns that say what a model answered."""
 CUT = ("...\n(content truncated)", "...")
@@ -108,7 +112,7 @@ def is_question(table: ItemFileTable, name: str) -> bool:
     if table.question is not None and not prefix:
         return name in NAMES
     if last == "answer":  # the right one, where another column has the model's
-        return any(is_answer(other) for other in table.columns)
+        return any(is_answer(other) for other in table.columns if other != name)
     return last in QUESTION or last in MEANING
 
 
@@ -123,7 +127,9 @@ def holds_results(tables: Sequence[ItemFileTable], name: str) -> bool:
         table.holds_scores(name)
         and not is_question(table, name)
         # A scorer of inspect_ai may have any name.
-        and not (is_answer(name) and (table.question is None or "." in name))
+        and not (
+            (is_answer(name) or may_be_answers(name)) and (table.question is None or "." in name)
+        )
         for table in tables
     )
 

@@ -19,6 +19,7 @@ from cfaug.core.errors import UserError
 from cfaug.report.document import Column, Document, Entry, make_part, text_column
 from cfaug.report.evaluator_logs import TARGET, TASK
 from cfaug.report.item_alignment import CLUSTER, NAMES, align, holds_results
+from cfaug.report.item_cautions import caution_about, check_one_model
 from cfaug.report.item_tables import (
     ItemColumns,
     ItemFileTable,
@@ -67,7 +68,9 @@ def read_item_files(files: Sequence[Path], columns: ItemColumns) -> ItemAnswers:
     """Read files of items, and match their rows."""
     if len(files) < 2:
         raise UserError("compare=[A.csv,B.csv] takes two files or more")
-    aligned = align([read_table(file, columns.filter) for file in files], columns)
+    read = [read_table(file, columns.filter) for file in files]
+    check_one_model(read, columns)
+    aligned = align(read, columns)
     tables, notes = aligned.tables, [*aligned.notes]
     metrics, left_out, copies = _choose_metrics(tables, columns)
     values = {name: np.stack([table.values(name) for table in tables]) for name in metrics}
@@ -87,6 +90,7 @@ def read_item_files(files: Sequence[Path], columns: ItemColumns) -> ItemAnswers:
 
     default = CLUSTER if any(CLUSTER in table.columns for table in tables) else None
     cluster = columns.cluster or default
+    notes += caution_about(tables, values, columns, clustered=cluster is not None)
     clusters = None
     if cluster is not None:
         saying = find_saying(cluster)
@@ -141,8 +145,8 @@ def _choose_metrics(
     results = [name for name in results if name not in same] or results
     if not results:
         raise UserError(
-            f"{first.file}: no column of all files has only 0 and 1, or True and False; "
-            "compare_columns.metrics=[COLUMN,...] names what is compared, among "
+            f"{first.file}: no column of all files says which answers are right, with only 0 and "
+            "1, or True and False; compare_columns.metrics=[COLUMN,...] names what is compared, among "
             f"{', '.join(first.columns)}"
         )
     metrics: list[str] = []

@@ -14,6 +14,7 @@ from cfaug.core.errors import name_some
 from cfaug.data.sources import Row
 from cfaug.data.sources.missing import MissingTexts
 from cfaug.data.sources.row import Description, class_caption, one_class_error
+from cfaug.data.sources.verdicts import CaptionVerdicts
 
 SHOWN = 80
 """Number of characters of a caption that a line shows."""
@@ -132,7 +133,7 @@ class RowCounts:
         self._first: tuple[str, ...] = ()
         self._example: tuple[str, ...] = ()
         self._set: list[Row] = []
-        self._missing = MissingTexts()
+        self._missing, self._verdicts = MissingTexts(), CaptionVerdicts()
 
     def count(self, rows: Iterable[Row]) -> Iterator[Row]:
         """Yield the rows while counting them; the rows of a set must be adjacent."""
@@ -141,6 +142,8 @@ class RowCounts:
                 self._close()
             self._set.append(row)
             self._missing.count(row)
+            if row.label is None:
+                self._verdicts.count(row.extra, row.negatives)
             yield row
         self._close()
 
@@ -209,5 +212,6 @@ class RowCounts:
     def check(self, source: str, form: str) -> None:
         """Refuse images of a single class, and captions that are missing."""
         self._missing.check(source)
+        self._verdicts.check(source)
         if self._rows and self._classes_alone and len(self._labels) == 1:
             raise one_class_error(source, form, self._images, *self._labels)

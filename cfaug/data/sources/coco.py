@@ -26,6 +26,7 @@ from cfaug.data.sources.row import (
     known,
     split_home,
 )
+from cfaug.data.sources.verdicts import CaptionVerdicts
 
 ANNOTATIONS = "annotations"
 COCO_NAME = re.compile(r"(?:COCO_(?:train|val|test)\d{4}_)?(\d{12})")
@@ -98,6 +99,7 @@ def photos_of(about: Any, file: Path) -> list[Photo]:
     """Return the photos of a JSON with ``images`` and ``annotations``, in ``images``' order."""
     errors = ErrorCollector()
     photos: dict[str, Photo] = {}
+    verdicts = CaptionVerdicts()
     for where, entry in entries(about, "images", file):
         with errors.collect():
             photo = text_field(entry, "id", where)
@@ -111,7 +113,9 @@ def photos_of(about: Any, file: Path) -> list[Photo]:
             if photo not in photos:
                 raise UserError(f"{where}: there is no photo {photo} in 'images'")
             photos[photo].texts.append(caption(entry.get("caption"), where))
+            verdicts.count(entry)
     errors.report()
+    verdicts.check(str(file))
     return list(photos.values())
 
 

@@ -56,7 +56,8 @@ def list_records(file: Path, longest_field: int | None = None) -> Iterator[Recor
     elif kind in (".csv", ".tsv"):
         yield from table_records(file, longest_field)
     else:
-        raise UserError(f"{file} is not a readable list: choose from {', '.join(LISTS)}")
+        advice = "; save the sheet as .csv" if kind in (".xlsx", ".xls", ".ods") else ""
+        raise UserError(f"{file} is not a readable list: choose from {', '.join(LISTS)}{advice}")
 
 
 def text_lines(file: Path) -> Iterator[tuple[str, str]]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 
-from cfaug.core.errors import UserError
+from cfaug.core.errors import UserError, say_once
 from cfaug.core.questions import AskedImage
 from cfaug.data.sources.question_sets.released import (
     C_VQA,
@@ -25,6 +25,10 @@ __all__ = ["FORMS", "read_questions"]
 
 FORMS = (OWN, C_VQA, NATURALBENCH, VISMIN, HALLUSION_BENCH, MMVP)
 """In the order in which they are tried; the first whose columns all exist reads a file."""
+
+
+MANY = 12
+"""Questions after which it is odd that the first option is never right."""
 
 
 def read_questions(path: Path | str, image_roots: Sequence[Path] = ()) -> list[AskedImage]:
@@ -60,7 +64,33 @@ def read_questions(path: Path | str, image_roots: Sequence[Path] = ()) -> list[A
         if image.key in seen:
             raise UserError(f"{source}: the id {image.key!r} is duplicated")
         seen.add(image.key)
+    if form is OWN:
+        _check_numbers(table.source, images)
     return images
+
+
+def _check_numbers(source: Path, images: Sequence[AskedImage]) -> None:
+    """Refuse answers that are numbers from 1: the last option's number is there, and no 0."""
+    numbered = [
+        question
+        for image in images
+        for question in image.questions
+        if question.answer is not None and "answer" not in question.extra
+    ]
+    if any(question.answer == 0 for question in numbered):
+        return
+    beyond = [question for question in numbered if question.answer == len(question.options)]
+    if beyond:
+        raise UserError(
+            f"{source}: no answer is 0, and that of {beyond[0].text!r} is {beyond[0].answer} of "
+            f"{len(beyond[0].options)} options: answers are numbers from 0, and these seem to "
+            "count from 1; subtract 1, or write the texts of the options"
+        )
+    if len(numbered) >= MANY:
+        say_once(
+            f"{source}: the first option is the answer to none of {len(numbered):,} questions: if "
+            "answers count from 1 here, subtract 1, since they are read as numbers from 0"
+        )
 
 
 def _unknown(source: Path, tables: Sequence[SetTable]) -> UserError:

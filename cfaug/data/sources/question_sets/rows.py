@@ -292,6 +292,12 @@ def read_question(name: str, kind: str, record: object, where: str) -> AskedQues
     if isinstance(answer, str):
         extra["answer"] = answer
         line = " ".join(answer.split())
+        if not any(map(_is_mark, options)) and _is_mark(line):
+            raise UserError(
+                f"{where}: 'answer' is {answer!r}, which is none of the options "
+                f"{', '.join(options)}: write the number of the right option, from 0, without "
+                "quotes, or its text"
+            )
         answer = options.index(line) if line in options else NO_OPTION
     if isinstance(answer, bool) or not isinstance(answer, int | None):
         raise UserError(
@@ -302,6 +308,11 @@ def read_question(name: str, kind: str, record: object, where: str) -> AskedQues
         return AskedQuestion(name, kind, text, tuple(options), answer, extra)
     except UserError as error:
         raise UserError(f"{where}: {error}") from error
+
+
+def _is_mark(text: str) -> bool:
+    """Return whether a text is a letter or number such as options are marked with: B, (c), 2."""
+    return re.fullmatch(r"\(?(?:[A-Ha-h]|\d)[).]?", text) is not None
 
 
 OWN = QuestionForm("jsonl of basic and counterfactual questions", USED[:2] + USED[3:],
