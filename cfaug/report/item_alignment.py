@@ -21,8 +21,10 @@ from cfaug.report.item_tables import (
     read_number,
 )
 
-NAMES = ("item", "doc_id", "question_id", "sample_id", "id", "key", "index",
-         "instance_id", "item_id", "uid", "qid")
+NAMES = (
+    "item", "doc_id", "question_id", "sample_id", "id", "key", "index", "instance_id", "item_id",
+    "uid", "qid",
+)  # fmt: skip
 """Columns that name an item, the first of those whose values are unique."""
 CLUSTER = "cluster"
 """The default column of clusters."""

@@ -51,7 +51,8 @@ def words_of(name: str) -> set[str]:
 
 def is_wrongness(name: str) -> bool:
     """Return whether lower values of a column are better, by its name."""
-    return bool(words_of(name) & (LOWER | {"rank", "ranks"})) and not {"no", "non", "not"} & words_of(name)
+    words = words_of(name)
+    return bool(words & (LOWER | {"rank", "ranks"})) and not words & {"no", "non", "not"}
 
 
 def may_be_answers(name: str) -> bool:
@@ -73,8 +74,8 @@ def check_one_model(tables: Sequence[ItemFileTable], columns: ItemColumns) -> No
             if len(models) > 1 and name not in assigned:
                 raise UserError(
                     f"{table.file} has the answers of several models in {name!r}, "
-                    f"{name_some(models, 3)}: a file is one model; write a list for each (to compare "
-                    f"each with itself, compare_columns.item=[ITEM,{name}])"
+                    f"{name_some(models, 3)}: a file is one model; write a list for each (to "
+                    f"compare each with itself, compare_columns.item=[ITEM,{name}])"
                 )
 
 
@@ -120,10 +121,10 @@ def caution_about(
                 "difference; write it in one unit in all files"
             )
     for name in tables[0].columns if not clustered else ():
-        texts, said = tables[0].texts(name), {*tables[0].texts(name)}
-        if name.lower().rpartition(".")[2] in TOGETHER and 1 < len(said) < len(texts):
+        texts, different = tables[0].texts(name), {*tables[0].texts(name)}
+        if name.lower().rpartition(".")[2] in TOGETHER and 1 < len(different) < len(texts):
             yield (
-                f"Items count as independent, though {name} has {len(said):,} values for "
+                f"Items count as independent, though {name} has {len(different):,} values for "
                 f"{len(texts):,} items: compare_columns.cluster={name} tests them together."
             )
             break

@@ -146,8 +146,8 @@ def _choose_metrics(
     if not results:
         raise UserError(
             f"{first.file}: no column of all files says which answers are right, with only 0 and "
-            "1, or True and False; compare_columns.metrics=[COLUMN,...] names what is compared, among "
-            f"{', '.join(first.columns)}"
+            "1, or True and False; compare_columns.metrics=[COLUMN,...] names what is compared, "
+            f"among {', '.join(first.columns)}"
         )
     metrics: list[str] = []
     copies: dict[str, str] = {}

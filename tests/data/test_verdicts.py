@@ -120,7 +120,7 @@ def question(answer: object) -> dict:
     ("answers", "said"),
     [
         ((2, 1), "no answer is 0.*count from 1"),
-        (("B", "A"), "'answer' is 'B', which is none of the options a dog, a cat"),
+        (("B", "A"), "'answer' is 'B', which is not one of the options a dog, a cat"),
         (("(a)", "(b)"), "number of the right option, from 0"),
         (("1", "0"), "without quotes, or its text"),
     ],

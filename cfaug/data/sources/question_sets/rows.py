@@ -294,7 +294,7 @@ def read_question(name: str, kind: str, record: object, where: str) -> AskedQues
         line = " ".join(answer.split())
         if not any(map(_is_mark, options)) and _is_mark(line):
             raise UserError(
-                f"{where}: 'answer' is {answer!r}, which is none of the options "
+                f"{where}: 'answer' is {answer!r}, which is not one of the options "
                 f"{', '.join(options)}: write the number of the right option, from 0, without "
                 "quotes, or its text"
             )
