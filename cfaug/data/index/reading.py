@@ -13,6 +13,7 @@ import numpy as np
 from cfaug.core.errors import name_some
 from cfaug.data.sources import Row
 from cfaug.data.sources.missing import MissingTexts
+from cfaug.data.sources.odd_texts import OddTexts
 from cfaug.data.sources.row import Description, class_caption, one_class_error
 from cfaug.data.sources.verdicts import CaptionVerdicts
 
@@ -134,6 +135,7 @@ class RowCounts:
         self._example: tuple[str, ...] = ()
         self._set: list[Row] = []
         self._missing, self._verdicts = MissingTexts(), CaptionVerdicts()
+        self._odd = OddTexts()
 
     def count(self, rows: Iterable[Row]) -> Iterator[Row]:
         """Yield the rows while counting them; the rows of a set must be adjacent."""
@@ -142,6 +144,7 @@ class RowCounts:
                 self._close()
             self._set.append(row)
             self._missing.count(row)
+            self._odd.count(row)
             if row.label is None:
                 self._verdicts.count(row.extra, row.negatives)
             yield row
@@ -188,7 +191,8 @@ class RowCounts:
         Args:
             extra: the names of the extra columns of the index.
         """
-        notes, unread = [*described.notes, *self._missing.notes()], described.unused
+        notes = [*described.notes, *self._missing.notes(), *self._odd.notes()]
+        unread = described.unused
         codes = np.sort(np.frombuffer(self._codes, np.uint64))
         again = int((codes[1:] == codes[:-1]).sum())
         if again:

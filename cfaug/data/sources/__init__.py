@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from cfaug.core.errors import UserError, say
-from cfaug.core.files import advise, check_links, whole_folder, write_json
+from cfaug.core.files import advise, check_links, visible_files, whole_folder, write_json
 from cfaug.core.progress import watch
 from cfaug.core.types import CounterfactualSet
 from cfaug.data.shards.shards import (
@@ -39,6 +39,7 @@ from cfaug.data.sources.columns import (
 from cfaug.data.sources.compositional import ITEM_LISTS, ITEM_TABLES, ItemList
 from cfaug.data.sources.folders import SidecarText, hidden_below, images_below
 from cfaug.data.sources.labelled import CifarBinary, LabelledParquet
+from cfaug.data.sources.naming_lists import naming_lists
 from cfaug.data.sources.photo_lists import EntailmentParquet, PhotoList, SnliVe
 from cfaug.data.sources.released_pairs import CocoCounterfactuals, InstructPix2Pix
 from cfaug.data.sources.row import Reader, Row, split_home
@@ -129,11 +130,27 @@ def split_folder(path: Path) -> Path:
     if selected and (not (home / split).is_dir() or _lists_split(path)):
         return path
     if not split or not (home / split).is_dir():
+        inside = [folder for folder in data_folders(home) if split in folder.parts]
+        if inside:
+            raise UserError(
+                f"{home} has {split!r} in folders of its own; name one of "
+                f"{', '.join(map(str, inside))}"
+            )
         raise UserError(
             f"{home} has no split {split!r}: there is neither a list of Karpathy's, "
             f"dataset_NAME.json, nor a folder {home / split}"
         )
     return home / split
+
+
+def data_folders(path: Path) -> list[Path]:
+    """Return the folders of parquet files or tars that a folder holds, up to two below it.
+
+    The Hub keeps converted data sets as ``CONFIGURATION/SPLIT/0000.parquet``.
+    """
+    patterns = ("*/*.parquet", "*/*/*.parquet", "*/*.tar", "*/*/*.tar")
+    folders = {file.parent for pattern in patterns for file in path.glob(pattern)}
+    return [f for f in visible_files(folders) if any(reader.reads(f) for reader in READERS)]
 
 
 def _list_of_split(home: Path, split: str) -> Path | None:
@@ -197,7 +214,7 @@ def find_reader(path: Path, image_roots: Sequence[Path] = ()) -> Reader:
     except OSError as error:
         raise unreadable_error(path, error) from error
     if images := len(images_below(path)):
-        unread = unread_lists(path)
+        unread = list(dict.fromkeys([*unread_lists(path), *naming_lists(path, images_below(path))]))
         known = f" ({', '.join(unread)}: of no form that is known)" if unread else ""
         raise UserError(
             f"{path} holds {images:,} image{'s' * (images > 1)} and nothing that says what they "
@@ -218,6 +235,10 @@ def find_reader(path: Path, image_roots: Sequence[Path] = ()) -> Reader:
     if splits := [f for f in inside if any(reader.reads(f) for reader in READERS)]:
         raise UserError(
             f"{path} has its splits in folders; name one of {', '.join(map(str, splits))}"
+        )
+    if within := data_folders(path):
+        raise UserError(
+            f"{path} has its data in folders below it; name one of {', '.join(map(str, within))}"
         )
     hidden = f" ({', '.join(hidden_below(path))} are left out)" if hidden_below(path) else ""
     raise UserError(f"{path} has no form that is known{hidden}; it should hold one of\n{forms}")

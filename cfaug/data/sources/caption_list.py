@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import check_images_differ
+from cfaug.data.sources.coco import rejected_phrase
 from cfaug.data.sources.columns import (
     Columns,
     choose_rows,
@@ -21,6 +22,7 @@ from cfaug.data.sources.columns import (
     image_path,
     image_records,
     other_lists,
+    region_notes,
 )
 from cfaug.data.sources.folders import file_digest, images_below, locate, sidecar_lines
 from cfaug.data.sources.row import (
@@ -139,10 +141,12 @@ class CaptionList(Reader):
             there.update(dict.fromkeys(record))
             if choice.reads(record, image_path(record)):
                 used.update(dict.fromkeys(used_of(record, where)))
+        file = self._list(path)
+        rejected = rejected_phrase(file) if file.suffix.lower() == ".json" else ()
         return replace(
             Description.of_columns(used, there),
-            left_out=tuple(other_lists(path)),
-            notes=choice.notes,
+            left_out=(*rejected, *other_lists(path)),
+            notes=(*choice.notes, *region_notes([name for name in there if name not in used])),
         )
 
     def identity(self, path: Path) -> Any:

@@ -30,6 +30,7 @@ from cfaug.data.sources.columns import (
 )
 from cfaug.data.sources.folders import image_rows, images_below, locate, unread_images, walk
 from cfaug.data.sources.lists import LISTS, text_lines
+from cfaug.data.sources.naming_lists import naming_lists
 from cfaug.data.sources.row import (
     NAMED_AT_ONCE,
     Description,
@@ -124,9 +125,12 @@ class ImageFolder(Reader):
                 for top in sorted(tops)
             )
             raise UserError(f"{path} has splits, not classes; name one of {named}")
+        unread = naming_lists(path, images) if len(tops) == 1 else []
+        if unread and source != path:  # the split may be said there, too
+            raise one_class_error(str(path), self.form, len(images), *tops, unread)
         splits = ListedSplits(source, images)
         images = [image for image in images if splits.reads(image)]
-        _check_classes(path, home, images, {_top(image, home) for image in images})
+        _check_classes(path, home, images, unread)
         for image in images:
             with errors.collect():
                 label, name = _top(image, home), str(image.relative_to(path).with_suffix(""))
@@ -195,10 +199,14 @@ class ListedSplits:
         split = file.stem if split_kind(file.stem) else words[0] if len(words) == 1 else None
         if split is not None and file.suffix.lower() in (".txt", ".csv", ".tsv"):
             for line in lines:
-                yield split, re.split(r"[,;\t]| (?=\S+$)", line)[0].strip("\"' ")
+                # Of a table any cell may name the image: the first one may be a number.
+                cells = re.split(r"[,;\t]| (?=\S+$)", line)
+                for cell in cells[:1] if file.suffix.lower() == ".txt" else cells:
+                    yield split, cell.strip("\"' ")
 
 
-def _check_classes(path: Path, home: Path, images: list[Path], tops: set[str]) -> None:
+def _check_classes(path: Path, home: Path, images: list[Path], unread: Sequence[str]) -> None:
+    tops = {_top(image, home) for image in images}
     names = ", ".join(sorted(tops)[:NAMED_AT_ONCE])
     sample = images[:: max(1, len(images) // SAMPLE)]
     for file in _lists(path, home):
@@ -214,7 +222,7 @@ def _check_classes(path: Path, home: Path, images: list[Path], tops: set[str]) -
                 "folders are the classes, move the list out of the folder"
             )
     if len(tops) == 1:
-        raise one_class_error(str(path), ImageFolder.form, len(images), *tops)
+        raise one_class_error(str(path), ImageFolder.form, len(images), *tops, unread)
     plain = {name.lower() for name in tops}
     if plain <= NO_CLASSES or plain & HOLD_IMAGES:
         raise UserError(
@@ -240,7 +248,13 @@ def _top(image: Path, path: Path) -> str:
 
 def _are_splits(names: set[str]) -> bool:
     kinds = {split_kind(name) for name in names}
-    return None not in kinds or len(kinds) > 2  # several splits, and folders of something else
+    if None not in kinds or len(kinds) > 2:  # several splits, and folders of something else
+        return True
+    # ``cars_train`` and ``cars_test``: names that differ by the split alone.
+    words = [re.split("[ _-]", name) for name in names]
+    said = [[word for word in name if split_kind(word)] for name in words]
+    others = {tuple(word for word in name if not split_kind(word)) for name in words}
+    return len(names) > 1 and len(others) == 1 and all(len(splits) == 1 for splits in said)
 
 
 def _class_home(path: Path, images: list[Path]) -> Path:

@@ -17,6 +17,7 @@ from cfaug.data.sources.folders import image_rows, images_below, locate
 from cfaug.data.sources.lists import json_file
 from cfaug.data.sources.parquet import text_field
 from cfaug.data.sources.row import (
+    Description,
     ErrorCollector,
     Reader,
     Row,
@@ -29,6 +30,8 @@ from cfaug.data.sources.row import (
 from cfaug.data.sources.verdicts import CaptionVerdicts
 
 ANNOTATIONS = "annotations"
+REJECTED = "is_rejected"
+"""VizWiz' mark of an annotation whose author could not say what the photo shows."""
 COCO_NAME = re.compile(r"(?:COCO_(?:train|val|test)\d{4}_)?(\d{12})")
 """Names of photo files without extension; the number is the photo's id."""
 
@@ -51,6 +54,10 @@ class Coco(Reader):
     def files(self, path: Path) -> list[Path]:
         """Return every image of the split."""
         return images_below(known(self._split(path))[1])
+
+    def describe(self, path: Path) -> Description:
+        """Return how many captions are left out as rejected."""
+        return Description(left_out=rejected_phrase(known(self._split(path))[0]))
 
     def identity(self, path: Path) -> Any:
         """Return name, size and time of the annotations and of every image."""
@@ -108,6 +115,8 @@ def photos_of(about: Any, file: Path) -> list[Photo]:
             name = text_field(entry, "file_name", where)
             photos[photo] = Photo(photo, name, [], f"{file}, photo {photo}", entry)
     for where, entry in entries(about, "annotations", file):
+        if entry.get(REJECTED) is True:
+            continue
         with errors.collect():
             photo = text_field(entry, "image_id", where)
             if photo not in photos:
@@ -117,6 +126,15 @@ def photos_of(about: Any, file: Path) -> list[Photo]:
     errors.report()
     verdicts.check(str(file))
     return list(photos.values())
+
+
+def rejected_phrase(file: Path) -> tuple[str, ...]:
+    """Return a phrase with the number of captions that a list marks as rejected, if there are."""
+    about = json_file(file)
+    listed = about.get("annotations") if isinstance(about, dict) else None
+    entries_there = listed if isinstance(listed, list) else []
+    count = sum(isinstance(e, dict) and e.get(REJECTED) is True for e in entries_there)
+    return (f"{count:,} captions marked {REJECTED}",) if count else ()
 
 
 def coco_photo(file_name: str) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 
 from cfaug.core.errors import UserError
 from cfaug.core.files import visible_files
+from cfaug.core.pixels import IMAGES
 from cfaug.data.sources.coco import photos_of
 from cfaug.data.sources.lists import (
     LISTS,
@@ -251,11 +252,40 @@ def _original(by_owner: dict[Place, str], usual: Sequence[str], names: Sequence[
     for owner in (("original", 0), ("member", 0), ("member", 1)):
         if owner in by_owner:
             return by_owner.pop(owner)
-    raise UserError(f"none of the columns {', '.join(usual)}; there are {', '.join(names)}")
+    headless = [name for name in names if name.lower().endswith(IMAGES)]
+    remedy = (
+        f"{headless[0]!r} is a file: the first line should name the columns, as image and caption"
+        if headless
+        else f"rename the one that holds it {usual[0]!r}"
+    )
+    raise UserError(
+        f"none of the columns {', '.join(usual)}; there are {', '.join(names)}: {remedy}"
+    )
 
 
 def _order(owner: Place) -> tuple[int, int]:
     return ORDER.index(owner[0]), owner[1]
+
+
+REGION = {"bbox", "bboxes", "bndbox", "box", "boxes", "bounding_box", "bounding_boxes"}
+"""Columns of a region of the image."""
+CORNERS = ({"x", "y", "width", "height"}, {"x", "y", "w", "h"}, {"x1", "y1", "x2", "y2"},
+           {"xmin", "ymin", "xmax", "ymax"}, {"roi.x1", "roi.y1", "roi.x2", "roi.y2"})  # fmt: skip
+"""Columns that are a region together."""
+
+
+def region_notes(unused: Sequence[str]) -> tuple[str, ...]:
+    """Return a note if columns that are not read give a region of the image, as in RefCOCO."""
+    plain = {_plain(name): name for name in unused}
+    named = [names for names in ({key} for key in sorted(REGION)) if names <= set(plain)]
+    there = [*named, *(names for names in CORNERS if names <= set(plain))]
+    columns = [name for key, name in plain.items() if any(key in names for names in there)]
+    if not columns:
+        return ()
+    return (
+        f"{', '.join(columns)} say{'s' * (len(columns) == 1)} a region of the image, and each text "
+        "is read as one about the whole image: if it is not, cut the regions out",
+    )
 
 
 # The records of a list of images, in any format of list.
@@ -275,6 +305,12 @@ FLICKR_ROW = re.compile(r"([^|]+)\|\s*(\d+)\s*\|?\s+(\S.*)")
 FLICKR8K = re.compile(r"captions\.txt|.+\.token\.txt", re.IGNORECASE)
 """Its lists: ``captions.txt``, a csv, and ``Flickr8k.token.txt``; any other text is a caption."""
 FLICKR_TOKEN = re.compile(r"([^\t#]+)#(\d+)\t(\S.*)")
+
+
+QUESTION = re.compile(
+    r"\banswer (?:the|this|with)\b|\bsingle word or phrase\b|\boption's letter\b", re.IGNORECASE
+)
+"""What LLaVA's instructions ask for if the answer is not a description."""
 
 
 def find_list(path: Path) -> Path | None:
@@ -477,7 +513,13 @@ def _of_chat(given: Record) -> Record:
     if chat is None:
         return given
     match chat:
-        case [{"from": "human", "value": str()}, {"from": "gpt", "value": str(answer)}]:
+        case [{"from": "human", "value": str(request)}, {"from": "gpt", "value": str(answer)}]:
+            if QUESTION.search(request) is not None:
+                raise UserError(
+                    f"{where}: {answer[:80]!r} is the answer to a question and not a caption: "
+                    f"{' '.join(request.split())[:120]!r}. Keep the conversations that ask for a "
+                    "description"
+                )
             rest: Mapping[str, Any] = {k: v for k, v in record.items() if k != "conversations"}
             return where, {**rest, "caption": answer}
     raise UserError(

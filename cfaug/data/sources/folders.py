@@ -6,6 +6,7 @@ import os
 import unicodedata
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -155,6 +156,7 @@ def locate(
             raise UserError(
                 f"{where}: {image!r} leads out of {path}; it is not read. To permit the folder "
                 f"such images lie in: 'paths.image_roots=[{target.parent}]'"
+                f"{_elsewhere(path, image)}"
             )
         if target.is_file():
             return target
@@ -164,6 +166,7 @@ def locate(
             "are not fetched: download them, for instance by img2dataset, whose shards are read"
         )
     hint = "; folders are separated by / here, not by \\" if "\\" in image else _alike(targets)
+    hint = hint or _elsewhere(path, image)
     raise UserError(
         f"{where}: there is no image {image!r} in {path}; add it or remove the line{hint}"
     )
@@ -179,6 +182,24 @@ def _alike(targets: Sequence[Path]) -> str:
             if plain(file.stem) in stems:
                 return f"; {file.name!r} differs from it in case, ending or Unicode form"
     return ""
+
+
+def _elsewhere(path: Path, image: str) -> str:
+    """Return a phrase that names the images of this name in other folders of the list's own."""
+    name = PurePath(image).name.lstrip("0")
+    there = _by_name(path, path.stat().st_mtime_ns).get(name, [])[:3] if path.is_dir() else []
+    if not there:
+        return ""
+    verb = "has this name" if len(there) == 1 else "have this name"
+    return f"; {' and '.join(there)} {verb}: write the path from {path}, as {there[0]}"
+
+
+@lru_cache(maxsize=2)
+def _by_name(path: Path, changed: int) -> dict[str, list[str]]:
+    by_name: dict[str, list[str]] = {}
+    for image in images_below(path):
+        by_name.setdefault(image.name.lstrip("0"), []).append(str(image.relative_to(path)))
+    return by_name
 
 
 class SidecarText(Reader):

@@ -177,8 +177,13 @@ def files_identity(files: list[Path]) -> list[list[Any]]:
 
 # Checks and normalisation of keys, captions and other values for all readers.
 
-LIST_IN_A_CELL = re.compile(r"\s*\[\s*(['\"]).*\1\s*,?\s*\]\s*", re.DOTALL)
+LIST_IN_A_CELL = re.compile(r"\s*\[\s*['\"].*['\"]\s*,?\s*\]\s*", re.DOTALL)
 """A list of captions in a field of a csv: NegCLIP's negatives, or a list written by pandas."""
+_STRING = re.compile(r"'(?:[^'\\]|\\.)*+'|\"(?:[^\"\\]|\\.)*+\"")
+PRINTED_ARRAY = re.compile(
+    rf"\s*+\[\s*+(?:{_STRING.pattern})(?:\s++(?:{_STRING.pattern}))++\s*+\]\s*+", re.DOTALL
+)
+"""Texts as NumPy prints an array of them: blanks between them, and no commas."""
 
 
 def keep_json(record: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
@@ -269,7 +274,10 @@ def captions(value: object, where: str) -> list[str]:
         with suppress(ValueError, RecursionError):
             value = json.loads(cell)
         try:
-            if value is cell:
+            if value is cell and PRINTED_ARRAY.fullmatch(cell):
+                # Python would join the texts into one, as there are no commas between them.
+                value = [ast.literal_eval(text[0]) for text in _STRING.finditer(cell)]
+            elif value is cell:
                 value = ast.literal_eval(cell.strip())  # literals only: nothing is executed
         except (ValueError, SyntaxError, MemoryError, RecursionError) as error:
             raise UserError(
@@ -302,8 +310,21 @@ def entailment_label(label: object, where: str) -> str:
     return str(normalised)
 
 
-def one_class_error(source: str, form: str, images: int, label: str) -> UserError:
-    """Return the error for images without captions that are all of one class."""
+def one_class_error(
+    source: str, form: str, images: int, label: str, lists: Sequence[str] = ()
+) -> UserError:
+    """Return the error for images without captions that are all of one class.
+
+    Args:
+        lists: the names of files that name these images, and are of no form that is known.
+    """
+    if lists:
+        return UserError(
+            f"{source}: {images:,} images, all in the folder {label!r}, and named by "
+            f"{name_some(lists)}, whose form is not known. If that is where their classes or "
+            "captions stand, write labels.csv (image, label) or captions.csv (image, caption) "
+            f"into {source}, with a column split if there are several"
+        )
     return UserError(
         f"{source}: {images:,} images read as {form}, all of one class, {label!r}: each caption "
         f"would be {class_caption(label)!r}, from which nothing can be learned or tested. If "

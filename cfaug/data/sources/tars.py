@@ -79,6 +79,8 @@ class TarReader(Reader):
     def __init__(self) -> None:
         self._hidden = Counter[str]()
         self._choice = SplitChoice()
+        self._texts: tuple[str, ...] = ()
+        """Fields of the first sample's json that are called as captions are, and are not read."""
 
     def files(self, path: Path) -> list[Path]:
         """Return the tars of a folder, in order."""
@@ -96,7 +98,8 @@ class TarReader(Reader):
             for _, parts in scan(tar_file):
                 image = next((e for e in IMAGES if e in parts), "")
                 columns = Description.of_columns((".txt", ".json", ".cls", image), parts)
-                return replace(columns, left_out=hidden, notes=self._choice.notes)
+                unused = (*columns.unused, *(f"{name} of .json" for name in self._texts))
+                return replace(columns, unused=unused, left_out=hidden, notes=self._choice.notes)
         return Description(left_out=hidden, notes=self._choice.notes)
 
     def identity(self, path: Path) -> Any:
@@ -121,7 +124,7 @@ class TarReader(Reader):
         self._hidden = Counter[str]()  # of the last scan, as it is described
         self._choice = SplitChoice()
         named = split_home(path)[1] is not None or len(self._file_splits(path)) > 1
-        chosen = False
+        chosen = chosen_text = False
         for tar_file in with_copies(self.files(path)):
             self.check(tar_file)
             with require_regular(tar_file).open("rb") as handle:
@@ -133,6 +136,8 @@ class TarReader(Reader):
                             self._choice, chosen = self._choose(path), True
                         if not self._choice.reads(about):
                             continue
+                    if not chosen_text:
+                        self._texts, chosen_text = unread_captions(sample), True
                     try:
                         yield from self._rows(sample, classes)
                     except UserError as error:
@@ -210,6 +215,16 @@ class TarReader(Reader):
             )  # fmt: skip
 
 
+def unread_captions(sample: TarSample) -> tuple[str, ...]:
+    """Return the fields of a sample's json that are other captions, such as ``re_caption``."""
+    fields = sample.fields().items()
+    return tuple(
+        name
+        for name, value in fields
+        if "caption" in name.lower() and name != "caption" and isinstance(value, str) and value
+    )
+
+
 def _first_word(tar_file: Path) -> str:
     return re.split(r"[-_.]\d", tar_file.stem)[0]
 
@@ -274,6 +289,10 @@ class OwnShards(TarReader):
     form = "shards of cfaug"
     description = "NNNNN.tar with NNNNN.json (ours)"
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._survey = SplitSurvey()
+
     def recognises(self, path: Path) -> bool:
         """Return whether there is a committed tar; not every commit is read."""
         return next(committed_shards(path), None) is not None or bool(self.files(path))
@@ -288,7 +307,15 @@ class OwnShards(TarReader):
         if not file.is_file():
             chosen = read_chosen(path)
             others = () if chosen is None else (f"all but the {len(chosen)} sets of {CHOSEN}",)
-            return Description(left_out=(*list_unfinished(path), *others))
+            notes = tuple(
+                f"the column {column!r} of these shards says "
+                f"{name_some(f'{k} ({n:,})' for k, n in self._survey.counts(column).items())}, and "
+                "all are read: shards have no splits; for one of them, write it to a folder of its "
+                "own"
+                for column in self._survey.columns()
+                if len(self._survey.counts(column)) > 1
+            )
+            return Description(left_out=(*list_unfinished(path), *others), notes=notes)
         about = json_file(file)
         try:
             about.setdefault("notes", [])  # imports of before have none
@@ -316,8 +343,12 @@ class OwnShards(TarReader):
     def open(self, path: Path) -> Iterator[Row]:
         """Yield the rows of the chosen sets, or of all."""
         chosen = read_chosen(path)
+        self._survey = SplitSurvey()
         if chosen is None:
-            yield from super().open(path)
+            for row in super().open(path):
+                if has_split_key(row.extra):
+                    self._survey.add(row.extra)
+                yield row
             return
         seen = set[str]()
         for row in super().open(path):

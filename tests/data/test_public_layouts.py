@@ -1,0 +1,292 @@
+"""Public data sets in their released layouts, written out at small size.
+
+Each is read as what it is, is read with a note on what was assumed, or is refused with the way.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cfaug.core.errors import UserError
+from cfaug.data.index import open_index
+from tests.data.layouts import cells, jsonl, parquet
+from tests.data.making import noise_image
+
+Read = list[tuple[str, str | None]]
+WAVE, DOGS = "a man riding a wave", "two dogs on the beach"
+
+
+def photos(folder: Path, *names: str) -> None:
+    for number, name in enumerate(names):
+        file = folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(noise_image(100 + number, kind="PNG" if name[-3:] == "png" else "JPEG"))
+
+
+def write(file: Path, text: str) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text, encoding="utf-8")
+
+
+def vizwiz(x: Path) -> None:
+    names = [f"VizWiz_val_{number:08d}.jpg" for number in range(2)]
+    photos(x / "images", *names)
+    said = [(0, WAVE, False), (0, "Quality issues are too severe.", True), (1, DOGS, False)]
+    about = {
+        "images": [{"file_name": name, "id": number} for number, name in enumerate(names)],
+        "annotations": [
+            {"image_id": photo, "caption": text, "is_precanned": bad, "is_rejected": bad}
+            for photo, text, bad in said
+        ],
+    }
+    write(x / "annotations.json", json.dumps(about))
+
+
+def vizwiz_as_coco(x: Path) -> None:
+    vizwiz(x)
+    (x / "images").rename(x / "val")
+    (x / "annotations").mkdir()
+    (x / "annotations.json").rename(x / "annotations/captions_val.json")
+
+
+def hub_arrays(x: Path) -> None:
+    photos(x / "images", "1.jpg", "2.jpg")
+    write(
+        x / "captions.csv",
+        'image,captions\n1.jpg,"[\'a dog on grass\' ""it\'s a dog""]"\n'
+        "2.jpg,\"['a cat'\n 'the cat sits']\"\n",
+    )
+
+
+def recap_tars(x: Path) -> None:
+    x.mkdir()
+    with tarfile.open(x / "00000.tar", "w") as tar:
+        for number, text in enumerate((WAVE, DOGS)):
+            about = json.dumps({"caption": f"SHOP {number}", "re_caption": text}).encode()
+            image = noise_image(number, kind="JPEG")
+            parts = {"jpg": image, "txt": f"SHOP {number}".encode(), "json": about}
+            for ending, content in parts.items():
+                member = tarfile.TarInfo(f"{number:09d}.{ending}")
+                member.size = len(content)
+                tar.addfile(member, io.BytesIO(content))
+
+
+def refcoco(x: Path) -> None:
+    photos(x / "images", "1.jpg", "2.jpg")
+    lines = [("1.jpg", "left man"), ("1.jpg", "right man"), ("2.jpg", "dog")]
+    jsonl(x / "refs.jsonl", [{"image": i, "bbox": [0, 0, 5, 5], "sentence": t} for i, t in lines])
+
+
+def eurosat(x: Path) -> None:
+    classes = ("AnnualCrop", "Forest")
+    photos(x / "EuroSAT", *(f"{c}/{c}_{number}.jpg" for c in classes for number in (1, 2)))
+    for split, number in (("train", 1), ("test", 2)):
+        lines = (f"{k},{c}/{c}_{number}.jpg,{k},{c}\n" for k, c in enumerate(classes))
+        write(x / f"EuroSAT/{split}.csv", ",Filename,Label,ClassName\n" + "".join(lines))
+
+
+def chest_xray(x: Path) -> None:
+    photos(x / "images", "1.png", "2.png", "3.png")
+    labels = ("Hernia|Mass", "No Finding", "Mass")
+    lines = (f"{number}.png,{label}\n" for number, label in enumerate(labels, 1))
+    write(x / "labels.csv", "image,label\n" + "".join(lines))
+
+
+def misdecoded(x: Path) -> None:
+    photos(x / "images", "1.jpg", "2.jpg")
+    write(x / "captions.csv", "image,caption\n1.jpg,a cafÃ©\n2.jpg,salt &amp; pepper\n")
+
+
+def imagenet_v2(x: Path) -> None:
+    photos(x, *(f"imagenetv2-matched-frequency-format-val/{c}/{c}0a.jpeg" for c in (0, 2, 10)))
+
+
+def cub(x: Path) -> None:
+    names = [f"{c}/{c[4:]}_{n}.jpg" for c in ("001.Auk", "002.Black_Tern") for n in (1, 2)]
+    photos(x / "images", *names)
+    write(x / "images.txt", "".join(f"{n} {name}\n" for n, name in enumerate(names, 1)))
+    write(x / "train_test_split.txt", "1 1\n2 0\n3 1\n4 0\n")
+    write(x / "bounding_boxes.txt", "1 60.0 27.0 325.0 304.0\n")
+
+
+def docci(x: Path, ending: str = "jsonl", names: tuple[str, str] = ("image", "caption")) -> None:
+    rows = [("qual_test_00000", "qual_test"), ("train_00000", "train"), ("test_00000", "test")]
+    photos(x / "images", *(f"{name}.jpg" for name, _ in rows))
+    lines = [
+        {"example_id": n, "split": s, names[0]: f"{n}.jpg", names[1]: f"photo {n}"} for n, s in rows
+    ]
+    jsonl(x / f"docci_descriptions.{ending}", lines)
+
+
+def docci_released(x: Path) -> None:
+    docci(x, "jsonlines", ("image_file", "description"))
+
+
+READ: dict[str, tuple[Callable[[Path], None], str, Read, str]] = {
+    "VizWiz": (vizwiz, "", [(WAVE, None), (DOGS, None)], "1 captions marked is_rejected"),
+    "VizWiz as COCO": (vizwiz_as_coco, "", [(WAVE, None), (DOGS, None)], "marked is_rejected"),
+    "arrays by pandas": (
+        hub_arrays, "",
+        [(t, None) for t in ("a dog on grass", "it's a dog", "a cat", "the cat sits")], "",
+    ),
+    "Recap-DataComp": (
+        recap_tars, "", [("SHOP 0", None), ("SHOP 1", None)], "columns not used: re_caption",
+    ),
+    "RefCOCO": (
+        refcoco, "", [("left man", None), ("right man", None), ("dog", None)],
+        "bbox says a region of the image",
+    ),
+    "EuroSAT": (
+        eurosat, ":test",
+        [("a photo of a Annual Crop", "AnnualCrop"), ("a photo of a Forest", "Forest")],
+        "test is read; not train (2)",
+    ),
+    "ChestX-ray14": (
+        chest_xray, "",
+        [(f"a photo of a {c}", c) for c in ("Hernia|Mass", "No Finding", "Mass")],
+        "several others joined (Hernia|Mass)",
+    ),
+    "misdecoded": (
+        misdecoded, "", [("a cafÃ©", None), ("salt &amp; pepper", None)],
+        "letters as they look if UTF-8 is read as another encoding",
+    ),
+    "ImageNet-V2": (imagenet_v2, "", [(f"a photo of a {c}", c) for c in ("0", "10", "2")], ""),
+    "CUB": (
+        cub, ":test",
+        [("a photo of a Auk", "001.Auk"), ("a photo of a Black Tern", "002.Black_Tern")],
+        "not train (2)",
+    ),
+    "DOCCI": (docci, ":test", [("photo test_00000", None)], "not qual_test (1), train (1)"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", READ)
+def test_a_public_data_set_is_read_as_what_it_is(tmp_path, name):
+    lay_out, split, expected, note = READ[name]
+    lay_out(tmp_path / "set")
+    index = open_index(f"{tmp_path / 'set'}{split}", tmp_path / "cache")
+    assert [(index.text(row), index.label(row)) for row in range(len(index))] == expected
+    assert index.reading is not None
+    assert note in index.reading.line("data", "set")
+
+
+def stanford_cars(x: Path) -> None:
+    photos(x, *(f"{folder}/{n:05d}.jpg" for folder in ("cars_train", "cars_test") for n in (1, 2)))
+    write(x / "devkit/cars_train_annos.mat", "MATLAB")
+
+
+def stanford_cars_csv(x: Path) -> None:
+    stanford_cars(x)
+    write(x / "train.csv", "x1,y1,x2,y2,Class,image\n1,1,9,9,14,00001.jpg\n1,1,9,9,3,00002.jpg\n")
+
+
+def pets(x: Path) -> None:
+    names = ["Abyssinian_100", "Abyssinian_101", "american_bulldog_100"]
+    photos(x / "images", *(f"{name}.jpg" for name in names))
+    lines = "".join(f"{name} 1 1 1\n" for name in names)
+    write(x / "annotations/list.txt", f"#Image CLASS-ID SPECIES BREED ID\n{lines}")
+    write(x / "annotations/test.txt", "Abyssinian_101 1 1 1\n")
+
+
+def celeba(x: Path) -> None:
+    photos(x / "img_align_celeba", "000001.jpg", "000002.jpg")
+    write(x / "list_attr_celeba.txt", "2\nMale Smiling \n000001.jpg -1  1\n000002.jpg  1  1\n")
+    write(x / "list_eval_partition.txt", "000001.jpg 0\n000002.jpg 2\n")
+
+
+def fgvc(x: Path) -> None:
+    photos(x / "data/images", "0034309.jpg", "0034958.jpg")
+    write(x / "data/images_variant_test.txt", "0034309 707-320\n0034958 727-200\n")
+
+
+def dci(x: Path) -> None:
+    photos(x / "photos", "sa_6641.jpg", "sa_6648.jpg")
+    for name in ("sa_6641", "sa_6648"):
+        write(x / f"complete/{name}.json", json.dumps({"image": f"{name}.jpg", "extra": "long"}))
+
+
+def tiny_imagenet(x: Path) -> None:
+    photos(x / "images", "val_0.JPEG", "val_1.JPEG")
+    write(x / "val_annotations.txt", "val_0.JPEG\tn01443537\t0\t32\nval_1.JPEG\tn01629819\t0\t0\n")
+
+
+def waterbirds(x: Path) -> None:
+    names = [f"001.Auk/Auk_{number}.jpg" for number in range(3)]
+    photos(x, *names)
+    lines = (f"{n},{name},1,{n},0\n" for n, name in enumerate(names))
+    write(x / "metadata.csv", "img_id,img_filename,y,split,place\n" + "".join(lines))
+
+
+def hub_converted(x: Path) -> None:
+    for language in ("de", "en"):
+        for split in ("test", "train"):
+            texts = {"image": cells(), "caption": [WAVE, DOGS, "a bus"]}
+            parquet(x / language / split / "0000.parquet", texts)
+
+
+def conceptual_captions(x: Path) -> None:
+    photos(x / "images", "1.jpg", "2.jpg")
+    write(x / "Train_GCC-training.tsv", f"{WAVE}\thttp://a/1.jpg\n{DOGS}\thttp://a/2.jpg\n")
+
+
+def llava_instructions(x: Path) -> None:
+    photos(x / "images", "1.jpg")
+    ask = "<image>\nWhat colour is it?\nAnswer the question using a single word or phrase."
+    chat = [{"from": "human", "value": ask}, {"from": "gpt", "value": "Red"}]
+    write(x / "llava.json", json.dumps([{"image": "1.jpg", "conversations": chat}]))
+
+
+def listed(image: str, *there: str) -> Callable[[Path], None]:
+    def lay_out(x: Path) -> None:
+        photos(x, *there)
+        write(x / "captions.csv", f"image,caption\n{image},{WAVE}\n")
+
+    return lay_out
+
+
+REFUSED: dict[str, tuple[Callable[[Path], None], str, list[str]]] = {
+    "Stanford Cars": (stanford_cars, "", ["has splits, not classes", "cars_test (2 images)"]),
+    "Stanford Cars in csv": (
+        stanford_cars_csv, "", ["cars_test/00001.jpg and cars_train/00001.jpg have this name"],
+    ),
+    "Oxford Pets": (pets, "", ["annotations/list.txt", "write labels.csv (image, label)"]),
+    "Oxford Pets, its test": (pets, ":test", ["annotations/test.txt", "with a column split"]),
+    "CelebA": (celeba, ":test", ["list_attr_celeba.txt", "list_eval_partition.txt"]),
+    "FGVC-Aircraft": (fgvc, "", ["data/images_variant_test.txt"]),
+    "DOCCI as released": (docci_released, ":test", ["docci_descriptions.jsonlines"]),
+    "DCI": (dci, "", ["complete/sa_6641.json"]),
+    "Tiny ImageNet": (tiny_imagenet, "", ["val_annotations.txt"]),
+    "Waterbirds": (waterbirds, ":test", ["img_filename", "rename the one that holds it 'image'"]),
+    "the Hub's parquet": (hub_converted, "", ["de/test", "en/train"]),
+    "the Hub's parquet, a split": (hub_converted, ":test", ["name one of", "en/test"]),
+    "CC3M": (conceptual_captions, "", ["none of the columns image", "the first line should name"]),
+    "LLaVA's instructions": (llava_instructions, "", ["'Red' is the answer to a question"]),
+    "names in several folders": (
+        listed("0001.jpg", "a/0001.jpg", "b/0001.jpg"), "",
+        ["a/0001.jpg and b/0001.jpg have this name"],
+    ),
+    "lost zeros": (listed("139.jpg", "val/000000000139.jpg"), "", ["val/000000000139.jpg"]),
+    "paths of another machine": (
+        listed("/home/alice/coco/1.jpg", "images/1.jpg"), "",
+        ["leads out of", "images/1.jpg has this name"],
+    ),
+    "no line of names": (
+        lambda x: write(x / "captions.csv", f"1.jpg,{WAVE}\n2.jpg,{DOGS}\n"), "",
+        ["'1.jpg' is a file: the first line should name the columns"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_public_data_set_that_cannot_be_read_is_refused_with_the_way(tmp_path, name):
+    lay_out, split, said = REFUSED[name]
+    lay_out(tmp_path / "set")
+    with pytest.raises(UserError) as caught:
+        open_index(f"{tmp_path / 'set'}{split}", tmp_path / "cache")
+    assert [words for words in said if words not in str(caught.value)] == []
