@@ -127,7 +127,7 @@ class ImageFolder(Reader):
             raise UserError(f"{path} has splits, not classes; name one of {named}")
         unread = naming_lists(path, images) if len(tops) == 1 else []
         if unread and source != path:  # the split may be said there, too
-            raise one_class_error(str(path), self.form, len(images), *tops, unread)
+            raise one_class_error(str(path), self.form, len(images), min(tops), unread)
         splits = ListedSplits(source, images)
         images = [image for image in images if splits.reads(image)]
         _check_classes(path, home, images, unread)
@@ -222,7 +222,7 @@ def _check_classes(path: Path, home: Path, images: list[Path], unread: Sequence[
                 "folders are the classes, move the list out of the folder"
             )
     if len(tops) == 1:
-        raise one_class_error(str(path), ImageFolder.form, len(images), *tops, unread)
+        raise one_class_error(str(path), ImageFolder.form, len(images), min(tops), unread)
     plain = {name.lower() for name in tops}
     if plain <= NO_CLASSES or plain & HOLD_IMAGES:
         raise UserError(
