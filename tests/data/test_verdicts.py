@@ -103,6 +103,50 @@ def test_wrong_captions_are_not_read_as_right_ones(tmp_path, lay_out: Callable, 
     assert "neg_caption" in str(caught.value)
 
 
+def notes_on(folder: Path) -> str:
+    reading = open_index(folder, folder.parent / "cache").reading
+    assert reading is not None
+    return " ".join((*reading.notes, *reading.left_out))
+
+
+def test_classes_without_names_are_said_to_be_no_verdict(tmp_path):
+    """VSR and Hateful Memes on the Hub, where the classes may also be what is wanted."""
+    cells = [{"bytes": noise_image(n), "path": None} for n in range(3)]
+    texts = [f"a dog {n}" for n in range(3)]
+    parquet(tmp_path / "x" / "a.parquet", {"image": cells, "caption": texts, "label": [0, 1, 0]})
+    assert "1 captions are of class 1 and 2 of class 0" in notes_on(tmp_path / "x")
+
+
+def test_questions_with_their_answers_are_no_captions(tmp_path):
+    """MME: NAME.txt beside NAME.jpg has two questions, each with yes or no."""
+    images(tmp_path / "x")
+    for name in "abc":
+        (tmp_path / "x" / f"{name}.txt").write_text(
+            f"Is there a dog in {name}? Please answer yes or no.\tYes\n"
+            f"Is there a cat in {name}? Please answer yes or no.\tNo\n"
+        )
+    with pytest.raises(UserError, match="6 of 6 captions are questions with their answers"):
+        open_index(tmp_path / "x", tmp_path / "cache")
+
+
+def test_questions_are_said(tmp_path):
+    """LLaVA's lists of questions: ``text`` is one."""
+    images(tmp_path / "x" / "images")
+    rows = [{"question_id": n, "image": f"{n}.png", "text": f"What is {n}?"} for n in "abc"]
+    jsonl(tmp_path / "x" / "questions.jsonl", rows)
+    assert "3 of 3 captions are questions" in notes_on(tmp_path / "x")
+
+
+def test_pairs_of_equal_photos_are_left_out_and_counted(tmp_path):
+    cells = [{"bytes": noise_image(n), "path": None} for n in (0, 1, 2, 0, 3, 4)]
+    columns = {"id": [0, 1, 2], "image_0": cells[:3], "image_1": cells[3:], "tag": [""] * 3,
+               "caption_0": ["a b", "c d", "e f"], "caption_1": ["b a", "d c", "f e"],
+               "secondary_tag": [""] * 3, "collapsed_tag": ["Object"] * 3}  # fmt: skip
+    parquet(tmp_path / "x" / "data" / "test.parquet", columns)
+    assert len(open_index(tmp_path / "x", tmp_path / "cache")) == 4
+    assert "1 items whose two photos are equal" in notes_on(tmp_path / "x")
+
+
 @pytest.mark.parametrize("values", ["1,1,1", "yes,yes,", "0,1,2", "dog,cat,dog"])
 def test_other_values_are_kept(tmp_path, values):
     images(tmp_path / "x" / "images")

@@ -147,6 +147,9 @@ class RowCounts:
             self._odd.count(row)
             if row.label is None:
                 self._verdicts.count(row.extra, row.negatives)
+                self._verdicts.count_text(row.text, None)
+            elif row.text != class_caption(row.label):
+                self._verdicts.count_text(row.text, row.label)
             yield row
         self._close()
 
@@ -191,7 +194,9 @@ class RowCounts:
         Args:
             extra: the names of the extra columns of the index.
         """
-        notes = [*described.notes, *self._missing.notes(), *self._odd.notes()]
+        notes = [
+            *described.notes, *self._missing.notes(), *self._odd.notes(), *self._verdicts.notes(),
+        ]  # fmt: skip
         unread = described.unused
         codes = np.sort(np.frombuffer(self._codes, np.uint64))
         again = int((codes[1:] == codes[:-1]).sum())

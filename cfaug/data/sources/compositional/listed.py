@@ -46,6 +46,7 @@ MANY = 12
 
 LEFT_OUT = {
     "equal": "{:,} items of which two captions are equal ({})",
+    "same": "{:,} items whose two photos are equal, so that no caption is of one alone ({})",
     "boxes": "{:,} items whose box shows nothing of its photo or is far too large ({})",
     "missing": "{:,} items whose photo is missing or unreadable ({})",
     "empty": "{:,} lists without an item ({})",
@@ -138,6 +139,9 @@ class ItemList(Reader):
                 except MissingPhotoError as error:
                     left_out["missing"].append(name)
                     missing.append(str(error))
+                    continue
+                if len(photos) > len({photo.digest for photo in photos}):
+                    left_out["same"].append(name)
                     continue
                 if any(photo.is_padded for photo in photos):
                     left_out["padded"].append(name)
@@ -360,6 +364,9 @@ class ItemTable(Reader):
                     }
                 except MissingPhotoError as error:
                     missing.append(str(error))
+                    continue
+                if len({*images.values()}) < len(images):
+                    left_out["same"].append(short_place(where, home))
                     continue
                 first = item.photos[0]
                 names = next(iter(first.names), "")
