@@ -37,6 +37,9 @@ def code(text: object) -> str:
 HUB_CACHE = re.compile(r"(?:models|datasets)--([\w.-]+?)--([\w.-]+)(?=[/\\]|$)")
 """A folder of the Hub's cache, which holds a name in place of a place."""
 
+KIND_OF_PLACE = re.compile(r"[A-Za-z][\w-]+:(?=~|\.\.?[/\\]|/(?!/))")
+"""What stands before a folder in ``local-dir:/home/anna/clip``."""
+
 
 def public_name(name: str) -> str:
     """Return a name for a reader elsewhere: of a folder of this machine its last part.
@@ -47,16 +50,34 @@ def public_name(name: str) -> str:
     'openai/clip'
     >>> public_name("/home/anna/runs/main/real/seed=1/checkpoint"), public_name("photos/train")
     ('main/real/seed=1', 'photos/train')
+    >>> public_name("local-dir:/home/anna/clip"), public_name("hf-hub:timm/ViT-B-16-SigLIP")
+    ('local-dir:clip', 'hf-hub:timm/ViT-B-16-SigLIP')
     """
     cached = HUB_CACHE.search(name)
     if cached is not None:
         return f"{cached[1]}/{cached[2]}"
+    kind = KIND_OF_PLACE.match(name)
+    if kind is not None:
+        return f"{kind[0]}{public_name(name.removeprefix(kind[0]))}"
     path = name.removeprefix("file://")
     parts = [part for part in re.split(r"[/\\]", path) if part not in ("", ".", "..")]
     is_place = path != name or re.match(r"[/\\~]|\.\.?[/\\]|[A-Za-z]:[/\\]", path)
     if not is_place or not parts:
         return name
     return "/".join(parts[-4:-1]) if parts[-1] == "checkpoint" else parts[-1]
+
+
+def public_settings(value: Any) -> Any:
+    """Return settings, as YAML has them, with ``public_name`` of every text.
+
+    >>> public_settings({"data": {"real": "/home/anna/photos", "lists": ["~/a.csv", 1]}})
+    {'data': {'real': 'photos', 'lists': ['a.csv', 1]}}
+    """
+    if isinstance(value, Mapping):
+        return {key: public_settings(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [public_settings(item) for item in value]
+    return public_name(value) if isinstance(value, str) else value
 
 
 def number(value: int) -> str:

@@ -13,6 +13,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import yaml
+
+from cfaug.core.cards import public_settings
 from cfaug.core.errors import UserError, say
 from cfaug.core.processes import explain_missing
 from cfaug.planning.build import build
@@ -27,7 +30,6 @@ from cfaug.report.joint_tests import (
 )
 from cfaug.report.layout import comparisons_csv, print_table, write_tables
 from cfaug.report.records import (
-    CONFIG,
     experiment_folder,
     leak_sentences,
     read_config,
@@ -256,14 +258,15 @@ def compare(
     table = replace(table, more=seeds_and_items_parts(joint, labels, refused))
     headline = settings.headline(rows, arms, baselines[0], labels)
     sampled = next(run.folder for run in tabled if run.arm == headline.tested[0])
-    data = build(setting_node(read_config(sampled), "data", sampled), trusted=False)
+    config = read_config(sampled)
+    data = build(setting_node(config, "data", sampled), trusted=False)
     report = write_report(
         experiment,
         title=f"cfaug: {experiment.name}",
         rows=rows,
         runs=tabled,
         samples=samples(data, SAMPLES),
-        config_text=(sampled / CONFIG).read_text(encoding="utf-8"),
+        config_text=yaml.safe_dump(public_settings(config), sort_keys=False, allow_unicode=True),
         table=table,
         headline=headline,
     )

@@ -281,7 +281,8 @@ TRIED = frozenset(
     {
         "DeviceStatsMonitor", "EMAWeightAveraging", "EarlyStopping", "LambdaCallback",
         "LearningRateMonitor", "ModelCheckpoint", "ModelSummary", "OnExceptionCheckpoint",
-        "RichModelSummary", "RichProgressBar", "TQDMProgressBar", "Timer", "WeightAveraging",
+        "RichModelSummary", "RichProgressBar", "SpikeDetection", "TQDMProgressBar", "Timer",
+        "WeightAveraging",
     }
 )  # fmt: skip
 """Callbacks of Lightning that were run here; of others a warning says that they were not."""

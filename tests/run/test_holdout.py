@@ -11,7 +11,7 @@ from cfaug.evaluation.suites import _say_what_validation_is
 from cfaug.report.results import read_results
 from tests.data.layouts import table
 from tests.data.making import noise_image
-from tests.run.conftest import lay_photos, output_of, refusal, stderr_of
+from tests.run.conftest import lay_photos, output_of, places_in, refusal, stderr_of
 
 PHOTOS, EDITED = 60, 40
 COLOURS = ("black", "blue", "green", "orange", "pink", "purple", "red", "yellow")
@@ -52,7 +52,7 @@ def rows_of(experiment):
 
 
 @pytest.mark.slow
-def test_identical_models_are_asked_the_same_and_none_of_them_wins(place, words):
+def test_identical_models_are_asked_the_same_and_none_of_them_wins(place, words, own_data):
     arms = ["data.cf_ratio=0,0.9", "seed=1,2", "name=fp", "optim.lr=1e-12"]
     said = stderr_of(place.script("train"), ["--multirun", *words, *arms])
     assert "held out as the test set of every arm (data.holdout=0.1): " in said
@@ -83,6 +83,8 @@ def test_identical_models_are_asked_the_same_and_none_of_them_wins(place, words)
             assert [(r.metric, r.data, r.n, r.value) for r in first] == [
                 (r.metric, r.data, r.n, r.value) for r in second
             ]
+    assert "real: photos\n" in report
+    assert places_in(folder, place.root, own_data) == {}
 
 
 @pytest.mark.slow

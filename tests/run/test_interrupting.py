@@ -199,6 +199,22 @@ def test_a_cache_that_is_removed_is_named_and_the_same_command_goes_on(tmp_path,
     assert "done: " in command.said("stdout")
 
 
+@pytest.mark.slow
+def test_a_log_on_a_full_disk_does_not_end_the_work(tmp_path, photos):
+    command = training(tmp_path, photos)
+    command.words.append("trainer.max_steps=1")
+    command.words.remove("trainer.max_steps=4")
+    command.words.remove("trainer.val_every_steps=2")
+    for stream in ("stdout", "stderr"):
+        (tmp_path / stream).symlink_to("/dev/full")
+    process = children.start(run_script, tmp_path, None, command.script, command.words)
+    process.join()
+    assert process.exitcode == 0  # the interpreter itself ends in 120 for output that is lost
+    run = tmp_path / "runs/x/real/seed=0"
+    assert json.loads((run / "run.json").read_text())["state"] == "done"
+    assert (run / "checkpoint/model.safetensors").exists()
+
+
 # ``kill -9`` from outside: the same command goes on, and ends where it would have ended.
 
 

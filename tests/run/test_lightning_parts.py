@@ -10,7 +10,7 @@ import pytest
 from cfaug.planning.training import TrainRequest, TrainSettings
 from cfaug.run.identity import arm_slug, identity
 from cfaug.run.run_folder import check_result_loggers, hand_over
-from tests.run.conftest import SCENES, compose, refusal
+from tests.run.conftest import SCENES, WORLD, compose, refusal
 
 STOP = "trainer.callbacks={stop: {_target_: lightning.pytorch.callbacks.EarlyStopping, monitor: a}}"
 BAR = "trainer.callbacks={bar: {_target_: lightning.pytorch.callbacks.RichProgressBar}}"
@@ -107,6 +107,22 @@ def test_the_debug_group_trains_in_a_folder_that_no_table_reads(place, monkeypat
     assert "the loss did not fall on the same few batches" in said
     evaluate = place.script("evaluate")
     assert "main" in refusal(evaluate, ["name=main", place.paths[1]])
+
+
+@pytest.mark.slow
+def test_debugging_leaves_the_finished_run_of_that_name(place):
+    """A3: a run of several steps was replaced by one of a single step."""
+    words = ["name=n", "arm=x", "seed=0"]
+    assert place.train(*words) == 0
+    run = place.folder("x", seed=0, name="n")
+    before = {file: file.read_bytes() for file in run.rglob("*") if file.is_file()}
+    train = place.script("train")
+    shorter = [word for word in (*WORLD, *place.paths) if not word.startswith("trainer.")]
+    assert train([*shorter, *words, "debug=batch"]) == 0
+    after = {file: file.read_bytes() for file in run.rglob("*") if file.is_file()}
+    assert after == before
+    [debugged] = place.root.rglob(".debug/**/run.json")
+    assert debugged.parts[-3:-1] == ("x", "seed=0")
 
 
 @pytest.mark.slow

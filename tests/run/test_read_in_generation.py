@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -16,7 +18,9 @@ from cfaug.editing.baselines import RandomDeletion
 from cfaug.generate.source import digest_of
 from cfaug.planning.build import build
 from cfaug.run.generate import WHERE_IT_RUNS, GenerateSettings, _job, generate, write_exports
+from tests import children
 from tests.data.making import noise_image
+from tests.run.conftest import places_in
 from tests.run.test_unread_generate import changes, leaves, merge, settle
 
 WORLD = [
@@ -34,7 +38,7 @@ CAPTIONS = [
     "dogs",
 ]
 EXPORTS = ("hub", "clip_benchmark", "questions", "lmms_eval", "vlmevalkit", "croissant")
-NOWHERE = dict.fromkeys(EXPORTS)
+NOWHERE = {**dict.fromkeys(EXPORTS), "verified": None}
 
 
 @pytest.fixture(autouse=True)
@@ -186,3 +190,37 @@ def test_every_setting_of_an_export_changes_it_or_is_refused(kind, tmp_path):
     dead, alive = examine(tree, keys, export)
     assert dead == [f"export.{kind}"]  # another folder
     assert alive == []
+    for published in (folder, tmp_path / "0"):
+        assert places_in(published, tmp_path) == {}
+
+
+def export_until_killed(folder: Path, export: dict[str, Any]) -> None:
+    """Export, and end by SIGKILL between the data and the card of the Hub's form."""
+    from cfaug.data.export import hub
+
+    hub.write_card = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment]
+    write_exports(folder, export)
+
+
+@pytest.mark.slow
+def test_a_killed_export_is_written_by_the_same_command(tmp_path):
+    """G1: half an export stood there, and the same command refused it every time."""
+    folder = tmp_path / "out"
+    paths = [f"paths.shards={folder}", f"paths.worlds={tmp_path / 'worlds'}"]
+    settings = settle(merge("recipe=deletion", *WORLD, *paths, "limit=3", "export.hub=x"))
+    assert generate(GenerateSettings(**{**settings, "export": NOWHERE})) == 0
+    cut, whole = ({**settings["export"], "hub": str(tmp_path / name)} for name in ("cut", "whole"))
+    for _ in range(2):
+        child = children.start(export_until_killed, folder, cut)
+        child.join()
+        assert child.exitcode == -signal.SIGKILL
+    for export in (cut, whole):
+        write_exports(folder, export)
+    made = [
+        {file.relative_to(there): file.read_bytes() for file in there.rglob("*") if file.is_file()}
+        for there in (tmp_path / "cut", tmp_path / "whole")
+    ]
+    assert len(made[0]) > 3
+    assert made[0] == made[1]
+    assert not list(tmp_path.glob("*.tmp*"))
+    assert {path.name for path in tmp_path.iterdir()} == {"cut", "out", "whole", "worlds"}

@@ -102,3 +102,18 @@ def test_aliases_within_the_limits_are_expanded():
     content = parse_yaml(text, "ours.yaml")
     assert content["mine"] == {"lr": 3, "eps": 2}
     assert content["same"] == [1]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a: 1:30", "1:30 as 90"), ("seed: [010]", "010 as 8"), ("a: -1:30:00", "as -5400"),
+        ("a: '1:30'", ""), ("a: 10", ""), ("a: 0", ""), ("a: 1_000", ""), ("a: 089", ""),
+        ("a: 12:75", ""), ("a: 0.5", ""),
+    ],
+)  # fmt: skip
+def test_a_number_of_another_base_is_said(text, said, capsys):
+    parse_yaml(text, "theirs.yaml")
+    err = capsys.readouterr().err
+    assert said in err
+    assert bool(said) == ("theirs.yaml" in err)

@@ -206,6 +206,8 @@ def test_callbacks_that_break_a_training_are_refused_and_others_said_to_be_untri
         make("ModelPruning", pruning_fn="l1_unstructured", amount=0.5)
     make("ModelSummary")
     assert "not tried" not in capsys.readouterr().err
+    make("SpikeDetection")
+    assert "not tried" not in capsys.readouterr().err
     make("ThroughputMonitor", batch_size_fn=len)
     assert "ThroughputMonitor was not tried" in capsys.readouterr().err
 

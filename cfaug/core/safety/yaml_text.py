@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from cfaug.core.errors import UserError
+from cfaug.core.errors import UserError, say_once
 
 MOST_CHARACTERS = 2**20
 """The largest size of a text."""
@@ -24,6 +24,8 @@ DEEPEST = 64
 """The largest number of levels."""
 LONG_NUMBER = re.compile(r"[-+]?(?:0[xb])?[\da-fA-F_:.]{401,}")
 """A number that takes long to read: those of base 60, as in 1:30:00, take quadratic time."""
+OTHER_BASE = re.compile(r"[-+]?(?:[1-9][\d_]*(?::[0-5]?\d)+|0[0-7_]*[1-7][0-7_]*)")
+"""A whole number that YAML 1.1 reads in base 60 (1:30 is 90) or 8 (010 is 8)."""
 
 NOT_YAML = (
     yaml.YAMLError, RecursionError, ArithmeticError, AttributeError, LookupError, TypeError,
@@ -94,6 +96,9 @@ def _check_events(text: str, name: object, most: int) -> None:
             size, depth = 1 + len(event.value), 0
             if (event.tag or not event.style) and LONG_NUMBER.fullmatch(event.value):
                 raise UserError(f"{name}: the number {event.value[:20]}... has too many digits")
+            if event.implicit[0] and OTHER_BASE.fullmatch(event.value):
+                number = yaml.load(event.value, Loader)
+                say_once(f"note: {name}: YAML reads {event.value} as {number}; quote it for a text")
             if event.anchor:
                 anchored[event.anchor] = size, depth
         elif isinstance(event, yaml.AliasEvent):
