@@ -14,7 +14,9 @@ from pathlib import Path
 import pytest
 
 from cfaug.core.errors import UserError
+from cfaug.core.types import CounterfactualSet, Member
 from cfaug.data.index import open_index
+from cfaug.data.shards.shards import write_shards
 from tests.data.layouts import cells, jsonl, parquet
 from tests.data.making import noise_image
 
@@ -103,6 +105,18 @@ def misdecoded(x: Path) -> None:
     write(x / "captions.csv", "image,caption\n1.jpg,a cafÃ©\n2.jpg,salt &amp; pepper\n")
 
 
+def yolo(x: Path) -> None:
+    photos(x, "1.jpg", "2.jpg")
+    for number in (1, 2):
+        write(x / f"{number}.txt", f"0 0.51 0.45 0.2 0.{number}\n")
+
+
+def entities(x: Path) -> None:
+    photos(x, "1.jpg", "2.jpg")
+    for number in (1, 2):
+        write(x / f"{number}.txt", f"[/EN#{number}/people A group] of friends .\n")
+
+
 def imagenet_v2(x: Path) -> None:
     photos(x, *(f"imagenetv2-matched-frequency-format-val/{c}/{c}0a.jpeg" for c in (0, 2, 10)))
 
@@ -156,6 +170,13 @@ READ: dict[str, tuple[Callable[[Path], None], str, Read, str]] = {
         misdecoded, "", [("a cafÃ©", None), ("salt &amp; pepper", None)],
         "letters as they look if UTF-8 is read as another encoding",
     ),
+    "YOLO": (
+        yolo, "", [(f"0 0.51 0.45 0.2 0.{n}", None) for n in (1, 2)], "2 captions hold no letter",
+    ),
+    "Flickr30k Entities": (
+        entities, "", [(f"[/EN#{n}/people A group] of friends .", None) for n in (1, 2)],
+        "2 captions hold marks that are no words",
+    ),
     "ImageNet-V2": (imagenet_v2, "", [(f"a photo of a {c}", c) for c in ("0", "10", "2")], ""),
     "CUB": (
         cub, ":test",
@@ -174,6 +195,21 @@ def test_a_public_data_set_is_read_as_what_it_is(tmp_path, name):
     assert [(index.text(row), index.label(row)) for row in range(len(index))] == expected
     assert index.reading is not None
     assert note in index.reading.line("data", "set")
+
+
+def test_splits_in_our_own_shards_are_said_and_can_be_named(tmp_path):
+    def of_split(number: int, split: str) -> CounterfactualSet:
+        member = Member(f"photo {number}", "image", f"s{number}_0", extra={"split": split})
+        image = noise_image(number, kind="JPEG")
+        return CounterfactualSet(f"s{number}", f"g{number}", (member,), {"image": image}, {})
+
+    sets = [of_split(number, split) for number, split in enumerate(("train", "train", "test"))]
+    write_shards(iter(sets), tmp_path / "set")
+    reading = open_index(tmp_path / "set", tmp_path / "cache").reading
+    assert reading is not None
+    assert "says test (1), train (2), and all are read" in reading.line("data", "set")
+    named = open_index(f"{tmp_path / 'set'}:test", tmp_path / "cache")
+    assert [named.text(row) for row in range(len(named))] == ["photo 2"]
 
 
 def stanford_cars(x: Path) -> None:

@@ -126,7 +126,9 @@ class ImageFolder(Reader):
             )
             raise UserError(f"{path} has splits, not classes; name one of {named}")
         unread = naming_lists(path, images) if len(tops) == 1 else []
-        if unread and source != path:  # the split may be said there, too
+        lines = [name for name in unread if name.lower().endswith(BY_LINE)]
+        # The split may be said there, too, but lists by lines have readers, which asked for it.
+        if unread and source != path and not lines:
             raise one_class_error(str(path), self.form, len(images), min(tops), unread)
         splits = ListedSplits(source, images)
         images = [image for image in images if splits.reads(image)]

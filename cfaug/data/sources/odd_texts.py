@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 
 from cfaug.core.errors import name_some
 from cfaug.data.sources.row import Row
@@ -10,42 +11,44 @@ from cfaug.data.sources.row import Row
 BROKEN = re.compile("Ã[\x80-\xbf\u0152-\u2122]|â€|Â[\xa0-\xbf]")
 """UTF-8 that was read as Latin-1 or Windows-1252: Ã© for é."""
 ENTITY = re.compile(r"&(?:amp|apos|gt|lt|nbsp|quot|#\d{1,6});")
+MARKS = re.compile(r"\[/EN#|</?(?:br|end|p|s|start|unk)>|###", re.IGNORECASE)
+"""Marks of Flickr30k Entities, of tokenisers and of HTML, and what joins several captions."""
 JOINED = re.compile(r"\s*[|;]\s*")
 """What separates several classes in one cell, as in ChestX-ray14."""
+
+
+KINDS = {
+    "letters as they look if UTF-8 is read as another encoding": BROKEN,
+    "HTML's names of characters": ENTITY,
+    "marks that are no words": MARKS,
+    "no letter": re.compile(r"[\W\d_]+"),
+}
+"""What a caption holds, and how it is found; no letter by its whole text, as in YOLO's boxes."""
 
 
 class OddTexts:
     """Counts texts and classes of a source that may be meant otherwise."""
 
     def __init__(self) -> None:
-        self._broken = self._entities = 0
-        self._first_broken = self._first_entity = ""
+        self._counts, self._first = Counter[str](), dict[str, str]()
         self._labels = set[str]()
 
     def count(self, row: Row) -> None:
         """Count a row."""
         if row.label is not None:
             self._labels.add(row.label)
-        if ("Ã" in row.text or "â" in row.text or "Â" in row.text) and BROKEN.search(row.text):
-            self._broken += 1
-            self._first_broken = self._first_broken or row.text
-        if "&" in row.text and ENTITY.search(row.text):
-            self._entities += 1
-            self._first_entity = self._first_entity or row.text
+            return
+        for kind, form in KINDS.items():
+            if (form.fullmatch if kind == "no letter" else form.search)(row.text):
+                self._counts[kind] += 1
+                self._first.setdefault(kind, row.text)
 
     def notes(self) -> list[str]:
         """Return a sentence about each kind that there is."""
-        notes = []
-        if self._broken:
-            notes.append(
-                f"{_captions(self._broken)} letters as they look if UTF-8 is read as another "
-                f"encoding (first {self._first_broken[:60]!r}), which are read as they are"
-            )
-        if self._entities:
-            notes.append(
-                f"{_captions(self._entities)} HTML's names of characters (first "
-                f"{self._first_entity[:60]!r}), which are read as they are"
-            )
+        notes = [
+            f"{_captions(self._counts[kind])} {kind} (first {first[:60]!r}), read as they stand"
+            for kind, first in self._first.items()
+        ]
         joined = [
             label
             for label in sorted(self._labels)

@@ -307,15 +307,16 @@ class OwnShards(TarReader):
         if not file.is_file():
             chosen = read_chosen(path)
             others = () if chosen is None else (f"all but the {len(chosen)} sets of {CHOSEN}",)
-            notes = tuple(
-                f"the column {column!r} of these shards says "
-                f"{name_some(f'{k} ({n:,})' for k, n in self._survey.counts(column).items())}, and "
-                "all are read: shards have no splits; for one of them, write it to a folder of its "
-                "own"
-                for column in self._survey.columns()
-                if len(self._survey.counts(column)) > 1
-            )
-            return Description(left_out=(*list_unfinished(path), *others), notes=notes)
+            notes = []
+            for column in self._survey.columns():
+                counts = self._survey.counts(column)
+                if len(counts) > 1:
+                    named = name_some(f"{split} ({n:,})" for split, n in counts.items())
+                    notes.append(
+                        f"the column {column!r} of these shards says {named}, and all are read: to "
+                        f"read one, name it, as in {path}:{min(counts)}"
+                    )
+            return Description(left_out=(*list_unfinished(path), *others), notes=tuple(notes))
         about = json_file(file)
         try:
             about.setdefault("notes", [])  # imports of before have none
