@@ -261,7 +261,12 @@ def sweep_overrides(file: Path, script: str | None = None) -> list[str]:
         raise UserError(f"{file} is not a grid sweep (method: grid): only grids run without W&B")
     program = str(content.get("program") or f"{script}.py")
     if script is not None and Path(program).stem != script:
-        raise UserError(f"{file} is a sweep of {program}: python {program} --multirun sweep={file}")
+        ours = Path(program).name in ("train.py", "generate.py", "evaluate.py")
+        way = f"python {Path(program).name} --multirun sweep={file}"
+        raise UserError(
+            f"{file} is a sweep of {program}: "
+            + (way if ours else f"no program of cfaug; for this one, it says program: {script}.py")
+        )
     parameters = content.get("parameters")
     if not isinstance(parameters, Mapping):
         raise UserError(f"{file} has no `parameters`: the settings to vary, each with `values`")
