@@ -175,7 +175,7 @@ READ: dict[str, tuple[Callable[[Path], None], str, Read, str]] = {
     ),
     "Flickr30k Entities": (
         entities, "", [(f"[/EN#{n}/people A group] of friends .", None) for n in (1, 2)],
-        "2 captions hold marks that are no words",
+        "2 captions hold marks between the words",
     ),
     "ImageNet-V2": (imagenet_v2, "", [(f"a photo of a {c}", c) for c in ("0", "10", "2")], ""),
     "CUB": (

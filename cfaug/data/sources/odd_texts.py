@@ -20,7 +20,7 @@ JOINED = re.compile(r"\s*[|;]\s*")
 KINDS = {
     "letters as they look if UTF-8 is read as another encoding": BROKEN,
     "HTML's names of characters": ENTITY,
-    "marks that are no words": MARKS,
+    "marks between the words": MARKS,
     "no letter": re.compile(r"[\W\d_]+"),
 }
 """What a caption holds, and how it is found; no letter by its whole text, as in YOLO's boxes."""
