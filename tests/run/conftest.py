@@ -123,7 +123,7 @@ def places_in(folder: Path, *places: Path) -> dict[str, list[str]]:
             text = DRAWN.sub(b"", file.read_bytes())
             named[str(file.relative_to(folder))] = [s.decode() for s in searched if s in text]
     assert named
-    return {file: found for file, found in named.items() if found}
+    return {file: texts for file, texts in named.items() if texts}
 
 
 @contextmanager
