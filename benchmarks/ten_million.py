@@ -90,6 +90,7 @@ def write_captions(folder: Path, sets: int) -> None:
 def fill(folder: Path, sets: int) -> None:
     """Write all edited captions, as if all shards had been made by this job, and plain tars."""
     from cfaug.generate.failures import ProgressReporter
+    from cfaug.generate.folder import claim
 
     first, job = folder / "first", make_job(folder)
     first.mkdir()
@@ -101,8 +102,9 @@ def fill(folder: Path, sets: int) -> None:
     watch = ProgressReporter("first", "units", "made", 1, shown=False)
     for stage in ("captions", "images"):
         assert alone.make_shard(stage, 0, watch) == ()
-    edits = job.folder / "captions"
-    edits.mkdir(parents=True, exist_ok=True)
+    with claim(job.folder, job.record(), job.run):  # what lies there before is not replaced
+        edits = job.folder / "captions"
+        edits.mkdir()
     made = (alone.folder / "captions" / "00000.jsonl").read_text(encoding="utf-8")
     line = made.split("\n")[0] + "\n"
     assert made == "".join(line.replace(FIRST, key_of(n)) for n in range(len(head)))
