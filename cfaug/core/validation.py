@@ -107,7 +107,8 @@ def check_fields(settings: Any, node: str = "") -> None:
         value = getattr(settings, name)
         key = f"{node}.{name}" if node else name
         check(value, annotation, key)
-        if isinstance(value, list | tuple):
+        # The words of a command may say a setting twice: agents of W&B repeat a sweep's.
+        if isinstance(value, list | tuple) and name != "overrides":
             for choice in alternatives_of(annotation):
                 refuse_repeated(value, choice, key)
         if isinstance(value, list) and base_of(annotation) is tuple:
