@@ -56,9 +56,15 @@ def test_a_run_makes_sets_pages_and_a_json_line_and_parts_make_the_same(generate
         assert ("next: python train.py" in said) is complete
     assert files(tmp_path / "parts") == first
 
-    # N39: a truncated log was "not a readable candidate log", and no way out was named.
     log = tmp_path / "out" / "00001.parquet"
     log.write_bytes(log.read_bytes()[:100])
+    (tmp_path / "out" / "candidates.svg").unlink()
+    _, said = generate()
+    assert f"damaged: {log} has 100 bytes" in said
+    assert files(tmp_path / "out") == first
+
+    # A damaged log of the same size is named, with the way out.
+    log.write_bytes(bytes(log.stat().st_size))
     (tmp_path / "out" / "candidates.svg").unlink()
     said = generate.refused()
     assert f"{log} is not a readable candidate log" in said
@@ -162,11 +168,17 @@ def test_exports_follow_when_every_part_is_complete(generate, tmp_path):
     assert not (tmp_path / "hub").exists()
     generate("part=1", "parts=2", hub)
     assert (tmp_path / "hub" / "DATASHEET.md").exists()
-    # The same command again finds its export; another one does not replace it.
+    # The same command again finds its export; with other details it is written again, unless
+    # somebody changed it.
     _, said = generate("part=1", "parts=2", hub)
     assert f"nothing to do: {tmp_path / 'hub'} is written" in said
-    said = generate.refused("part=1", "parts=2", hub, "export.about.license=cc0-1.0")
-    assert "hub is not empty; name a folder that is, or remove it" in said
+    _, said = generate("part=1", "parts=2", hub, "export.about.license=cc0-1.0")
+    assert f"wrote {tmp_path / 'hub'}" in said
+    sheet = tmp_path / "hub" / "DATASHEET.md"
+    sheet.write_text("my own words")
+    said = generate.refused("part=1", "parts=2", hub, "export.about.license=mit")
+    assert "changed since (DATASHEET.md); nothing in it is replaced" in said
+    assert sheet.read_text() == "my own words"
 
 
 @pytest.mark.slow
