@@ -72,7 +72,7 @@ def test_what_may_change_weights_is_part_of_it(word, key):
          "did you mean lightning.pytorch.callbacks.EarlyStopping?"),
         ([AVERAGE.replace("}}", ", deca: 0.9}}")], "did you mean trainer.callbacks.a.decay?"),
         (["trainer.callbacks={a: {_target_: json.JSONDecoder}}"],
-         "trainer.callbacks.a makes a JSONDecoder, not a Callback of Lightning"),
+         "json.JSONDecoder is no Callback, which trainer.callbacks.a takes"),
         (["trainer.strategy=fsdp2"], "trainer.strategy=fsdp2: choose auto or ddp"),
         (["trainer.limit_train_batches=1.5"], "a number in (0, 1]"),
         (["trainer.limit_train_batches=2", "trainer.overfit_batches=1"], "give one of them"),
