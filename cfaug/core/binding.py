@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, get_args
 
 from cfaug.core.errors import UserError
 from cfaug.core.targets import (
@@ -15,7 +15,17 @@ from cfaug.core.targets import (
     item_annotation,
     locate_class,
 )
-from cfaug.core.validation import Given, annotation_of, fit_value, refuse_unknown, write_value
+from cfaug.core.validation import (
+    Given,
+    alternatives_of,
+    annotation_of,
+    base_of,
+    fit_value,
+    is_sequence,
+    plain_of,
+    refuse_unknown,
+    write_value,
+)
 from cfaug.core.weights import is_questions, is_world
 
 VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -23,16 +33,23 @@ NOT_TYPED = ("overrides",)
 """Arguments of a command that are not settings."""
 
 
-def signature_of(target: Any) -> Mapping[str, inspect.Parameter]:
-    """Return the parameters of a class or function that ``_target_`` names."""
+def signature_of(target: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    """Return the parameters of a class or function; one written in C may take any settings."""
     try:
         return inspect.signature(target).parameters
-    except (TypeError, ValueError) as error:  # no function, or one of C without a signature
-        name = getattr(target, "__qualname__", None)
-        said = f"{target.__module__}.{name}" if name else f"is {target!r:.60}, which"
-        raise UserError(
-            f"_target_ {said} takes no settings by name: name a class, or a function of Python"
-        ) from error
+    except ValueError:
+        return {"settings": inspect.Parameter("settings", inspect.Parameter.VAR_KEYWORD)}
+
+
+def lists_of_numbers(command: Callable[..., Any]) -> frozenset[str]:
+    """Return the settings of a command that may be lists of numbers."""
+    return frozenset(
+        name
+        for name in signature_of(command)
+        for choice in alternatives_of(annotation_of(command, name))
+        if is_sequence(base_of(choice))
+        and base_of((*get_args(plain_of(choice)), Any)[0]) in {int, float}
+    )
 
 
 def bind(
@@ -96,10 +113,7 @@ def _bind_node(
     given: Given,
     options: Callable[[str], Sequence[str]] = lambda group: (),
 ) -> dict[str, Any]:
-    try:
-        taken: Mapping[str, inspect.Parameter] = inspect.signature(target).parameters
-    except ValueError:  # a class written in C
-        return dict(node)
+    taken = signature_of(target)
     package = str(getattr(target, "__module__", "")).partition(".")[0]
     arguments = {key: value for key, value in node.items() if key not in OF_NODES}
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in taken.values()):

@@ -91,6 +91,16 @@ class Means:
     words: str
 
 
+@dataclass(frozen=True)
+class MayRepeat:
+    """The mark of a list whose texts may be equal, as in ``Annotated[Sequence[str], MayRepeat()]``.
+
+    Any other list of texts names choices, files or parts, of which each is taken once.
+    """
+
+
+Words = Annotated[Sequence[str], MayRepeat()]
+"""The words of a command line; agents of W&B repeat those of a sweep."""
 DryRun = bool | Annotated[Literal["json"], Means("for programs")]
 
 
@@ -107,8 +117,7 @@ def check_fields(settings: Any, node: str = "") -> None:
         value = getattr(settings, name)
         key = f"{node}.{name}" if node else name
         check(value, annotation, key)
-        # The words of a command may say a setting twice: agents of W&B repeat a sweep's.
-        if isinstance(value, list | tuple) and name != "overrides":
+        if isinstance(value, list | tuple):
             for choice in alternatives_of(annotation):
                 refuse_repeated(value, choice, key)
         if isinstance(value, list) and base_of(annotation) is tuple:
@@ -116,16 +125,13 @@ def check_fields(settings: Any, node: str = "") -> None:
 
 
 def refuse_repeated(value: Any, annotation: Any, key: str) -> None:
-    """Refuse a list of any number of texts that has one of them twice.
-
-    Such a list names choices, files or parts, of which each is taken once.
-    """
+    """Refuse a list of any number of texts that has one of them twice, unless they may repeat."""
     texts = [item for item in value if isinstance(item, str)]
-    kinds = get_args(plain_of(annotation))
-    counted = is_sequence(base_of(annotation)) and (
-        base_of(annotation) is not tuple or kinds[-1:] == (Ellipsis,)
-    )
+    base, kinds = base_of(annotation), get_args(plain_of(annotation))
+    counted = is_sequence(base) and (base is not tuple or kinds[-1:] == (Ellipsis,))
     if not counted or len(texts) != len(value) or len({*texts}) == len(texts):
+        return
+    if any(isinstance(mark, MayRepeat) for mark in _marks(annotation)):
         return
     twice = next(text for number, text in enumerate(texts) if text in texts[:number])
     raise UserError(f"{key}={write_value(value)} lists {twice} more than once: list it once")
@@ -194,7 +200,7 @@ def _strict(annotation: Any) -> Any:
     if origin is Annotated and (names := choices_of(annotation)):
         return Literal[names]
     if origin is Annotated:
-        kinds = tuple(kind for kind in kinds if not isinstance(kind, Means))
+        kinds = tuple(kind for kind in kinds if not isinstance(kind, Means | MayRepeat))
         if len(kinds) == 1:
             return _strict(kinds[0])
         if not all(isinstance(mark, BaseMetadata | GroupedMetadata) for mark in kinds[1:]):

@@ -23,6 +23,7 @@ from cfaug.core.validation import (
     Processes,
     RunPaths,
     RunSeed,
+    Words,
     check_fields,
 )
 from cfaug.planning.build import build
@@ -228,7 +229,7 @@ class TrainSettings:
     model_name: str | None = None
     preset: Preset | None = None
     by_seed: Mapping[str, str] | None = None
-    overrides: Sequence[str] = ()
+    overrides: Words = ()
 
     def check(self) -> None:
         """Refuse settings that are invalid for any data and model."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from numbers import Real
@@ -53,9 +53,6 @@ PLAIN_LIST = re.compile(r"\[[^\[\]{}'\"$()]*\]")
 QUOTED = re.compile(r"""(["'])((?:\\.|(?!\1).)*)\1(\s*:)?""")
 """A text in quotes within a dictionary; with a colon after it, a key."""
 
-LISTS = frozenset({"seeds"})
-"""Settings that are lists of numbers, whose brackets may be left out where nothing is swept."""
-
 KEY = re.compile(r"[+~]*[\w.@/:$-]+", re.ASCII)
 """The part of an override before the equals sign."""
 
@@ -74,13 +71,16 @@ class CommandLine:
     hydra_flags: tuple[str, ...]
 
 
-def read(argv: Sequence[str], script: str | None = None) -> CommandLine:
+def read(
+    argv: Sequence[str], script: str | None = None, lists: Collection[str] = ()
+) -> CommandLine:
     """Sort ``argv`` into overrides and flags.
 
     Args:
         argv: the words after the script's name.
         script: the script, ``train`` for ``train.py``; sweeps of another script and old names of
             settings are refused.
+        lists: settings whose brackets may be left out where nothing is swept.
 
     >>> read(["--data.cf_ratio=0.6", "_wandb={}", "-m"]).overrides
     ('data.cf_ratio=0.6',)
@@ -113,7 +113,7 @@ def read(argv: Sequence[str], script: str | None = None) -> CommandLine:
             bare = word.lstrip("-") if word.startswith("--") else word
             if not bare.startswith("_wandb"):
                 overrides.append(bare)
-    written = (_as_hydra_writes(override, multirun) for override in overrides)
+    written = (_as_hydra_writes(override, multirun, lists) for override in overrides)
     return CommandLine(tuple(_expand_sweeps(written, script)), multirun, tuple(flags))
 
 
@@ -141,7 +141,7 @@ def own_settings(argv: Sequence[str]) -> Path | None:
     return next((path.expanduser() for path in named if path.expanduser().is_dir()), None)
 
 
-def _as_hydra_writes(override: str, multirun: bool) -> str:
+def _as_hydra_writes(override: str, multirun: bool, lists: Collection[str] = ()) -> str:
     r"""Rewrite an override that Hydra's grammar rejects or misreads.
 
     These are texts with characters of Hydra's grammar, such as ``tree(2)`` or a folder's name,
@@ -154,7 +154,7 @@ def _as_hydra_writes(override: str, multirun: bool) -> str:
     'draws.sampling="tree(2)"'
     >>> _as_hydra_writes("data.size=None", multirun=False)
     'data.size=null'
-    >>> _as_hydra_writes("seeds=107,108", multirun=False)
+    >>> _as_hydra_writes("seeds=107,108", multirun=False, lists={"seeds"})
     'seeds=[107,108]'
     >>> _as_hydra_writes("arm=real, and more", multirun=False)
     'arm="real, and more"'
@@ -173,7 +173,7 @@ def _as_hydra_writes(override: str, multirun: bool) -> str:
         return override
     if value == "None":
         return f"{key}=null"
-    if key in LISTS and "," in value and not multirun:
+    if key in lists and "," in value and not multirun:
         return f"{key}=[{value}]"
     # A comma without a space may separate the values of a sweep: only the user knows.
     single = "," not in value or "=" in value or (", " in value and not multirun)

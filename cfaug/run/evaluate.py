@@ -30,7 +30,7 @@ from cfaug.core.outputs import check_output
 from cfaug.core.processes import Threads, check_device, choose_device, find_folder, use_threads
 from cfaug.core.protocols import NoModel
 from cfaug.core.targets import Makes
-from cfaug.core.validation import Means, Node, RunPaths, RunSeed, Share, check_fields
+from cfaug.core.validation import Means, Node, RunPaths, RunSeed, Share, Words, check_fields
 from cfaug.data.mixture.settings import DataSettings
 from cfaug.evaluation.benchmark import ChecksData, HasPrimaryMetrics
 from cfaug.evaluation.failures import KIND as FAILURES
@@ -467,7 +467,7 @@ class EvaluateSettings:
     engine: Node | None = None
     dry_run: bool = False
     declare: bool = False
-    overrides: Sequence[str] = ()
+    overrides: Words = ()
 
     @property
     def root(self) -> Path:

@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from cfaug.core.binding import Config
+from cfaug.core.binding import Config, lists_of_numbers
 from cfaug.core.errors import USERS_MISTAKE, UserError, say
 from cfaug.core.processes import explain_missing, interruptible, rank, wait_briefly
 from cfaug.core.safety.addresses import hide_keys, hide_words, scrub
@@ -106,7 +106,7 @@ def _launch(script: Script, words: Sequence[str]) -> int:
     if "--version" in words:
         say(version_lines(), sys.stdout)
         return DONE
-    line = read(words, script.name)
+    line = read(words, script.name, lists_of_numbers(script.command))
     _refuse_targets_of_hydra(line.overrides)
     refuse_settings_of_hydra(line.overrides)
     if line.hydra_flags:

@@ -11,9 +11,10 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfaug.core.binding import bind
+from cfaug.core.binding import bind, lists_of_numbers
 from cfaug.core.errors import UserError
 from cfaug.run.arguments import read, sweep_overrides
+from cfaug.run.evaluate import EvaluateSettings
 from cfaug.run.usage import name_both, names_itself, options_in, read_arms, usage
 from tests.properties import examples
 from tests.run.conftest import compose, jobs_of, refusal, stdout_of
@@ -193,6 +194,17 @@ def test_a_file_that_other_choices_bring_along_is_no_choice():
     with pytest.raises(UserError) as refused:
         compose("generate", "recipe=social/paper")
     assert "a part of recipe=social zoo=paper: type these" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"), [("seeds=107,108", [107, 108]), ("wise_ft=0,0.5", [0, 0.5])]
+)
+def test_a_list_of_numbers_needs_no_brackets(word, meant):
+    lists = lists_of_numbers(EvaluateSettings)
+    (override,) = read([word], "evaluate", lists).overrides
+    assert PARSER.parse_override(override).value() == meant
+    (swept,) = read([word, "-m"], "evaluate", lists).overrides
+    assert PARSER.parse_override(swept).is_sweep_override()
 
 
 def test_agents_spellings_are_tolerated_and_flags_of_hydra_kept():

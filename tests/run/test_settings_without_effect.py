@@ -47,6 +47,13 @@ def test_a_list_of_names_has_each_once():
         ClassLoss(augment=("flip", "flip"))
 
 
+def test_the_words_of_a_command_may_be_equal():
+    [(config, words)] = compose_jobs(
+        SCRIPT.conf, "train", ["seed=1"], multirun=False, command=SCRIPT.command
+    )
+    SCRIPT.command(**config, overrides=[*words, *words]).check()
+
+
 def test_numbers_of_a_calculation_are_the_arm_of_the_typed_number():
     words = ["data.cf_ratio=0.6000000000000001", "optim.lr=0.00030000000000000003"]
     [(config, _)] = compose_jobs(
