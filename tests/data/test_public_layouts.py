@@ -138,6 +138,39 @@ def docci(x: Path, ending: str = "jsonl", names: tuple[str, str] = ("image", "ca
     jsonl(x / f"docci_descriptions.{ending}", lines)
 
 
+def valse(x: Path) -> None:
+    photos(x / "images", "v7w_1.jpg", "v7w_2.jpg", "v7w_3.jpg")
+    entries = [
+        {"image": f"v7w_{votes}.jpg", "caption": f"{votes} dogs", "foil": f"{votes + 1} dogs",
+         "mturk": {"foil": 3 - votes, "caption": votes, "other": 0}, "lvis": 1}
+        for votes in (1, 2, 3)
+    ]  # fmt: skip
+    write(x / "captions.json", json.dumps(entries))
+
+
+def crisscrossed(x: Path) -> None:
+    photos(x / "images", *(f"COCO_val2014_{n:012d}.jpg" for n in (1, 2)))
+    rows = [(1, WAVE, 5.0), (2, DOGS, 0.25), (2, WAVE, 3.5)]
+    lines = (f"{text},COCO_val2014_{n:012d}.jpg,{score},c2i\n" for n, text, score in rows)
+    write(x / "sits_val.csv", "caption,image,agg_score,sampling_method\n" + "".join(lines))
+
+
+def nouns(x: Path, texts: tuple[str, ...] = ("polar_bear", "bus", "a dog")) -> None:
+    photos(x, *(f"{n}.jpg" for n in range(len(texts))))
+    lines = (f'{n}.jpg,"{text}"\n' for n, text in enumerate(texts))
+    write(x / "captions.csv", "image,caption\n" + "".join(lines))
+
+
+def entailment_with_caption(x: Path) -> None:
+    photos(x, "1.jpg", "2.jpg")
+    labels = ("entailment", "neutral")
+    rows = [
+        {"image": f"{n}.jpg", "caption": f"{n} women", "hypothesis": "Men", "gold_label": label}
+        for n, label in enumerate(labels, 1)
+    ]
+    jsonl(x / "ve.jsonl", rows)
+
+
 def docci_released(x: Path) -> None:
     docci(x, "jsonlines", ("image_file", "description"))
 
@@ -183,6 +216,31 @@ READ: dict[str, tuple[Callable[[Path], None], str, Read, str]] = {
         [("a photo of a Auk", "001.Auk"), ("a photo of a Black Tern", "002.Black_Tern")],
         "not train (2)",
     ),
+    "VALSE": (
+        valse, "", [(f"{n} dogs", None) for n in (1, 2, 3)],
+        "of 3 captions 1 were found right by fewer than 2 annotators",
+    ),
+    "CrissCrossed Captions": (
+        crisscrossed, "", [(WAVE, None), (DOGS, None), (WAVE, None)],
+        "agg_score is 0.25 to 5 and below the middle in 1 of 3 rows",
+    ),
+    "nouns": (
+        nouns, "", [(t, None) for t in ("polar_bear", "bus", "a dog")],
+        "2 of 3 captions are single words (first 'polar_bear')",
+    ),
+    "tags": (
+        lambda x: nouns(x, ("dog, grass, red ball", "a dog", "cat;sofa;tv")), "",
+        [(t, None) for t in ("dog, grass, red ball", "a dog", "cat;sofa;tv")],
+        "2 of 3 captions are lists of words",
+    ),
+    "Chinese": (
+        lambda x: nouns(x, ("\u4e00\u53ea\u72d7", "\u72d7\u5728\u8349\u5730")), "",
+        [("\u4e00\u53ea\u72d7", None), ("\u72d7\u5728\u8349\u5730", None)], "",
+    ),
+    "SNLI-VE with captions": (
+        entailment_with_caption, "", [("1 women", None), ("2 women", None)],
+        "read is the caption, not hypothesis",
+    ),
     "DOCCI": (docci, ":test", [("photo test_00000", None)], "not qual_test (1), train (1)"),
 }  # fmt: skip
 
@@ -195,6 +253,7 @@ def test_a_public_data_set_is_read_as_what_it_is(tmp_path, name):
     assert [(index.text(row), index.label(row)) for row in range(len(index))] == expected
     assert index.reading is not None
     assert note in index.reading.line("data", "set")
+    assert note or not index.reading.notes
 
 
 def test_splits_in_our_own_shards_are_said_and_can_be_named(tmp_path):

@@ -329,6 +329,58 @@ def test_mmvp_is_pairs_of_images_by_their_number(tmp_path):
     assert entries[1].image.read() == encode_image(2)
 
 
+@pytest.mark.parametrize(
+    ("answers", "said"),
+    [
+        ({1: "(a)", 2: "(B)"}, ""),
+        ({1: "Open", 2: "shut."}, ""),
+        ({1: "(a)", 2: "2"}, "1 of 2 answers are not among the options, such as '2'"),
+        ({1: "(a)", 2: "(b)", 3: "(a)"}, "Index 3 without the other row of the pair"),
+        ({2: "(a)", 3: "(b)", 4: "(b)"}, "Index 2 without the other row of the pair"),
+    ],
+)
+def test_mmvp_says_wrong_answers_and_pairs_that_are_not_whole(tmp_path, capsys, answers, said):
+    photos, options = tmp_path / "MMVP Images", "(a) Open (b) Shut"
+    for number in answers:
+        put_image(photos / f"{number}.jpg", number)
+    rows = [
+        {"Index": n, "Question": "Is it?", "Options": options, "Correct Answer": answer}
+        for n, answer in answers.items()
+    ]
+    entries = read_questions(write_csv(tmp_path / "Questions.csv", rows))
+    assert said in (warned := capsys.readouterr().err)
+    assert said or not warned
+    if not said:
+        assert [entry.questions[0].right for entry in entries] == ["Open", "Shut"]
+
+
+def test_mmvp_says_pairs_of_two_questions(tmp_path, capsys):
+    for number in (1, 2):
+        put_image(tmp_path / "MMVP Images" / f"{number}.jpg", number)
+    rows = [
+        {"Index": n, "Question": text, "Options": "(a) Yes (b) No", "Correct Answer": "(a)"}
+        for n, text in ((1, "Is it?"), (2, "Was it?"))
+    ]
+    read_questions(write_csv(tmp_path / "Questions.csv", rows))
+    assert "Index 1 ask two different questions" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("answers", "right"),
+    [(("b", "(A)"), ("two", "one")), (("one", "TWO"), ("one", "two")), (("2", "E"), (None, None))],
+)
+def test_c_vqa_answers_may_be_letters_or_texts(tmp_path, capsys, answers, right):
+    put_image(tmp_path / "images" / "a.png")
+    ask = "How many? Select the correct answer:A:one B:two"
+    row = {"img_path": "a.png", "query": ask, "answer": answers[0], "new query": ask,
+           "new answer": answers[1], "type": "num"}  # fmt: skip
+    (entry,) = read_questions(write_csv(tmp_path / "q.csv", [row]))
+    assert tuple(question.right for question in entry.questions) == right
+    assert ("2 of 2 answers are not among the options" in capsys.readouterr().err) == (
+        None in right
+    )
+
+
 def test_columns_that_are_missing_are_named_with_the_form(tmp_path):
     row = {"Index": "1", "Question": "Who?", "Options": "(a) x (b) y"}
     message = refusal(write_csv(tmp_path / "Questions.csv", [row]))

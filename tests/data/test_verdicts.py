@@ -103,6 +103,27 @@ def test_wrong_captions_are_not_read_as_right_ones(tmp_path, lay_out: Callable, 
     assert "neg_caption" in str(caught.value)
 
 
+@pytest.mark.parametrize("columns", [("text", "premise"), ("sentence", ""), ("text", "id")])
+def test_hypotheses_are_not_read_as_captions(tmp_path, columns):
+    """SNLI-VE and e-SNLI-VE in tables: contradictions are there beside what follows."""
+    images(tmp_path / "x")
+    text, other = columns
+    rows = [
+        {"image": f"{name}.png", text: f"{name} is out", "gold_label": label, other: "Two men"}
+        for name, label in zip("abc", ("entailment", "contradiction", "-"), strict=True)
+    ]
+    jsonl(tmp_path / "x" / "ve.jsonl", rows)
+    with pytest.raises(UserError, match="'gold_label' is entailment in 1 rows, contradiction"):
+        open_index(tmp_path / "x", tmp_path / "cache")
+
+
+def test_a_premise_that_is_not_read_is_said(tmp_path):
+    images(tmp_path / "x")
+    rows = [(f"{name}.png", f"{name} is out", "Two men", str(n)) for n, name in enumerate("abc")]
+    table(tmp_path / "x" / "captions.csv", ["image", "caption", "premise", "label"], rows)
+    assert "premise is not read" in notes_on(tmp_path / "x")
+
+
 def notes_on(folder: Path) -> str:
     reading = open_index(folder, folder.parent / "cache").reading
     assert reading is not None

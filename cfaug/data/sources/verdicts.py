@@ -1,16 +1,22 @@
 """Columns that say which captions are right: sets of right and wrong captions, a row each.
 
-VSR, POPE, FOIL and the like have them; read as plain captions, the wrong ones would be trained on.
+VSR, POPE, FOIL, SNLI-VE and the like have them; read as plain captions, the wrong ones would be
+trained on. Columns that say how well a caption fits, as of CrissCrossed Captions, are said.
 """
 
 from __future__ import annotations
 
 import re
+from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
-from cfaug.core.errors import UserError
+from cfaug.core.errors import UserError, name_some
+from cfaug.core.types import ENTAILMENT
+from cfaug.data.sources.row import is_number
+from cfaug.data.sources.splits import flat
 
 NAMES = frozenset({
     "label", "labels", "gold_label", "itm_label", "itm", "match", "matched", "matches", "is_match",
@@ -24,7 +30,32 @@ UNNAMED = re.compile(r"0*([01])")
 """A class without a name, of a column of 0 and 1."""
 ANSWERED = re.compile(r"(?:\?|yes or no\.?)\s+(yes|no)\.?", re.IGNORECASE)
 """The end of a question with its answer, as in the files of MME."""
+FOLLOWS, OPEN = ENTAILMENT[0], {*ENTAILMENT, "-"}
+"""What SNLI and its kind say of a sentence: "-" if annotators did not agree."""
+OTHER_SENTENCE = frozenset({"hypothesis", "sentence2", "sentence_2", "statement"})
+"""Names of the sentence that is judged, if the caption is what it is judged by."""
+PREMISES = frozenset({"premise", "sentence1", "sentence_1"})
+"""Names of the sentence by which another one is judged."""
+RATINGS = re.compile(
+    r"(?:agg(?:regated?)?_|mean_|avg_|human_|clip_?|sim_|itm_|caption_|relevance_|match(?:ing)?_)?"
+    r"(?:scores?|ratings?|similarity|relevance|likert)|expert_?\d+|clip_?similarity\w*|agreement"
+)
+"""Names of columns that may say how well a caption fits its image, as agg_score does in CxC."""
+VOTES = {"mturk.caption", "mturk.foil"}
+"""Numbers of annotators who found the caption and its foil right, as in VALSE."""
+ENOUGH_VOTES = 2
+"""Number of votes, of three, from which VALSE's authors use an item."""
 YES, NO = frozenset({"1", "1.0", "true", "yes"}), frozenset({"0", "0.0", "false", "no"})
+
+
+@lru_cache(maxsize=1024)
+def is_rating(column: str) -> bool:
+    """Return whether a column may say how well a caption fits its image.
+
+    >>> [is_rating(name) for name in ("agg_score", "Rating", "clip_similarity_vitb32", "width")]
+    [True, True, True, False]
+    """
+    return RATINGS.fullmatch(column.lower()) is not None
 
 
 class CaptionVerdicts:
@@ -35,6 +66,10 @@ class CaptionVerdicts:
         self._others: set[str] = set()
         self._rows = self._questions = 0
         self._answers, self._classes = Counter[str](), Counter[str]()
+        self._entailed: dict[str, Counter[str]] = {}
+        self._columns, self._no_entailment = set[str](), set[str]()
+        self._ratings: dict[str, array[float]] = {}
+        self._voted = self._unsure = 0
 
     def count_text(self, text: str, label: str | None) -> None:
         """Count a caption: whether it is a question, with its answer, and what its class says."""
@@ -60,10 +95,69 @@ class CaptionVerdicts:
                 f"{self._questions:,} of {self._rows:,} captions are questions: sets of questions "
                 "with answers are read by benchmark=vqa"
             )
+        for name, values in self._ratings.items():
+            if (low := min(values)) < (high := max(values)):
+                below = sum(value < (low + high) / 2 for value in values)
+                notes.append(
+                    f"{name} is {low:g} to {high:g} and below the middle in {below:,} of "
+                    f"{len(values):,} rows, and every row is read: if it says how well the caption "
+                    "fits its image, remove the low ones"
+                )
+        if self._unsure:
+            notes.append(
+                f"mturk says that of {self._voted:,} captions {self._unsure:,} were found right by "
+                f"fewer than {ENOUGH_VOTES} annotators, and all are read: VALSE's authors use the "
+                "others alone"
+            )
+        notes += [
+            f"{name} seems to say what follows from the caption ({self._named(counts)}): read is "
+            f"the caption, not {name_some(sorted(OTHER_SENTENCE & self._columns))}"
+            for name, counts in self._judging()
+            if OTHER_SENTENCE & self._columns
+        ]
+        if PREMISES & self._columns:
+            notes.append(
+                f"{name_some(sorted(PREMISES & self._columns))} is not read: if the caption is the "
+                "hypothesis that is judged by it, it need not be true of its image"
+            )
         return notes
+
+    def _judging(self) -> list[tuple[str, Counter[str]]]:
+        """Return the columns that say which texts follow and which do not."""
+        return [
+            (name, counts)
+            for name, counts in self._entailed.items()
+            if name not in self._no_entailment and len(counts.keys() - {"-"}) > 1
+        ]
+
+    @staticmethod
+    def _named(counts: Counter[str]) -> str:
+        return ", ".join(f"{value} in {rows:,} rows" for value, rows in counts.most_common())
+
+    def _count_judgements(self, values: Mapping[str, Any]) -> None:
+        """Count what a row says of entailment, how well the caption fits, and annotators' votes."""
+        votes = {}
+        for name, value in flat(values):
+            self._columns.add(name)
+            if name not in self._no_entailment:
+                text = str(value).strip().lower()
+                if text in OPEN:
+                    self._entailed.setdefault(name, Counter())[text] += 1
+                elif text and value is not None:
+                    self._no_entailment.add(name)
+            if (is_rating(name) or name in VOTES) and is_number(str(value)):
+                number = float(str(value))
+                if name in VOTES:
+                    votes[name] = number
+                else:
+                    self._ratings.setdefault(name, array("d")).append(number)
+        if votes.keys() == VOTES:
+            self._voted += 1
+            self._unsure += votes["mturk.caption"] < ENOUGH_VOTES
 
     def count(self, values: Mapping[str, Any], negatives: Iterable[str] = ()) -> None:
         """Count a row: its further columns, and its negatives, which may be a verdict's words."""
+        self._count_judgements(values)
         said = [(name, value) for name, value in values.items() if name.lower() in NAMES]
         for name, value in (*said, *(("negative", text) for text in negatives)):
             text = str(value).strip().lower()
@@ -80,6 +174,14 @@ class CaptionVerdicts:
                 "with their answers, yes and no: they say nothing of their image alone; "
                 "benchmark=vqa reads sets of questions (docs/cfmm.md)"
             )
+        for name, counts in self._judging():
+            if not OTHER_SENTENCE & self._columns:
+                raise UserError(
+                    f"{source}: {name!r} is {self._named(counts)}: it seems to say which texts "
+                    "follow from their image, and every one would be read as a right caption. Keep "
+                    f"the rows with {FOLLOWS!r}; benchmark=entailment reads SNLI-VE as released "
+                    "(docs/xmai.md)"
+                )
         for name, counts in self._values.items():
             if name in self._others or not (counts.keys() & YES and counts.keys() & NO):
                 continue

@@ -5,12 +5,13 @@ To add one: a ``QuestionForm``, and its place in ``FORMS``.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 
-from cfaug.core.errors import UserError, say_once
-from cfaug.core.questions import AskedImage
+from cfaug.core.errors import UserError, name_some, say_once
+from cfaug.core.questions import NO_OPTION, AskedImage
 from cfaug.data.sources.question_sets.released import (
     C_VQA,
     HALLUSION_BENCH,
@@ -66,7 +67,48 @@ def read_questions(path: Path | str, image_roots: Sequence[Path] = ()) -> list[A
         seen.add(image.key)
     if form is OWN:
         _check_numbers(table.source, images)
+    elif form is MMVP:
+        _say_incomplete(table.source, images)
+    _say_unanswerable(table.source, images)
     return images
+
+
+def _say_incomplete(source: Path, images: Sequence[AskedImage]) -> None:
+    """Say which images of MMVP are without the other one of their pair."""
+    sizes = Counter(image.group for image in images)
+    alone = [str(int(image.key)) for image in images if sizes[image.group] < 2]
+    if alone:
+        say_once(
+            f"{source}: Index {name_some(alone)} without the other row of the pair (1 and 2, 3 and "
+            "4, ...): counted among single questions, not among pairs; fetch the file again if "
+            "rows are missing"
+        )
+    asked: dict[str, set[str]] = {}
+    for image in images:
+        asked.setdefault(image.group, set()).update(q.text for q in image.questions)
+    others = [str(2 * int(pair) + 1) for pair, texts in asked.items() if len(texts) > 1]
+    if others:
+        say_once(
+            f"{source}: the pairs that begin with Index {name_some(others)} ask two different "
+            "questions: are rows missing, so that the pairs are of other images?"
+        )
+
+
+def _say_unanswerable(source: Path, images: Sequence[AskedImage]) -> None:
+    """Say which answers are not among the options, and in which form they are."""
+    asked = [(image, question) for image in images for question in image.questions]
+    without = [
+        (image, question) for image, question in asked if question.answer == NO_OPTION
+    ]  # fmt: skip
+    if not without:
+        return
+    image, question = without[0]
+    options = ", ".join(map(repr, question.options)) or "none, as no answer is a number"
+    say_once(
+        f"{source}: {len(without):,} of {len(asked):,} answers are not among the options, such as "
+        f"{question.extra.get('answer')!r} to {question.text[:60]!r} of {image.key!r} (options: "
+        f"{options}): these questions are left out; write the letter or the text of an option"
+    )
 
 
 def _check_numbers(source: Path, images: Sequence[AskedImage]) -> None:

@@ -6,7 +6,7 @@ Columns were taken from the releases, or from code that reads them; each form na
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -30,7 +30,7 @@ from cfaug.data.sources.question_sets.rows import (
     split_options,
     yes_or_no,
 )
-from cfaug.data.sources.row import ErrorCollector, clean_key
+from cfaug.data.sources.row import ErrorCollector, clean_key, group_name, is_number
 
 # C-VQA (Zhang et al., 2023), https://github.com/Letian2003/C-VQA: a question, and the same question
 # under a condition, a row. Of C-VQA-Real the answers are numbers, yes or no, without options; of
@@ -41,7 +41,9 @@ SELECT = re.compile(r"\s*Select the correct answer:\s*", re.IGNORECASE)
 
 def _read_c_vqa(rows: Iterable[SetRow], errors: ErrorCollector) -> list[AskedImage]:
     every = list(rows)
-    answers = {str(row.fields[name]).strip() for row in every for name in ("answer", "new answer")}
+    answers = {
+        group_name(row.fields[name]).strip() for row in every for name in ("answer", "new answer")
+    }
     numbers = tuple(sorted((answer for answer in answers if answer.isdecimal()), key=int))
     images = []
     for number, row in enumerate(every):
@@ -75,13 +77,26 @@ def _c_vqa_question(
         options = split_options(listed[0], "ABCDEFGH", "{}:")
         if len(listed) > 1 or not options or not stem or not all(options):
             raise UserError(f"{row.where}: {query!r} should end with its options, A:... B:...")
-        right = "ABCDEFGH".find(given) if len(given) == 1 else NO_OPTION
-        right = right if right < len(options) else NO_OPTION
+        right = option_of(given, "ABCDEFGH", options)
         return AskedQuestion(kind, kind, stem, tuple(options), right, {"answer": given})
+    given = group_name(given)
     allowed = YES_NO if given.lower() in YES_NO else numbers
     right = allowed.index(given.lower()) if given.lower() in allowed else NO_OPTION
     extra = {"answer": given, CLOSED: allowed is numbers}
     return AskedQuestion(kind, kind, text, allowed, right, extra)
+
+
+def option_of(given: str, letters: str, options: Sequence[str]) -> int:
+    """Return the number of the option that an answer names by its letter or its text.
+
+    >>> [option_of(answer, "AB", ["Open", "Shut"]) for answer in ("B", "(a)", "shut", "1")]
+    [1, 0, 1, -1]
+    """
+    plain = given.strip("(). ").casefold()
+    if len(plain) == 1 and plain in (marks := letters[: len(options)].casefold()):
+        return marks.index(plain)
+    texts = [option.strip("(). ").casefold() for option in options]
+    return texts.index(plain) if plain in texts and not is_number(plain) else NO_OPTION
 
 
 C_VQA = QuestionForm(
@@ -232,7 +247,7 @@ def _read_mmvp(row: SetRow) -> Iterator[AskedImage]:
             f"{row.where}: Options={row.text('Options')!r:.80} should be '(a) TEXT (b) TEXT'"
         )
     letter = row.text("Correct Answer").strip("() ").lower()
-    answer = "abcd".find(letter) if len(letter) == 1 else NO_OPTION
+    answer = option_of(letter, "abcd", options)
     pair, member = divmod(int(index) - 1, 2)
     extra = {"answer": letter, "group": str(pair), "question": 0, "image": member}
     if (corrected := MMVP_CORRECTED.get(index, letter)) != letter:
