@@ -82,7 +82,8 @@ def test_a_recipe_takes_it_and_resumes_with_the_same_bytes(shelf, tmp_path, scri
 
     def run(folder: Path) -> int:
         return script("generate")([
-            f"hydra.searchpath=[file://{shelf / recipe / 'conf'}]", f"recipe={recipe}", "zoo=tiny",
+            f'hydra.searchpath=["file://{shelf / recipe / "conf"}"]',
+            f"recipe={recipe}", "zoo=tiny",
             f"paths.shards={folder}", f"paths.worlds={shelf / 'worlds'}", "limit=2",
             "shards.batch=2",
         ])  # fmt: skip

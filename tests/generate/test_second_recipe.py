@@ -15,6 +15,8 @@ from tests.data.making import noise_image
 from tests.generate.tiny import card, contents
 
 OWN = Path(__file__).parent / "own_recipe"
+# In quotes: a folder of this path may have a comma in its name.
+SEARCH = f'hydra.searchpath=["file://{OWN}"]'
 CAPTIONS = [
     ("a.png", "a ball on the beach", "ball", "toy"),
     ("a.png", "something round", "ball", "toy"),
@@ -44,7 +46,7 @@ def run(photos, script, tmp_path_factory):
         texts = () if "stage=images" in words else ("shards.sets_per_shard=3",)
         return script("generate")(
             [
-                f"hydra.searchpath=[file://{OWN}]", "recipe=insertion", "force=true",
+                SEARCH, "recipe=insertion", "force=true",
                 f"data.source={photos}", f"paths.shards={folder}", f"paths.worlds={worlds}",
                 *texts, *words,
             ]
@@ -107,7 +109,7 @@ def test_it_runs_with_a_zoo_of_large_models(run, tmp_path):
 
 def test_a_benchmark_of_its_own_is_reported_by_part_in_its_own_direction(made, script, tmp_path):
     words = [
-        f"hydra.searchpath=[file://{OWN}]", "weights=zoo:clip-0", "benchmark=brittleness",
+        SEARCH, "weights=zoo:clip-0", "benchmark=brittleness",
         f"benchmark.data={made}", "benchmark.name=own",
         f"paths.runs={tmp_path / 'runs'}", f"paths.shards={tmp_path / 'worlds'}",
     ]  # fmt: skip

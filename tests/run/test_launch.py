@@ -107,7 +107,10 @@ def test_a_launcher_without_a_sweep_and_a_mistyped_key_are_told_before_anything_
 # What a task of each SLURM script runs; ``make slurm-test`` proves them under SLURM itself.
 
 
-TOLD = f"#!{sys.executable}\nimport json, sys\nprint(json.dumps(sys.argv[1:]))\n"
+# Not "#!" and Python's path: that may be long and have spaces.
+TOLD = f"""#!/bin/sh
+exec "{sys.executable}" -c 'import json, sys; print(json.dumps(sys.argv[1:]))' "$@"
+"""
 
 
 @pytest.mark.parametrize(
