@@ -444,50 +444,62 @@ MARKDOWN_ESCAPES = str.maketrans(
 
 def to_markdown(document: Document) -> str:
     """Return a heading, a table per part with its notes, the curves as tables, and the notes."""
-    blocks = [f"## {markdown_text(document.title)}"] if document.title else []
+    return _write_text(document, markdown_text)
+
+
+def to_terminal(document: Document) -> str:
+    """Return what ``to_markdown`` returns, with names as they are, for nobody renders it."""
+    return _write_text(document, _one_line)
+
+
+def _write_text(document: Document, escape: Callable[[str], str]) -> str:
+    blocks = [f"## {escape(document.title)}"] if document.title else []
     for part in document.parts:
-        blocks += [f"### {markdown_text(part.title)}"] if part.title else []
+        blocks += [f"### {escape(part.title)}"] if part.title else []
         body = [
-            [*map(markdown_text, labels), *map(_markdown_cell, cells)]
+            [*map(escape, labels), *(_text_cell(cell, escape) for cell in cells)]
             for labels, cells in part.rows
         ]
-        blocks += [markdown_table(list(part.header), body), *map(markdown_text, part.notes)]
+        blocks += [_align(list(map(escape, part.header)), body), *map(escape, part.notes)]
     for curve in document.curves:
         measure = Measure(curve.unit)
         body = [
-            [markdown_text(name), f"{x:g}", measure.text(sum(v.values()) / len(v)), str(len(v))]
+            [escape(name), f"{x:g}", measure.text(sum(v.values()) / len(v)), str(len(v))]
             for name, points in curve.series.items()
             for x, v in sorted(points.items())
         ]
         head = ["series", curve.x_title, curve.y_title, "seeds"]
-        blocks += [f"### {markdown_text(curve.title)}", markdown_table(head, body)]
+        blocks += [f"### {escape(curve.title)}", _align(list(map(escape, head)), body)]
     if document.pictures:
         blocks.append(f"{len(document.pictures)} pictures: see report.html.")
-    return "\n\n".join([*blocks, *map(markdown_text, document.notes)]) + "\n"
+    return "\n\n".join([*blocks, *map(escape, document.notes)]) + "\n"
 
 
 def markdown_text(text: str) -> str:
     """Escape text so that Markdown shows it literally."""
-    return " ".join(text.splitlines()).translate(MARKDOWN_ESCAPES)
+    return _one_line(text).translate(MARKDOWN_ESCAPES)
 
 
-def markdown_table(head: list[str], body: list[list[str]]) -> str:
-    """Return a Markdown table with aligned columns; the head is escaped here, the body is not."""
-    named = [markdown_text(name) for name in head]
-    widths = [max(3, *map(len, column)) for column in zip(named, *body, strict=True)]
-    rows = [named, ["-" * width for width in widths], *body]
+def _one_line(text: str) -> str:
+    return " ".join(text.splitlines())
+
+
+def _align(head: list[str], body: list[list[str]]) -> str:
+    """Return a Markdown table with aligned columns."""
+    widths = [max(3, *map(len, column)) for column in zip(head, *body, strict=True)]
+    rows = [head, ["-" * width for width in widths], *body]
     padded = ([t.ljust(w) for t, w in zip(row, widths, strict=True)] for row in rows)
     return "\n".join(f"| {' | '.join(row)} |" for row in padded)
 
 
-def _markdown_cell(cell: Entry) -> str:
-    text = markdown_text(cell.text)
+def _text_cell(cell: Entry, escape: Callable[[str], str]) -> str:
+    text = escape(cell.text)
     text = f"**{text}**" if cell.bold else text
     text = f"<u>{text}</u>" if cell.underlined else text
-    text += markdown_text(cell.signs)
-    text += f"<sup>{markdown_text(','.join(cell.above))}</sup>" if cell.above else ""
-    text += f" ± {markdown_text(cell.sub)}" if cell.sub else ""
-    return text + (f" {markdown_text(cell.small)}" if cell.small else "")
+    text += escape(cell.signs)
+    text += f"<sup>{escape(','.join(cell.above))}</sup>" if cell.above else ""
+    text += f" ± {escape(cell.sub)}" if cell.sub else ""
+    return text + (f" {escape(cell.small)}" if cell.small else "")
 
 
 # Tables as CSV: one writer, and a document with one row per cell.

@@ -140,10 +140,10 @@ def _digest(content: object) -> str:
 
 def publish(document: Document, folder: Path) -> int:
     """Print a document, write it in every form, and add it to the folder's page of all tables."""
-    from cfaug.report.document import to_markdown, write_document
+    from cfaug.report.document import to_terminal, write_document
     from cfaug.report.paper_tables import write_tables_page
 
-    say(to_markdown(document), sys.stdout)
+    say(to_terminal(document), sys.stdout)
     paths = [*write_document(document, folder), write_tables_page(folder)]
     say("wrote " + ", ".join(map(str, paths)), sys.stdout)
     return DONE
