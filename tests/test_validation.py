@@ -18,11 +18,11 @@ from annotated_types import Ge, Interval, MinLen
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cfaug.core.annotations import Means, OneOf
 from cfaug.core.errors import UserError
+from cfaug.core.json_records import from_json
 from cfaug.core.validation import (
     Count,
-    Means,
-    OneOf,
     PartialShare,
     Positive,
     PositiveNumber,
@@ -30,7 +30,6 @@ from cfaug.core.validation import (
     accepts,
     check,
     check_fields,
-    from_json,
     write_value,
 )
 from tests.properties import examples

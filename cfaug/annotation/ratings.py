@@ -25,7 +25,7 @@ from cfaug.annotation.answers import (
 from cfaug.annotation.forms import EditedItem, Form, Value
 from cfaug.core.errors import UserError
 from cfaug.core.files import require_regular
-from cfaug.core.validation import from_json
+from cfaug.core.json_records import from_json
 from cfaug.data.sources.lists import list_records
 from cfaug.data.sources.row import ErrorCollector
 from cfaug.report.document import Column, Entry, Part, make_part

@@ -21,8 +21,8 @@ from cfaug.annotation.findings import Agreement, AnswerCounts, Findings, ReportS
 from cfaug.annotation.question import AnnotationQuestion
 from cfaug.core.errors import UserError, name_some
 from cfaug.core.files import require_regular
+from cfaug.core.json_records import from_json
 from cfaug.core.pixels import decode_image
-from cfaug.core.validation import from_json
 from cfaug.data.sources.lists import list_records
 from cfaug.data.sources.row import NAMED_AT_ONCE, ErrorCollector
 from cfaug.report.page import write_page

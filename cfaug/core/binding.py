@@ -7,7 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, get_args
 
+from cfaug.core.annotations import alternatives_of, annotation_of, base_of, is_sequence, plain_of
 from cfaug.core.errors import UserError
+from cfaug.core.fitting import Given, fit_value
+from cfaug.core.known_names import refuse_unknown
 from cfaug.core.targets import (
     OF_NODES,
     TARGET,
@@ -15,17 +18,7 @@ from cfaug.core.targets import (
     item_annotation,
     locate_class,
 )
-from cfaug.core.validation import (
-    Given,
-    alternatives_of,
-    annotation_of,
-    base_of,
-    fit_value,
-    is_sequence,
-    plain_of,
-    refuse_unknown,
-    write_value,
-)
+from cfaug.core.validation import write_value
 from cfaug.core.weights import is_questions, is_world
 
 VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)

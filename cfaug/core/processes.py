@@ -18,8 +18,9 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
+from cfaug.core.annotations import Means
 from cfaug.core.errors import UserError
-from cfaug.core.validation import Means, Processes, check
+from cfaug.core.validation import Processes, check
 
 if TYPE_CHECKING:
     import torch

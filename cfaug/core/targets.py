@@ -17,18 +17,19 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 from types import FunctionType
-from typing import Annotated, Any, get_args, get_origin, is_typeddict
+from typing import Any, get_args, is_typeddict
 
-from cfaug.core.errors import UserError
-from cfaug.core.processes import explain_missing
-from cfaug.core.validation import (
+from cfaug.core.annotations import (
     Unresolved,
     alternatives_of,
     annotation_of,
     base_of,
     is_sequence,
+    marks_of,
     plain_of,
 )
+from cfaug.core.errors import UserError
+from cfaug.core.processes import explain_missing
 
 TARGET, PARTIAL = "_target_", "_partial_"
 OF_NODES = (TARGET, PARTIAL, "_args_", "_convert_", "_recursive_")
@@ -142,23 +143,17 @@ def _wanted_classes(annotation: Any) -> list[type]:
     """Return the classes of which an object is wanted; empty if the annotation does not say."""
     wanted: list[type] = []
     for choice in alternatives_of(annotation):
-        marks = _marks_of(choice)
         base = base_of(choice)
-        if marks:
-            wanted += [locate(name) for mark in marks for name in mark.names]
+        names = [
+            name for mark in marks_of(choice) if isinstance(mark, Makes) for name in mark.names
+        ]
+        if names:
+            wanted += map(locate, names)
         elif base in (Any, Unresolved, object):
             return []
         elif isinstance(base, type) and not _is_data(base):
             wanted.append(base)
     return wanted
-
-
-def _marks_of(annotation: Any) -> list[Makes]:
-    marks = []
-    while get_origin(annotation) is Annotated:
-        annotation, *others = get_args(annotation)
-        marks += [mark for mark in others if isinstance(mark, Makes)]
-    return marks
 
 
 def _is_data(base: type) -> bool:

@@ -12,31 +12,29 @@ The first check imports pydantic, which takes 45 ms; ``--help`` checks nothing.
 
 from __future__ import annotations
 
-import builtins
 import difflib
-import inspect
 import re
-import sys
 import types
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from functools import cache, reduce
 from operator import or_
-from types import MappingProxyType
-from typing import (
-    TYPE_CHECKING,
-    Annotated,
-    Any,
-    Literal,
-    TypeVar,
-    Union,
-    get_args,
-    get_origin,
-    is_typeddict,
-)  # fmt: skip
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
 from annotated_types import BaseMetadata, Ge, GroupedMetadata, Gt, Interval, Le, Lt, MinLen
 
+from cfaug.core.annotations import (
+    Keys,
+    MayRepeat,
+    Means,
+    alternatives_of,
+    annotation_of,
+    base_of,
+    choices_of,
+    is_sequence,
+    marks_of,
+    plain_of,
+)
 from cfaug.core.errors import UserError
 
 if TYPE_CHECKING:
@@ -65,40 +63,13 @@ LONGEST = 200
 NUMBER = re.compile(r"[+-]?[\d.]{1,50}(e[+-]?\d{1,9})?", re.ASCII | re.IGNORECASE)
 """A text that reads like a number."""
 
-
-@dataclass(frozen=True)
-class OneOf:
-    """The allowed texts of a setting, as in ``Annotated[str, OneOf(names)]``.
-
-    Attributes:
-        names: the allowed texts, in the order in which messages list them.
-    """
-
-    names: tuple[str, ...]
-
-    def __init__(self, names: Iterable[str]) -> None:
-        object.__setattr__(self, "names", tuple(names))
-
-
-@dataclass(frozen=True)
-class Means:
-    """The meaning of one alternative of a setting, as in ``Annotated[None, Means("all cores")]``.
-
-    Attributes:
-        words: the meaning, perhaps with an example, that refusals put in brackets.
-    """
-
-    words: str
-
-
-@dataclass(frozen=True)
-class MayRepeat:
-    """The mark of a list whose texts may be equal, as in ``Annotated[Sequence[str], MayRepeat()]``.
-
-    Any other list of texts names choices, files or parts, of which each is taken once.
-    """
-
-
+Node = Annotated[Mapping[str, Any], Keys(("_target_",))]
+"""The settings of an object, whose class or function ``_target_`` names."""
+RunPaths = Annotated[
+    Mapping[str, str],
+    Keys(("runs", "shards", "cache"), (("image_roots", Sequence[str] | None),)),
+]
+"""The folders of runs, shards and cached indexes; other keys are for ``${paths.NAME}``."""
 Words = Annotated[Sequence[str], MayRepeat()]
 """The words of a command line; agents of W&B repeat those of a sweep."""
 DryRun = bool | Annotated[Literal["json"], Means("for programs")]
@@ -131,7 +102,7 @@ def refuse_repeated(value: Any, annotation: Any, key: str) -> None:
     counted = is_sequence(base) and (base is not tuple or kinds[-1:] == (Ellipsis,))
     if not counted or len(texts) != len(value) or len({*texts}) == len(texts):
         return
-    if any(isinstance(mark, MayRepeat) for mark in _marks(annotation)):
+    if any(isinstance(mark, MayRepeat) for mark in marks_of(annotation)):
         return
     twice = next(text for number, text in enumerate(texts) if text in texts[:number])
     raise UserError(f"{key}={write_value(value)} lists {twice} more than once: list it once")
@@ -240,35 +211,6 @@ def _read_list(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def alternatives_of(annotation: Any) -> list[Any]:
-    """Return the alternatives that ``|`` joins."""
-    if get_origin(annotation) in {Union, types.UnionType}:
-        return [
-            alternative for part in get_args(annotation) for alternative in alternatives_of(part)
-        ]
-    return [annotation]
-
-
-@cache
-def base_of(annotation: Any) -> Any:
-    """Return the class behind ``Annotated[...]`` and ``[...]``."""
-    plain = plain_of(annotation)
-    return get_origin(plain) or plain
-
-
-def plain_of(annotation: Any) -> Any:
-    """Return an annotation without ``Annotated``."""
-    while get_origin(annotation) is Annotated:
-        annotation = get_args(annotation)[0]
-    return annotation
-
-
-@cache
-def is_sequence(base: Any) -> bool:
-    """Say whether a class is a sequence other than text."""
-    return isinstance(base, type) and issubclass(base, Sequence) and not issubclass(base, str)
-
-
 def explain_refusal(value: Any, annotation: Any, key: str) -> str:
     """Return the message that refuses a value, with the invalid item and the allowed ones.
 
@@ -288,7 +230,7 @@ def explain_refusal(value: Any, annotation: Any, key: str) -> str:
         return f"{key}={write_value(value)}: choose from {', '.join(names)}{hint}"
     wanted = " or ".join(dict.fromkeys(describe_type(choice) for choice in choices))
     whole = [choice for choice in choices if base_of(choice) is int]
-    bounded = any(isinstance(mark, Le | Lt) for choice in whole for mark in _marks(choice))
+    bounded = any(isinstance(mark, Le | Lt) for choice in whole for mark in marks_of(choice))
     huge = whole and not bounded and isinstance(value, int) and value not in INTEGERS
     limit = f"; the largest whole number is {INTEGERS[-1]}" if huge else ""
     number_in_quotes = isinstance(value, str) and NUMBER.fullmatch(value)
@@ -312,25 +254,6 @@ def _parts(value: Any, annotation: Any) -> list[tuple[str, Any, Any]]:
     return [(f"[{i}]", item, kind) for i, (item, kind) in pairs] if len(value) == len(kinds) else []
 
 
-def choices_of(annotation: Any) -> tuple[Any, ...]:
-    """Return the values that an annotation lists; empty if it lists none."""
-    for mark in _marks(annotation):
-        if isinstance(mark, OneOf):
-            return mark.names
-    plain = plain_of(annotation)
-    return get_args(plain) if get_origin(plain) is Literal else ()
-
-
-def _marks(annotation: Any) -> list[Any]:
-    """Return the metadata of ``Annotated``, each bound by itself."""
-    metadata: list[Any] = []
-    while get_origin(annotation) is Annotated:
-        annotation, *marks = get_args(annotation)
-        for mark in marks:
-            metadata += mark if isinstance(mark, GroupedMetadata) else [mark]
-    return metadata
-
-
 def describe_type(annotation: Any) -> str:
     """Return a description of the values of a setting of this type.
 
@@ -339,12 +262,14 @@ def describe_type(annotation: Any) -> str:
     >>> describe_type(Annotated[None, Means("all cores")])
     'null (all cores)'
     """
-    meaning = "".join(f" ({mark.words})" for mark in _marks(annotation) if isinstance(mark, Means))
+    meaning = "".join(
+        f" ({mark.words})" for mark in marks_of(annotation) if isinstance(mark, Means)
+    )
     return _describe_values(annotation) + meaning
 
 
 def _describe_values(annotation: Any) -> str:
-    base, marks = base_of(annotation), _marks(annotation)
+    base, marks = base_of(annotation), marks_of(annotation)
     simple = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
     if base in simple:
         return simple[base] + _describe_bounds(marks)
@@ -382,7 +307,7 @@ def _describe_several(kind: Any) -> str:
     name = names.get(base_of(kind), "")
     if choices_of(kind):
         return f"these: {', '.join(map(str, choices_of(kind)))}"
-    return name + _describe_bounds(_marks(kind)) if name else ""
+    return name + _describe_bounds(marks_of(kind)) if name else ""
 
 
 def write_value(value: Any) -> str:
@@ -406,320 +331,3 @@ def _write(value: Any) -> str:
     if isinstance(value, Mapping):
         return f"{{{','.join(f'{name}:{_write(item)}' for name, item in value.items())}}}"
     return str(value)
-
-
-class Unresolved:
-    """A stand-in for a name under ``if TYPE_CHECKING``, a class that no value from YAML has."""
-
-    def __class_getitem__(cls, _: Any) -> type[Unresolved]:
-        return cls
-
-
-class _Names(dict[str, Any]):
-    """The names of a module; names that only a type checker sees are unresolved."""
-
-    def __missing__(self, name: str) -> Any:
-        if name.startswith("__"):  # a debugger looks for these
-            raise KeyError(name)
-        return getattr(builtins, name, Unresolved)
-
-
-@cache
-def annotation_of(target: Callable[..., Any], name: str) -> Any:
-    """Return the resolved annotation of one argument of a function or class.
-
-    A name under ``if TYPE_CHECKING`` counts as some class; a missing annotation is ``Any``.
-    """
-    written, module = _written_annotation(target, name)
-    written = getattr(written, "__forward_arg__", written)
-    if not isinstance(written, str):
-        return written
-    # Like typing.get_type_hints, which fails for all arguments if one name is unknown.
-    return eval(written, {"__builtins__": {}}, _Names(vars(sys.modules[module])))
-
-
-def _written_annotation(target: Callable[..., Any], name: str) -> tuple[Any, str]:
-    if isinstance(target, type):
-        for base in target.__mro__:  # a dataclass's field is written where it is declared
-            if name in vars(base).get("__annotations__", {}):
-                return vars(base)["__annotations__"][name], base.__module__
-    parameter = inspect.signature(target).parameters.get(name)
-    if parameter is None or parameter.annotation is inspect.Parameter.empty:
-        return Any, target.__module__
-    maker: Any = vars(target).get("__init__", target) if isinstance(target, type) else target
-    return parameter.annotation, getattr(maker, "__module__", target.__module__)
-
-
-# Composed settings in the types of the annotations that receive them.
-
-YES_AND_NO = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
-"""YAML 1.1's booleans; Hydra's grammar reads ``no`` as a text."""
-
-
-@dataclass(frozen=True)
-class Keys:
-    """The keys of a mapping, for ``Annotated``.
-
-    Attributes:
-        required: keys that must be present and not null.
-        kinds: (key, annotation) of each key whose value has another type than the rest.
-    """
-
-    required: tuple[str, ...]
-    kinds: tuple[tuple[str, Any], ...] = ()
-
-
-Node = Annotated[Mapping[str, Any], Keys(("_target_",))]
-"""The settings of an object, whose class or function ``_target_`` names."""
-RunPaths = Annotated[
-    Mapping[str, str],
-    Keys(("runs", "shards", "cache"), (("image_roots", Sequence[str] | None),)),
-]
-"""The folders of runs, shards and cached indexes; other keys are for ``${paths.NAME}``."""
-Given = Mapping[str, str]
-"""{dotted key: its value as typed}."""
-
-
-def fit_value(value: Any, annotation: Any, key: str, given: Given) -> Any:
-    """Return a value in the type of its annotation.
-
-    A text such as ``no`` becomes a boolean if one is expected, a number becomes the typed text if a
-    text is expected, and a single text becomes a list if a list of texts is. Nothing else changes:
-    an integer stays an integer if any number is accepted.
-
-    Args:
-        value: the composed value, of one of YAML's types.
-        annotation: the resolved annotation that ``annotation_of`` returns.
-        key: the setting's dotted name.
-    """
-    choices = alternatives_of(annotation)
-    if isinstance(value, Mapping) and "_target_" not in value:  # rather a mapping than an object
-        choices = sorted(choices, key=lambda choice: _is_object(base_of(choice)))
-    for choice in choices:
-        if _is(value, choice):
-            return _inside(value, choice, key, given)
-    for choice in choices:
-        if choice is bool and isinstance(value, str) and value.lower() in YES_AND_NO:
-            return YES_AND_NO[value.lower()]
-        if _takes_text(choice) and isinstance(value, bool | int | float):
-            text = given.get(key, write_value(value))
-            if accepts(text, choice):
-                return text
-        if isinstance(value, str) and _takes_texts(choice):
-            return fit_value([value], choice, key, given)
-    raise UserError(explain_refusal(value, annotation, key))
-
-
-def _takes_text(choice: Any) -> bool:
-    return base_of(choice) is str or (
-        base_of(choice) is Literal and all(isinstance(value, str) for value in choices_of(choice))
-    )
-
-
-def _takes_texts(choice: Any) -> bool:
-    kinds = get_args(plain_of(choice))
-    return is_sequence(base_of(choice)) and base_of((*kinds, None)[0]) is str
-
-
-def _is(value: Any, choice: Any) -> bool:
-    """Say whether a value of YAML's types has a choice's type, apart from its content."""
-    base = base_of(choice)
-    if base in {Any, object}:
-        return True
-    if base in {None, types.NoneType, bool, int, float, str, Literal}:
-        return accepts(value, choice)
-    if value is None:
-        return _is_object(base)
-    if isinstance(value, Mapping):
-        return is_typeddict(base) or not is_sequence(base)
-    return isinstance(value, list | tuple) and is_sequence(base)
-
-
-def _is_object(base: Any) -> bool:
-    """Say whether an annotation expects an object made from a node, or null in its place."""
-    data = base in {Any, object, Mapping, dict} or is_typeddict(base) or is_sequence(base)
-    return isinstance(base, type) and not data
-
-
-def _inside(value: Any, choice: Any, key: str, given: Given) -> Any:
-    """Return a value of the right kind with its content fitted as well."""
-    base = base_of(choice)
-    if isinstance(value, Mapping):
-        return _mapping(value, choice, key, given)
-    if not isinstance(value, list | tuple) or base in {Any, object}:
-        return value
-    kinds = get_args(plain_of(choice)) or (Any,)
-    if base is tuple and kinds[-1] is not Ellipsis:
-        if len(kinds) != len(value):
-            raise UserError(explain_refusal(value, choice, key))
-    else:
-        kinds = (kinds[0],) * len(value)
-    refuse_repeated(value, choice, key)
-    pairs = enumerate(zip(value, kinds, strict=True))
-    return [fit_value(item, kind, f"{key}[{number}]", given) for number, (item, kind) in pairs]
-
-
-def _mapping(value: Mapping[str, Any], choice: Any, key: str, given: Given) -> Mapping[str, Any]:
-    base = base_of(choice)
-    if is_typeddict(base):
-        kinds = {name: annotation_of(base, name) for name in base.__annotations__}
-        refuse_unknown(value, list(kinds), f"{key}.")
-        required: Sequence[str] = sorted(base.__required_keys__)
-    else:
-        required, special = _keys_of(choice)
-        kinds = {**dict.fromkeys(value, _kind_of_values(choice)), **special}
-        for name in required:
-            if name in value and value[name] is None:
-                raise UserError(f"{key}.{name}=null should be a text")
-    missing = [name for name in required if name not in value]
-    if "_target_" in missing:
-        raise UserError(
-            f"{key}={write_value(value)} lacks _target_, the class that takes these settings, such "
-            "as _target_: PACKAGE.MODULE.CLASS"
-        )
-    if missing:
-        raise UserError(f"{key}.{missing[0]} is missing")
-    return {
-        name: fit_value(item, kinds[name], f"{key}.{name}", given) for name, item in value.items()
-    }
-
-
-def _keys_of(choice: Any) -> tuple[Sequence[str], Mapping[str, Any]]:
-    """Return the required keys of a mapping, and the annotations of single keys."""
-    if get_origin(choice) is Annotated:
-        for mark in get_args(choice)[1:]:
-            if isinstance(mark, Keys):
-                return mark.required, dict(mark.kinds)
-    return ("_target_",) if _is_object(base_of(choice)) else (), {}
-
-
-def _kind_of_values(choice: Any) -> Any:
-    """Return the annotation of a mapping's values."""
-    kinds = get_args(plain_of(choice))
-    return kinds[1] if len(kinds) == 2 else Any
-
-
-def refuse_unknown(node: Mapping[str, Any], taken: Sequence[str], path: str) -> None:
-    """Refuse an unknown key."""
-    for key in node:
-        if key in taken:
-            continue
-        near = nearest(str(key), taken)
-        hint = f"did you mean {path}{near}? " if near else ""
-        if str(key) in OF_RESUMING:
-            hint = f"{HOW_RUNS_RESUME}. "
-        if not (path or near) and isinstance(node[key], Mapping):
-            hint = f"a file of {key}/ with settings of every group begins with "
-            hint += "`# @package _global_`. "
-        raise UserError(
-            f"nothing takes {path}{key}: {hint}Keys here: "
-            + ", ".join(path + name for name in taken)
-        )
-
-
-OF_RESUMING = frozenset(
-    {"auto_resume", "ckpt_path", "resume", "resume_from", "resume_from_checkpoint", "resume_path"}
-)
-"""Names that other libraries have for the checkpoint with which a training goes on."""
-HOW_RUNS_RESUME = (
-    "a run has a folder of its own and resumes by itself: the same command again goes on from "
-    "last.ckpt there, extend=true with a larger trainer.max_steps trains a finished run longer, "
-    "model.name_or_path=FOLDER starts from other weights, and evaluate.py takes weights=FOLDER"
-)
-
-USUAL_NAMES: Mapping[str, Sequence[str]] = MappingProxyType(
-    {
-        "lr": ("learning_rate", "learningrate", "rate"),
-        "weight_decay": ("wd", "decay"),
-        "warmup_steps": ("warmup", "num_warmup_steps"),
-        "warmup_ratio": ("warmup_proportion", "warmup_fraction"),
-        "max_epochs": ("epochs", "epoch", "num_epochs", "num_train_epochs"),
-        "max_steps": ("steps", "num_steps", "total_steps", "iterations"),
-        "accumulate_grad_batches": (
-            "accumulate", "accum_freq", "accumulation_steps", "gradient_accumulation_steps",
-        ),
-        "gradient_clip": ("grad_clip", "clip_grad", "gradient_clip_val", "max_grad_norm"),
-        "devices": ("gpus", "num_gpus", "nproc_per_node"),
-        "num_nodes": ("nodes", "nnodes"),
-        "batch_size": ("bs", "batch", "train_batch_size", "per_device_train_batch_size"),
-        "workers": ("num_workers", "dataloader_num_workers"),
-        "validation": ("val_split", "val_ratio", "validation_split"),
-        "cf_ratio": ("ratio", "counterfactual_ratio"),
-        "name": ("experiment_name", "run_name"),
-        "overwrite": ("force",),
-        "captions": ("caption_file", "prompts"),
-        "guidance_scale": ("cfg",),
-    }
-)  # fmt: skip
-"""{setting: its names in other libraries (Hugging Face, Lightning, open_clip)}."""
-
-
-def nearest(key: str, known: Sequence[str]) -> str | None:
-    """Return the known dotted key that ``key`` probably means.
-
-    Keys are compared as a whole and by their last part, those of the same node first. Names that
-    other libraries use for a setting count as well; keys that begin with an underscore do not.
-
-    >>> nearest("data.cf_rato", ["data.cf_ratio", "seed"])
-    'data.cf_ratio'
-    >>> nearest("cf_ratio", ["data.cf_ratio", "seed"])
-    'data.cf_ratio'
-    >>> nearest("optim.learning_rate", ["optim._target_", "optim.lr"])
-    'optim.lr'
-    """
-    parent, _, tail = key.rpartition(".")
-    siblings = [name for name in known if name.rpartition(".")[0] == parent]
-    settings = [
-        name
-        for name in dict.fromkeys([*siblings, *known])
-        if not any(part.startswith("_") for part in name.split("."))
-    ]
-    last = {name.rsplit(".", 1)[-1]: name for name in reversed(settings)}
-    if tail in last and key not in settings:
-        return last[tail]
-    for name, others in USUAL_NAMES.items():
-        if tail.lower() in others and name in last:
-            return last[name]
-    whole = difflib.get_close_matches(key, settings, 1, 0.6)
-    if whole and whole[0].rpartition(".")[0] == parent:
-        return whole[0]
-    near = difflib.get_close_matches(tail, list(last), 1, 0.65)
-    return last[near[0]] if near else (whole[0] if whole else None)
-
-
-# Dataclasses read from JSON; pydantic checks the fields against their annotations.
-#
-# This is for files that this program wrote, where a list may stand for a tuple, and a text that is
-# a key for a number; settings are checked strictly, by ``cfaug.core.validation``.
-
-T = TypeVar("T")
-
-
-def from_json(kind: type[T], content: Any) -> T:
-    """Return the dataclass that ``asdict`` and ``json.dumps`` were applied to.
-
-    A missing field gets its default, and an unknown one is ignored, so that files of older and
-    newer versions are read.
-
-    Args:
-        kind: the dataclass; lists become tuples, and keys become numbers, where its annotations say
-            so.
-
-    Raises:
-        ValueError: in one line, naming the first field that is missing or invalid.
-    """
-    from pydantic import ValidationError
-
-    try:
-        return _record_adapter(kind).validate_python(content)  # type: ignore[arg-type]
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        raise ValueError(f"{where}: {first['msg']}" if where else first["msg"]) from error
-
-
-@cache
-def _record_adapter(kind: type) -> Any:
-    from pydantic import TypeAdapter  # takes 0.1 s: imported on first use
-
-    return TypeAdapter(kind)

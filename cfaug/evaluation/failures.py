@@ -19,10 +19,11 @@ from annotated_types import Interval
 
 from cfaug.core.errors import UserError
 from cfaug.core.files import require_regular
+from cfaug.core.known_names import nearest
 from cfaug.core.outputs import write_output
 from cfaug.core.rng import generator
 from cfaug.core.temporaries import remove_leftovers
-from cfaug.core.validation import Positive, Share, check_fields, nearest
+from cfaug.core.validation import Positive, Share, check_fields
 from cfaug.core.words import caption_changes, longest_change, normalise_caption, replaced_run
 from cfaug.stats.edit_effects import MINIMUM, group_effects, shrink_means
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from cfaug.core import weights
+from cfaug.core.annotations import OneOf
 from cfaug.core.binding import GIVEN, ReadWith
 from cfaug.core.errors import UserError, say_once
 from cfaug.core.processes import check_device, choose_device, uncollected
@@ -25,7 +26,7 @@ from cfaug.core.safety.safe_loading import (
     skeleton,
 )
 from cfaug.core.safety.yaml_text import parse_yaml
-from cfaug.core.validation import OneOf, check_fields
+from cfaug.core.validation import check_fields
 from cfaug.models.checkpoints import quiet
 
 if TYPE_CHECKING:

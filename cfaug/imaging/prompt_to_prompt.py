@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from annotated_types import Ge
 
+from cfaug.core.annotations import OneOf
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import round_pixels
 from cfaug.core.processes import check_device, choose_device
 from cfaug.core.protocols import Progressive
 from cfaug.core.types import ImageJob, Images
-from cfaug.core.validation import OneOf, Positive, check_fields
+from cfaug.core.validation import Positive, check_fields
 from cfaug.imaging.cross_attention import CrossAttention, Tokens, tokenize
 from cfaug.imaging.model import (
     Diffusion,

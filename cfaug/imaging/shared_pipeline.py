@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from annotated_types import Ge
 
+from cfaug.core.annotations import OneOf
 from cfaug.core.errors import UserError
 from cfaug.core.types import ImageJob, Images
-from cfaug.core.validation import OneOf, Positive, check_fields
+from cfaug.core.validation import Positive, check_fields
 from cfaug.imaging.model import PipelineFolder
 from cfaug.imaging.prompt_to_prompt import KEPT, SetEditor, edit_at_once
 from cfaug.imaging.tree import Tree, plan

@@ -16,10 +16,11 @@ from PIL import Image
 
 from cfaug.core.errors import UserError
 from cfaug.core.files import require_regular
+from cfaug.core.json_records import from_json
 from cfaug.core.pixels import decode_image
 from cfaug.core.protocols import DualEncoder
 from cfaug.core.types import ITEM, ORIGINAL, RECONSTRUCTION
-from cfaug.core.validation import Positive, Seed, check_fields, from_json
+from cfaug.core.validation import Positive, Seed, check_fields
 from cfaug.editing.protocols import SentenceEmbedder
 from cfaug.evaluation.inference import embed_texts
 from cfaug.lance.stress_items import CENTRE, GROUP, Insight, StressItems

@@ -13,11 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from cfaug.core.annotations import Means
 from cfaug.core.errors import UserError
 from cfaug.core.files import write_json
 from cfaug.core.rng import derive
 from cfaug.core.safety.safe_loading import ADAPTER, read_json
-from cfaug.core.validation import Means, Share
+from cfaug.core.validation import Share
 from cfaug.core.weights import sha256, sha256_text
 
 if TYPE_CHECKING:

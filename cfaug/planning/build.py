@@ -9,7 +9,9 @@ from functools import partial
 from importlib import import_module
 from typing import Annotated, Any
 
+from cfaug.core.annotations import annotation_of
 from cfaug.core.errors import UserError
+from cfaug.core.fitting import fit_value
 from cfaug.core.targets import (
     OF_NODES,
     PARTIAL,
@@ -19,7 +21,6 @@ from cfaug.core.targets import (
     item_annotation,
     locate_class,
 )
-from cfaug.core.validation import annotation_of, fit_value
 from cfaug.models import specs
 
 SETTINGS_OF_A_RUN = frozenset(

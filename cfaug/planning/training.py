@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
+from cfaug.core.annotations import Means
 from cfaug.core.binding import Config
 from cfaug.core.errors import UserError
 from cfaug.core.files import require_regular
@@ -17,7 +18,6 @@ from cfaug.core.processes import Threads
 from cfaug.core.targets import Makes
 from cfaug.core.validation import (
     DryRun,
-    Means,
     Node,
     Positive,
     Processes,

@@ -22,7 +22,7 @@ import numpy as np
 
 from cfaug.core.errors import UserError
 from cfaug.core.files import require_regular
-from cfaug.core.validation import from_json
+from cfaug.core.json_records import from_json
 from cfaug.report import plots
 from cfaug.report.charts import Bar, box_plot, gap_figure, grouped_bars, tradeoff_plot
 from cfaug.report.drawing import Drawing, write_pdfs

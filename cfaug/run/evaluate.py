@@ -24,13 +24,14 @@ from unicodedata import normalize
 
 from annotated_types import MinLen
 
+from cfaug.core.annotations import Means
 from cfaug.core.errors import USERS_MISTAKE, UserError, name_some, say
 from cfaug.core.files import check_place
 from cfaug.core.outputs import check_output
 from cfaug.core.processes import Threads, check_device, choose_device, find_folder, use_threads
 from cfaug.core.protocols import NoModel
 from cfaug.core.targets import Makes
-from cfaug.core.validation import Means, Node, RunPaths, RunSeed, Share, Words, check_fields
+from cfaug.core.validation import Node, RunPaths, RunSeed, Share, Words, check_fields
 from cfaug.data.mixture.settings import DataSettings
 from cfaug.evaluation.benchmark import ChecksData, HasPrimaryMetrics
 from cfaug.evaluation.failures import KIND as FAILURES

@@ -11,11 +11,12 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from cfaug.core.annotations import Means
 from cfaug.core.errors import UserError, say
 from cfaug.core.outputs import RECORD, begin_record, check_output
 from cfaug.core.processes import choose_device
 from cfaug.core.protocols import NoModel
-from cfaug.core.validation import Means, Share, Weight, check, write_value
+from cfaug.core.validation import Share, Weight, check, write_value
 from cfaug.evaluation.benchmark import (
     AlsoAsks,
     HasPage,

@@ -19,6 +19,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
+from cfaug.core.annotations import Keys, Means
 from cfaug.core.binding import Config
 from cfaug.core.errors import UserError, say, say_record
 from cfaug.core.files import check_place
@@ -27,7 +28,7 @@ from cfaug.core.processes import Threads, equal_threads, find_folder
 from cfaug.core.stores import is_store, local_name, mirror_of, open_mirror, shown
 from cfaug.core.targets import Makes, locate
 from cfaug.core.types import Example
-from cfaug.core.validation import DryRun, Keys, Means, Node, Positive, Processes, check
+from cfaug.core.validation import DryRun, Node, Positive, Processes, check
 from cfaug.core.weights import HUB_ID, QUESTIONS_PREFIX, is_world
 from cfaug.generate.failures import Failure, ProgressReporter
 from cfaug.generate.folder import (

@@ -11,9 +11,9 @@ from typing import Any
 
 from cfaug.core.errors import UserError
 from cfaug.core.files import read_limited
+from cfaug.core.known_names import HOW_RUNS_RESUME, OF_RESUMING, nearest
 from cfaug.core.processes import find_folder
 from cfaug.core.safety.yaml_text import MOST_CHARACTERS, parse_yaml
-from cfaug.core.validation import HOW_RUNS_RESUME, OF_RESUMING, nearest
 from cfaug.run.arguments import flatten, key_of
 from cfaug.run.unread import describe_readers
 

@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
+from cfaug.core.annotations import OneOf
 from cfaug.core.rng import generator
-from cfaug.core.validation import OneOf, check_fields
+from cfaug.core.validation import check_fields
 from cfaug.shapescapes.settings import (
     COLOURS,
     PHOTO,

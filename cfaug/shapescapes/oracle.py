@@ -10,12 +10,13 @@ import numpy as np
 from annotated_types import Ge
 from numpy.typing import NDArray
 
+from cfaug.core.annotations import OneOf
 from cfaug.core.errors import UserError
 from cfaug.core.grids import ATTRIBUTES, SUBJECT, require_attributes
 from cfaug.core.pixels import decode_image
 from cfaug.core.rng import generator
 from cfaug.core.types import Example, ImageJob, Images
-from cfaug.core.validation import OneOf, check_fields
+from cfaug.core.validation import check_fields
 from cfaug.shapescapes.drawing import Rendering, Scene, render, scene_of
 from cfaug.shapescapes.language import parse
 from cfaug.shapescapes.settings import (

@@ -12,9 +12,10 @@ from typing import Annotated, ClassVar
 import numpy as np
 from annotated_types import Ge, Interval, MinLen
 
+from cfaug.core.annotations import OneOf
 from cfaug.core.binding import GIVEN, ReadWith
 from cfaug.core.errors import UserError
-from cfaug.core.validation import OneOf, Seed, Share, check_fields
+from cfaug.core.validation import Seed, Share, check_fields
 
 # The vocabulary of scenes and of their captions.
 #

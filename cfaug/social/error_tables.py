@@ -17,7 +17,8 @@ from cfaug.annotation.page import NOT_PEOPLE
 from cfaug.annotation.record import FILE, AnnotationRecord, ImageExample, read_record
 from cfaug.core.binding import ReadWith
 from cfaug.core.errors import UserError
-from cfaug.core.validation import check_fields, from_json
+from cfaug.core.json_records import from_json
+from cfaug.core.validation import check_fields
 from cfaug.report.arm_results import Runs
 from cfaug.report.document import Column, Document, DocumentImage, Entry, Part, make_part
 from cfaug.report.items import Items

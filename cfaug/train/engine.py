@@ -47,9 +47,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from cfaug.core.errors import UserError, say_once
 from cfaug.core.files import write_file
+from cfaug.core.known_names import refuse_unknown
 from cfaug.core.processes import StopRequest, check_accelerator, choose_device, keep_handlers
 from cfaug.core.progress import Progress
-from cfaug.core.validation import refuse_unknown
 from cfaug.train.card import connection, wandb_identity
 from cfaug.train.checkpoint import (
     WAY_OUT,

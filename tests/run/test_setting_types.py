@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Literal, TypedDict
 
 import pytest
 
+from cfaug.core.annotations import annotation_of
 from cfaug.core.binding import bind
 from cfaug.core.errors import UserError
 from cfaug.core.targets import locate
-from cfaug.core.validation import Node, Positive, accepts, annotation_of
+from cfaug.core.validation import Node, Positive, accepts
 from cfaug.run.evaluate import main as evaluate
 from cfaug.run.generate import GenerateSettings
 from cfaug.run.generate import main as generate

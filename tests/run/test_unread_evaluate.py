@@ -9,11 +9,11 @@ from typing import Any, ClassVar, Literal
 import pytest
 
 from cfaug.compositional.pairs import PairMatching
+from cfaug.core.annotations import alternatives_of, annotation_of, base_of, choices_of
 from cfaug.core.errors import USERS_MISTAKE, UserError
 from cfaug.core.files import read_yaml
 from cfaug.core.protocols import Answerer, DualEncoder, Matcher
 from cfaug.core.targets import locate
-from cfaug.core.validation import alternatives_of, annotation_of, base_of, choices_of
 from cfaug.evaluation.context import EvaluationContext
 from cfaug.evaluation.retrieval import Retrieval
 from cfaug.planning.build import build

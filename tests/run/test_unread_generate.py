@@ -12,10 +12,11 @@ import pytest
 from omegaconf import OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
+from cfaug.core.annotations import alternatives_of, annotation_of, choices_of
 from cfaug.core.binding import bind
 from cfaug.core.errors import UserError
 from cfaug.core.targets import locate
-from cfaug.core.validation import accepts, alternatives_of, annotation_of, choices_of
+from cfaug.core.validation import accepts
 from cfaug.run.arguments import flatten
 from cfaug.run.compose import _container, _keep_taken, _merge, _register_resolvers
 from cfaug.run.generate import WHERE_IT_RUNS, GenerateSettings, describe_settings

@@ -12,9 +12,10 @@ from typing import Annotated, Any
 
 import numpy as np
 
+from cfaug.core.annotations import OneOf
 from cfaug.core.errors import UserError
 from cfaug.core.rng import generator
-from cfaug.core.validation import Count, OneOf, check_fields
+from cfaug.core.validation import Count, check_fields
 from cfaug.data.shards.shards import read_chosen
 from cfaug.evaluation.failures import ModelFailure, read_failures
 from cfaug.report.arm_results import Runs

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
 
+from cfaug.core.annotations import annotation_of, base_of
 from cfaug.core.errors import USERS_MISTAKE, UserError
 from cfaug.core.outputs import output_folder
 from cfaug.core.progress import watch
-from cfaug.core.validation import Seed, annotation_of, base_of
+from cfaug.core.validation import Seed
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

@@ -18,10 +18,11 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
+from cfaug.core.annotations import OneOf
 from cfaug.core.protocols import Entailer
 from cfaug.core.rng import derive, generator
 from cfaug.core.types import ENTAILMENT
-from cfaug.core.validation import OneOf, check_fields
+from cfaug.core.validation import check_fields
 from cfaug.models.fusion import TowerEntailer
 from cfaug.models.task_specs import BridgeTowerEntailment, FlavaEntailment, ViltEntailment
 from cfaug.shapescapes.drawing import render

@@ -25,10 +25,11 @@ from numpy.typing import NDArray
 from scipy.stats import mannwhitneyu
 from torch import Tensor
 
+from cfaug.core.annotations import OneOf
 from cfaug.core.errors import UserError
 from cfaug.core.protocols import DualEncoder, Matcher
 from cfaug.core.rng import derive, generator
-from cfaug.core.validation import OneOf, check_fields
+from cfaug.core.validation import check_fields
 from cfaug.models.encoder import Encoder, HFEncoder
 from cfaug.models.fusion import BridgeTowerEncoder, BridgeTowerMatcher, ViltMatcher
 from cfaug.models.image_text import PairMatcher

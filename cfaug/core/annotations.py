@@ -1,0 +1,150 @@
+"""What annotations of settings say: their marks, alternatives, classes and choices."""
+
+from __future__ import annotations
+
+import builtins
+import inspect
+import sys
+import types
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from annotated_types import GroupedMetadata
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """The allowed texts of a setting, as in ``Annotated[str, OneOf(names)]``.
+
+    Attributes:
+        names: the allowed texts, in the order in which messages list them.
+    """
+
+    names: tuple[str, ...]
+
+    def __init__(self, names: Iterable[str]) -> None:
+        object.__setattr__(self, "names", tuple(names))
+
+
+@dataclass(frozen=True)
+class Means:
+    """The meaning of one alternative of a setting, as in ``Annotated[None, Means("all cores")]``.
+
+    Attributes:
+        words: the meaning, perhaps with an example, that refusals put in brackets.
+    """
+
+    words: str
+
+
+@dataclass(frozen=True)
+class MayRepeat:
+    """The mark of a list whose texts may be equal, as in ``Annotated[Sequence[str], MayRepeat()]``.
+
+    Any other list of texts names choices, files or parts, of which each is taken once.
+    """
+
+
+@dataclass(frozen=True)
+class Keys:
+    """The keys of a mapping, for ``Annotated``.
+
+    Attributes:
+        required: keys that must be present and not null.
+        kinds: (key, annotation) of each key whose value has another type than the rest.
+    """
+
+    required: tuple[str, ...]
+    kinds: tuple[tuple[str, Any], ...] = ()
+
+
+def alternatives_of(annotation: Any) -> list[Any]:
+    """Return the alternatives that ``|`` joins."""
+    if get_origin(annotation) in {Union, types.UnionType}:
+        return [
+            alternative for part in get_args(annotation) for alternative in alternatives_of(part)
+        ]
+    return [annotation]
+
+
+@cache
+def base_of(annotation: Any) -> Any:
+    """Return the class behind ``Annotated[...]`` and ``[...]``."""
+    plain = plain_of(annotation)
+    return get_origin(plain) or plain
+
+
+def plain_of(annotation: Any) -> Any:
+    """Return an annotation without ``Annotated``."""
+    while get_origin(annotation) is Annotated:
+        annotation = get_args(annotation)[0]
+    return annotation
+
+
+@cache
+def is_sequence(base: Any) -> bool:
+    """Say whether a class is a sequence other than text."""
+    return isinstance(base, type) and issubclass(base, Sequence) and not issubclass(base, str)
+
+
+def choices_of(annotation: Any) -> tuple[Any, ...]:
+    """Return the values that an annotation lists; empty if it lists none."""
+    for mark in marks_of(annotation):
+        if isinstance(mark, OneOf):
+            return mark.names
+    plain = plain_of(annotation)
+    return get_args(plain) if get_origin(plain) is Literal else ()
+
+
+def marks_of(annotation: Any) -> list[Any]:
+    """Return the metadata of ``Annotated``; both bounds of a range are marks of their own."""
+    metadata: list[Any] = []
+    while get_origin(annotation) is Annotated:
+        annotation, *marks = get_args(annotation)
+        for mark in marks:
+            metadata += mark if isinstance(mark, GroupedMetadata) else [mark]
+    return metadata
+
+
+class Unresolved:
+    """A stand-in for a name under ``if TYPE_CHECKING``, a class that no value from YAML has."""
+
+    def __class_getitem__(cls, _: Any) -> type[Unresolved]:
+        return cls
+
+
+class _Names(dict[str, Any]):
+    """The names of a module; names that only a type checker sees are unresolved."""
+
+    def __missing__(self, name: str) -> Any:
+        if name.startswith("__"):  # a debugger looks for these
+            raise KeyError(name)
+        return getattr(builtins, name, Unresolved)
+
+
+@cache
+def annotation_of(target: Callable[..., Any], name: str) -> Any:
+    """Return the resolved annotation of one argument of a function or class.
+
+    A name under ``if TYPE_CHECKING`` counts as some class; a missing annotation is ``Any``.
+    """
+    written, module = _written_annotation(target, name)
+    written = getattr(written, "__forward_arg__", written)
+    if not isinstance(written, str):
+        return written
+    # Like typing.get_type_hints, which fails for all arguments if one name is unknown.
+    return eval(written, {"__builtins__": {}}, _Names(vars(sys.modules[module])))
+
+
+def _written_annotation(target: Callable[..., Any], name: str) -> tuple[Any, str]:
+    if isinstance(target, type):
+        for base in target.__mro__:  # a dataclass's field is written where it is declared
+            if name in vars(base).get("__annotations__", {}):
+                return vars(base)["__annotations__"][name], base.__module__
+    parameter = inspect.signature(target).parameters.get(name)
+    if parameter is None or parameter.annotation is inspect.Parameter.empty:
+        return Any, target.__module__
+    maker: Any = vars(target).get("__init__", target) if isinstance(target, type) else target
+    return parameter.annotation, getattr(maker, "__module__", target.__module__)

@@ -1,0 +1,144 @@
+"""Composed settings in the types of the annotations that receive them."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, get_args, is_typeddict
+
+from cfaug.core.annotations import (
+    Keys,
+    alternatives_of,
+    annotation_of,
+    base_of,
+    choices_of,
+    is_sequence,
+    marks_of,
+    plain_of,
+)
+from cfaug.core.errors import UserError
+from cfaug.core.known_names import refuse_unknown
+from cfaug.core.validation import accepts, explain_refusal, refuse_repeated, write_value
+
+YES_AND_NO = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+"""YAML 1.1's booleans; Hydra's grammar reads ``no`` as a text."""
+Given = Mapping[str, str]
+"""{dotted key: its value as typed}."""
+
+
+def fit_value(value: Any, annotation: Any, key: str, given: Given) -> Any:
+    """Return a value in the type of its annotation.
+
+    A text such as ``no`` becomes a boolean if one is expected, a number becomes the typed text if a
+    text is expected, and a single text becomes a list if a list of texts is. Nothing else changes:
+    an integer stays an integer if any number is accepted.
+
+    Args:
+        value: the composed value, of one of YAML's types.
+        annotation: the resolved annotation that ``annotation_of`` returns.
+        key: the setting's dotted name.
+    """
+    choices = alternatives_of(annotation)
+    if isinstance(value, Mapping) and "_target_" not in value:  # rather a mapping than an object
+        choices = sorted(choices, key=lambda choice: _is_object(base_of(choice)))
+    for choice in choices:
+        if _is(value, choice):
+            return _inside(value, choice, key, given)
+    for choice in choices:
+        if choice is bool and isinstance(value, str) and value.lower() in YES_AND_NO:
+            return YES_AND_NO[value.lower()]
+        if _takes_text(choice) and isinstance(value, bool | int | float):
+            text = given.get(key, write_value(value))
+            if accepts(text, choice):
+                return text
+        if isinstance(value, str) and _takes_texts(choice):
+            return fit_value([value], choice, key, given)
+    raise UserError(explain_refusal(value, annotation, key))
+
+
+def _takes_text(choice: Any) -> bool:
+    return base_of(choice) is str or (
+        base_of(choice) is Literal and all(isinstance(value, str) for value in choices_of(choice))
+    )
+
+
+def _takes_texts(choice: Any) -> bool:
+    kinds = get_args(plain_of(choice))
+    return is_sequence(base_of(choice)) and base_of((*kinds, None)[0]) is str
+
+
+def _is(value: Any, choice: Any) -> bool:
+    """Say whether a value of YAML's types has a choice's type, apart from its content."""
+    base = base_of(choice)
+    if base in {Any, object}:
+        return True
+    if base in {None, types.NoneType, bool, int, float, str, Literal}:
+        return accepts(value, choice)
+    if value is None:
+        return _is_object(base)
+    if isinstance(value, Mapping):
+        return is_typeddict(base) or not is_sequence(base)
+    return isinstance(value, list | tuple) and is_sequence(base)
+
+
+def _is_object(base: Any) -> bool:
+    """Say whether an annotation expects an object made from a node, or null in its place."""
+    data = base in {Any, object, Mapping, dict} or is_typeddict(base) or is_sequence(base)
+    return isinstance(base, type) and not data
+
+
+def _inside(value: Any, choice: Any, key: str, given: Given) -> Any:
+    """Return a value of the right kind with its content fitted as well."""
+    base = base_of(choice)
+    if isinstance(value, Mapping):
+        return _mapping(value, choice, key, given)
+    if not isinstance(value, list | tuple) or base in {Any, object}:
+        return value
+    kinds = get_args(plain_of(choice)) or (Any,)
+    if base is tuple and kinds[-1] is not Ellipsis:
+        if len(kinds) != len(value):
+            raise UserError(explain_refusal(value, choice, key))
+    else:
+        kinds = (kinds[0],) * len(value)
+    refuse_repeated(value, choice, key)
+    pairs = enumerate(zip(value, kinds, strict=True))
+    return [fit_value(item, kind, f"{key}[{number}]", given) for number, (item, kind) in pairs]
+
+
+def _mapping(value: Mapping[str, Any], choice: Any, key: str, given: Given) -> Mapping[str, Any]:
+    base = base_of(choice)
+    if is_typeddict(base):
+        kinds = {name: annotation_of(base, name) for name in base.__annotations__}
+        refuse_unknown(value, list(kinds), f"{key}.")
+        required: Sequence[str] = sorted(base.__required_keys__)
+    else:
+        required, special = _keys_of(choice)
+        kinds = {**dict.fromkeys(value, _kind_of_values(choice)), **special}
+        for name in required:
+            if name in value and value[name] is None:
+                raise UserError(f"{key}.{name}=null should be a text")
+    missing = [name for name in required if name not in value]
+    if "_target_" in missing:
+        raise UserError(
+            f"{key}={write_value(value)} lacks _target_, the class that takes these settings, such "
+            "as _target_: PACKAGE.MODULE.CLASS"
+        )
+    if missing:
+        raise UserError(f"{key}.{missing[0]} is missing")
+    return {
+        name: fit_value(item, kinds[name], f"{key}.{name}", given) for name, item in value.items()
+    }
+
+
+def _keys_of(choice: Any) -> tuple[Sequence[str], Mapping[str, Any]]:
+    """Return the required keys of a mapping, and the annotations of single keys."""
+    for mark in marks_of(choice):
+        if isinstance(mark, Keys):
+            return mark.required, dict(mark.kinds)
+    return ("_target_",) if _is_object(base_of(choice)) else (), {}
+
+
+def _kind_of_values(choice: Any) -> Any:
+    """Return the annotation of a mapping's values."""
+    kinds = get_args(plain_of(choice))
+    return kinds[1] if len(kinds) == 2 else Any
