@@ -28,7 +28,7 @@ from cfaug.core.pixels import decode_image
 from cfaug.core.validation import Positive, Processes, check_fields
 from cfaug.core.weights import sha256_text
 from cfaug.data.shards.shards import disk_errors
-from cfaug.generate.chat_asking import (
+from cfaug.generate.server_requests import (
     QuestionRefusedError,
     ServerClient,
     ServerError,

@@ -17,10 +17,11 @@ from cfaug.editing.instructed_edit import InstructedEdit
 from cfaug.editing.label_guard import LabelGuard
 from cfaug.editing.protocols import VariationModel, VariationRequest
 from cfaug.generate.captions import edit_captions
-from cfaug.generate.chat_asking import ChatServer, ChatSettings, ask_at_once
+from cfaug.generate.chat_asking import ChatServer, ChatSettings
 from cfaug.generate.failures import Attempt
 from cfaug.generate.job import Job, generate
 from cfaug.generate.recipe import Recipe, RunSettings, ShardSettings
+from cfaug.generate.server_requests import ask_at_once
 from tests.editing.perturbing import photo_of
 from tests.generate.chatting import caption_of, says, serving, variations
 from tests.generate.tiny import contents

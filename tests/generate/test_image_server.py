@@ -17,11 +17,11 @@ from cfaug.core.errors import UnavailableError, UserError
 from cfaug.core.protocols import ImageEditor
 from cfaug.core.types import Draw, Edit, Example, ImageJob, Proposal
 from cfaug.generate import image_server
-from cfaug.generate.chat_asking import ServerSettings
 from cfaug.generate.image_server import NO_IMAGE, REFUSED, ImageServer
 from cfaug.generate.job import generate
 from cfaug.generate.recipe import ShardSettings
 from cfaug.generate.sampling import Draws
+from cfaug.generate.server_requests import ServerSettings
 from cfaug.imaging.instructed_photos import OTHER_SHAPE
 from cfaug.imaging.select import Selection
 from tests.generate.chatting import serving

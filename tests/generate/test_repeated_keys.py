@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 from cfaug.core.errors import UserError
 from cfaug.core.safety import addresses
 from cfaug.core.safety.addresses import hide_keys, remember_key, scrub
-from cfaug.generate.chat_asking import (
+from cfaug.generate.cluster_simulation import Cluster, Workload, simulate
+from cfaug.generate.server_requests import (
     QuestionRefusedError,
     ServerClient,
     ServerError,
     ServerSettings,
 )
-from cfaug.generate.cluster_simulation import Cluster, Workload, simulate
 from tests.properties import examples
 
 KEY = "sk-Geheim/Schlüssel+1=".replace("ü", "u")
