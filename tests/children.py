@@ -47,7 +47,7 @@ def work_until_line(
     log: Path, line: int, work: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
     """Run ``work``, and end this process by SIGKILL as ``kill_at_line`` does."""
-    from cfaug.train.engine import AppendingCsvLogger
+    from cfaug.train.loggers import AppendingCsvLogger
 
     write = AppendingCsvLogger.log_metrics
 

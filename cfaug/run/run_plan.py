@@ -441,7 +441,7 @@ def _send(work: Callable[[Any], Any], asked: Any, writer: Connection) -> None:
 
 def _try_all(tasks: Sequence[Task]) -> list[str | None]:
     """Return why each model cannot be trained; ``None`` for one that can."""
-    from cfaug.train.engine import logged_names, make_parts
+    from cfaug.train.lightning_parts import logged_names, make_parts
 
     use_threads(1)
     reasons: list[str | None] = []

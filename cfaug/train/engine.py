@@ -5,20 +5,14 @@ Imports Lightning, so only ``cfaug.train.task.fit`` imports this, when it is cal
 
 from __future__ import annotations
 
-import csv
-import io
 import logging
 import math
 import os
-import pickle
-import sys
 import time
 import warnings
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from inspect import signature
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -26,31 +20,18 @@ from typing import Any, Literal, NamedTuple
 import lightning.pytorch as pl
 import torch
 from lightning.pytorch.callbacks import (
-    BaseFinetuning,
-    BasePredictionWriter,
-    BatchSizeFinder,
     Checkpoint,
-    GradientAccumulationScheduler,
-    LearningRateFinder,
-    ModelPruning,
     ProgressBar,
-    StochasticWeightAveraging,
-    WeightAveraging,
 )
-from lightning.pytorch.loggers import Logger
 from lightning.pytorch.loggers.logger import DummyLogger
 from lightning.pytorch.plugins.precision import MixedPrecision, Precision
-from lightning.pytorch.profilers import AdvancedProfiler, Profiler, PyTorchProfiler, SimpleProfiler
-from lightning.pytorch.strategies import DDPStrategy, Strategy
+from lightning.pytorch.profilers import AdvancedProfiler, PyTorchProfiler, SimpleProfiler
+from lightning.pytorch.strategies import DDPStrategy
 from lightning.pytorch.utilities.exceptions import SIGTERMException
-from torch.nn.parallel import DistributedDataParallel
 
-from cfaug.core.errors import UserError, say_once
-from cfaug.core.files import write_file
-from cfaug.core.known_names import refuse_unknown
+from cfaug.core.errors import UserError
 from cfaug.core.processes import StopRequest, check_accelerator, choose_device, keep_handlers
 from cfaug.core.progress import Progress
-from cfaug.train.card import connection, wandb_identity
 from cfaug.train.checkpoint import (
     WAY_OUT,
     AtomicCheckpointIO,
@@ -59,9 +40,10 @@ from cfaug.train.checkpoint import (
     check_weights,
     read_checkpoint,
 )
+from cfaug.train.lightning_parts import logged_names, make_parts
+from cfaug.train.loggers import close_loggers, make_loggers
 from cfaug.train.module import Batch, TrainingModule
 from cfaug.train.settings import (
-    SHARDED,
     Factory,
     LoggerSettings,
     TrainerSettings,
@@ -263,133 +245,9 @@ def make_trainer(
     )
 
 
-COUNTING_EPOCHS = {
-    StochasticWeightAveraging: "trainer.ema_decay, or wise_ft",
-    GradientAccumulationScheduler: "trainer.accumulate_grad_batches",
-    BaseFinetuning: "tuning=...",
-    BatchSizeFinder: "data.batch_size",
-    LearningRateFinder: "optim.lr",
-}
-"""{callback of Lightning that cannot work here: what takes its place}."""
-BREAKING = {
-    ModelPruning: "its masks are no part of the model that checkpoint/ is made of: prune a "
-    "finished checkpoint by torch.nn.utils.prune",
-    BasePredictionWriter: "nothing is predicted in a training: evaluate.py writes items",
-}
-"""{callback of Lightning that fails or does nothing in a training: what to do instead}."""
-TRIED = frozenset(
-    {
-        "DeviceStatsMonitor", "EMAWeightAveraging", "EarlyStopping", "LambdaCallback",
-        "LearningRateMonitor", "ModelCheckpoint", "ModelSummary", "OnExceptionCheckpoint",
-        "RichModelSummary", "RichProgressBar", "SpikeDetection", "TQDMProgressBar", "Timer",
-        "WeightAveraging",
-    }
-)  # fmt: skip
-"""Callbacks of Lightning that were run here; of others a warning says that they were not."""
 NEVER = 2**62
 """A number of batches that no run has."""
 PROFILERS = {"simple": SimpleProfiler, "advanced": AdvancedProfiler, "pytorch": PyTorchProfiler}
-
-
-def make_parts(
-    settings: TrainerSettings, logged: Collection[str]
-) -> tuple[list[pl.Callback], Strategy | None, Profiler | None]:
-    """Make the parts of Lightning's that settings ask for: callbacks, a strategy and a profiler.
-
-    Args:
-        logged: the names of the numbers that a run logs, which callbacks may monitor.
-
-    Raises:
-        UserError: if a part cannot be made, is not of its kind, would break an exact resume, or
-            monitors what nobody logs.
-    """
-    callbacks, others = [], {"trainer.strategy": Strategy, "trainer.profiler": Profiler}
-    made: dict[str, Any] = {}
-    for key, make in settings.passed_on.items():
-        made[key] = make_part(key, make, others.get(key, pl.Callback))
-        if key not in others:
-            callbacks.append(made[key])
-    strategy = made.get("trainer.strategy")
-    if isinstance(strategy, DDPStrategy):  # it hands on what it does not know
-        known = {
-            **signature(DDPStrategy).parameters,
-            **signature(DistributedDataParallel).parameters,
-        }
-        refuse_unknown(getattr(settings.strategy, "keywords", {}), list(known), "trainer.strategy.")
-    if strategy is not None and type(strategy).save_checkpoint is not Strategy.save_checkpoint:
-        raise UserError(f"trainer.strategy is a {type(strategy).__name__}. {SHARDED}")
-    for callback in callbacks:
-        _check_callback(callback)
-        _check_monitor(callback, logged)
-    keys = Counter(callback.state_key for callback in callbacks if callback.state_dict())
-    for key in (key for key, number in keys.items() if number > 1):
-        raise UserError(
-            f"trainer.callbacks holds {key} twice, whose states could not be told apart"
-        )
-    return callbacks, strategy, made.get("trainer.profiler")
-
-
-def make_part(key: str, make: Factory, kind: type) -> Any:
-    """Make one part of Lightning's; ``key`` is the setting that an error names."""
-    try:
-        made = make()
-    except Exception as error:
-        raise UserError(f"{key}: {error}") from error
-    if not isinstance(made, kind):
-        raise UserError(f"{key} makes a {type(made).__name__}, not a {kind.__name__} of Lightning")
-    return made
-
-
-def logged_names(settings: TrainerSettings, validated: bool) -> list[str]:
-    """Return the names of the numbers that a run logs for its callbacks.
-
-    Args:
-        validated: whether the run has a validation split.
-    """
-    measured = ["val/loss", *(f"val/{name}" for name in settings.val_metrics)]
-    return [*(measured if validated else ()), "train/loss"]
-
-
-def _check_monitor(callback: pl.Callback, logged: Collection[str]) -> None:
-    """Refuse a callback that monitors a number that nobody logs."""
-    monitor = getattr(callback, "monitor", None)
-    if monitor is not None and monitor not in logged:
-        raise UserError(
-            f"the callback {type(callback).__name__} has monitor={monitor}, which this run does "
-            f"not log: choose {', '.join(logged)}; trainer.val_metrics=[recall@1] adds val/recall@1"
-        )
-
-
-def _check_callback(callback: pl.Callback) -> None:
-    """Refuse a callback that cannot work here, or whose saved state could not be read again."""
-    name = type(callback).__name__
-    for kind, reason in BREAKING.items():
-        if isinstance(callback, kind):
-            raise UserError(f"the callback {name} does not work here: {reason}")
-    if type(callback).__module__.startswith("lightning.") and name not in TRIED:
-        say_once(f"warning: Lightning's {name} was not tried in a training here: see what it does")
-    for kind, instead in COUNTING_EPOCHS.items():
-        if isinstance(callback, kind):
-            raise UserError(
-                f"the callback {name} goes by Lightning's epochs or loops, and to Lightning a run "
-                f"is one endless epoch: use {instead}"
-            )
-    if isinstance(callback, WeightAveraging) and getattr(callback, "_use_buffers", False):
-        raise UserError(
-            f"the callback {name} would average whole numbers too, such as transformers' "
-            "position_ids, and round them down: give use_buffers: false, or use trainer.ema_decay"
-        )
-    content = io.BytesIO()
-    try:
-        torch.save(callback.state_dict(), content)
-        content.seek(0)
-        torch.load(content, weights_only=True)
-    except (pickle.PickleError, AttributeError, TypeError) as error:
-        raise UserError(
-            f"the state_dict of the callback {name} holds more than tensors, "
-            "numbers, texts, lists and dictionaries: a killed run could not resume, as last.ckpt "
-            "is read without executing anything in it"
-        ) from error
 
 
 def _precision(settings: TrainerSettings, accelerator: str) -> Precision:
@@ -482,131 +340,6 @@ def stoppable() -> Iterator[StopRequest]:
                     raise KeyboardInterrupt from None
                 cause = cause.__context__
             raise
-
-
-# Loggers of curves: ``metrics.csv`` always, Weights & Biases or TensorBoard if requested.
-
-COLUMNS = (
-    "attempt", "step", "epoch", "train/loss", "val/loss", "lr", "logit_scale", "seconds",
-)  # fmt: skip
-
-
-class AppendingCsvLogger(Logger):
-    """A logger that appends rows to ``metrics.csv``.
-
-    Lightning's CSVLogger deletes the file when a run resumes. This one keeps every row: a resumed
-    run repeats the steps since its checkpoint under the next ``attempt``.
-
-    Args:
-        metrics: further columns, at the end; a file of an earlier attempt gets them as well.
-    """
-
-    def __init__(self, file: Path, attempt: int, metrics: Sequence[str] = ()) -> None:
-        super().__init__()
-        self.file = file
-        self.attempt = attempt
-        self.columns: tuple[str, ...] = (*COLUMNS, *metrics)
-        self._open()
-
-    def _open(self) -> None:
-        before = self.file.read_bytes() if self.file.exists() else b""
-        if not before:
-            write_file(self.file, _line(self.columns))
-            return
-        header, _, rows = before.partition(b"\n")
-        there = tuple(header.decode().split(","))
-        self.columns = tuple(dict.fromkeys((*there, *self.columns)))
-        if not before.endswith(b"\n"):
-            rows += b"\n"  # the process was killed in the middle of a row
-        if self.columns != there or not before.endswith(b"\n"):
-            write_file(self.file, _line(self.columns) + rows)
-
-    @property
-    def name(self) -> str:
-        """Nothing: Lightning's ModelCheckpoint writes to ``checkpoints/`` in the run's folder."""
-        return ""
-
-    @property
-    def version(self) -> str:
-        """Nothing, as the name: a resumed run finds its checkpoints in the same folder."""
-        return ""
-
-    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        """Append one row; a metric that was not measured stays empty."""
-        if not any(column in metrics for column in self.columns):
-            return  # of a callback, for the other loggers
-        row = {"attempt": self.attempt, "step": step, **metrics}
-        with self.file.open("ab") as handle:
-            handle.write(_line([row.get(column) for column in self.columns]))
-
-    def log_hyperparams(self, *_: Any, **__: Any) -> None:
-        """Do nothing, since ``config.yaml`` has the settings."""
-
-
-def _line(values: Any) -> bytes:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerow(values)
-    return text.getvalue().encode()
-
-
-def make_loggers(
-    settings: LoggerSettings | Factory,
-    folder: Path,
-    attempt: int,
-    val_metrics: Sequence[str] = (),
-) -> list[Logger]:
-    """Return the loggers of a run with the folder ``.../<arm>/seed=<seed>``."""
-    columns = [f"val/{name}" for name in val_metrics]
-    loggers: list[Logger] = [AppendingCsvLogger(folder / "metrics.csv", attempt, columns)]
-    if not isinstance(settings, LoggerSettings):
-        return [*loggers, make_part("logger", settings, Logger)]
-    if settings.kind == "wandb":
-        loggers.append(_wandb(settings, folder))
-    if settings.kind == "trackio":
-        loggers.append(_trackio(settings, folder))
-    if settings.kind == "tensorboard":
-        from lightning.pytorch.loggers import TensorBoardLogger
-
-        loggers.append(TensorBoardLogger(folder, name="tensorboard", version=f"attempt={attempt}"))
-    return loggers
-
-
-def _wandb(settings: LoggerSettings, folder: Path) -> Logger:
-    from lightning.pytorch.loggers import WandbLogger
-
-    identity = wandb_identity(settings, folder)
-    logger = WandbLogger(
-        **identity, save_dir=folder, mode=settings.mode, settings=connection(settings)
-    )
-    try:
-        _ = logger.experiment
-    except Exception as error:
-        raise UserError(
-            f"Weights & Biases cannot start ({error}): logger.mode=offline needs no network"
-        ) from error
-    return logger
-
-
-def _trackio(settings: LoggerSettings, folder: Path) -> Logger:
-    """Return Lightning's logger for Weights & Biases around a run of trackio, which is alike."""
-    import trackio
-    from lightning.pytorch.loggers import WandbLogger
-
-    identity = wandb_identity(settings, folder)
-    with redirect_stdout(sys.stderr):  # trackio greets
-        run = trackio.init(
-            project=identity["project"], group=identity["group"], resume="allow",
-            name=f"{identity['job_type']} {identity['name']}",
-        )  # fmt: skip
-    return WandbLogger(experiment=run, save_dir=folder)
-
-
-def close_loggers(loggers: list[Logger]) -> None:
-    """Close loggers that would also log the next run of this process (wandb's is global)."""
-    for logger in loggers:
-        finish = getattr(getattr(logger, "experiment", None), "finish", None)
-        if callable(finish):
-            finish()
 
 
 # Progress of a run with its loss and rate, on stderr; Lightning's own bar goes to stdout.

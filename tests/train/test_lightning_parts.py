@@ -18,6 +18,8 @@ from cfaug.core.errors import UserError
 from cfaug.models.specs import HFClip, OpenClip
 from cfaug.train import engine
 from cfaug.train.checkpoint import read_checkpoint
+from cfaug.train.lightning_parts import logged_names, make_parts
+from cfaug.train.loggers import close_loggers, make_loggers
 from cfaug.train.settings import LoggerSettings, TrainerSettings
 from cfaug.train.tuning import recompute_activations
 from tests.models import tiny
@@ -181,7 +183,7 @@ class Unreadable(pl.Callback):
 )  # fmt: skip
 def test_parts_that_cannot_work_are_refused_before_anything_starts(given, words):
     with pytest.raises(UserError, match=words):
-        engine.make_parts(TrainerSettings(**given), ["val/loss"])
+        make_parts(TrainerSettings(**given), ["val/loss"])
 
 
 @pytest.mark.parametrize("kind", [callbacks.EarlyStopping, callbacks.ModelCheckpoint])
@@ -190,17 +192,17 @@ def test_a_monitor_that_nobody_logs_is_refused_with_the_names_that_are_logged(ki
         callbacks={"a": partial(kind, monitor="val/acc")}, val_metrics=("recall@1",)
     )
     with pytest.raises(UserError, match=r"monitor=val/acc.*val/loss, val/recall@1, train/loss"):
-        engine.make_parts(settings, engine.logged_names(settings, True))
+        make_parts(settings, logged_names(settings, True))
     seen = TrainerSettings(callbacks={"a": partial(kind, monitor="val/loss")})
-    engine.make_parts(seen, engine.logged_names(seen, True))
+    make_parts(seen, logged_names(seen, True))
     with pytest.raises(UserError, match="choose train/loss"):
-        engine.make_parts(seen, engine.logged_names(seen, False))
+        make_parts(seen, logged_names(seen, False))
 
 
 def test_callbacks_that_break_a_training_are_refused_and_others_said_to_be_untried(capsys):
     def make(name, **given):
         settings = TrainerSettings(callbacks={"a": partial(getattr(callbacks, name), **given)})
-        engine.make_parts(settings, ["val/loss"])
+        make_parts(settings, ["val/loss"])
 
     with pytest.raises(UserError, match="ModelPruning does not work here"):
         make("ModelPruning", pruning_fn="l1_unstructured", amount=0.5)
@@ -217,7 +219,7 @@ def test_a_profiler_and_a_strategy_may_be_made():
         strategy=partial(strategies.DDPStrategy, gradient_as_bucket_view=True),
         profiler=profilers.PassThroughProfiler,
     )
-    _, strategy, profiler = engine.make_parts(settings, ())
+    _, strategy, profiler = make_parts(settings, ())
     assert isinstance(strategy, strategies.DDPStrategy)
     assert isinstance(profiler, profilers.PassThroughProfiler)
 
@@ -291,13 +293,13 @@ def test_a_model_that_cannot_recompute_is_named(weights):
 
 def test_a_logger_of_lightnings_gets_the_curves(tmp_path):
     make = partial(loggers.CSVLogger, save_dir=tmp_path, name="theirs")
-    ours, theirs = engine.make_loggers(make, tmp_path, 0)
+    ours, theirs = make_loggers(make, tmp_path, 0)
     for logger in (ours, theirs):
         logger.log_metrics({"train/loss": 2.5}, 1)
         logger.save()
     assert "2.5" in (tmp_path / "theirs/version_0/metrics.csv").read_text()
     with pytest.raises(UserError, match="logger makes a dict, not a Logger"):
-        engine.make_loggers(dict, tmp_path, 0)
+        make_loggers(dict, tmp_path, 0)
 
 
 def test_trackio_is_called_as_wandb_is(tmp_path, monkeypatch, capsys):
@@ -316,9 +318,9 @@ def test_trackio_is_called_as_wandb_is(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "trackio", SimpleNamespace(init=init))
     folder = tmp_path / "demo" / "cf_ratio=0.6" / "seed=1"
     folder.mkdir(parents=True)
-    made = engine.make_loggers(LoggerSettings(kind="trackio"), folder, 0)
+    made = make_loggers(LoggerSettings(kind="trackio"), folder, 0)
     made[1].log_metrics({"train/loss": 2.5}, 3)
-    engine.close_loggers(made)
+    close_loggers(made)
     assert said[0] == ("cfaug", "demo cf_ratio=0.6 seed=1", "cf_ratio=0.6", "allow")
     assert said[1][0]["train/loss"] == 2.5
     assert said[1][0]["trainer/global_step"] == 3

@@ -8,7 +8,7 @@ import torch
 
 from cfaug.core.errors import UserError
 from cfaug.stats import ranking
-from cfaug.train.engine import AppendingCsvLogger, close_loggers, make_loggers
+from cfaug.train.loggers import AppendingCsvLogger, close_loggers, make_loggers
 from cfaug.train.settings import LoggerSettings
 from tests.train import tiny_plan
 
