@@ -171,6 +171,32 @@ def entailment_with_caption(x: Path) -> None:
     jsonl(x / "ve.jsonl", rows)
 
 
+def gqa_answers(x: Path) -> None:
+    photos(x / "images", "n1.jpg", "n2.jpg")
+    lines = [{"image": f"n{n}.jpg", "question": "Is it?", "caption": f"Yes, {n}"} for n in (1, 2)]
+    jsonl(x / "captions.jsonl", lines)
+
+
+def flickr30k(x: Path) -> None:
+    photos(x / "flickr30k-images", "1000092795.jpg", "10002456.jpg")
+    lines = (f"{n}.jpg#0\t{t}\n" for n, t in ((1000092795, WAVE), (10002456, DOGS)))
+    write(x / "results_20130124.token", "".join(lines))
+    write(x / "flickr30k_test.txt", "10002456\n")
+
+
+def cub_texts(x: Path) -> None:
+    cub(x)
+    write(x / "text_c10/001.Auk/Auk_1.txt", "a bird\nwith a beak\n")
+
+
+def food(x: Path, twice: str = "") -> None:
+    classes = ("apple_pie", "sushi")
+    photos(x / "images", *(f"{c}/{n}.jpg" for c in classes for n in (1, 2)))
+    for split, number in (("train", 1), ("test", 2)):
+        names = {c: [f"{c}/{number}", *([twice] if c in twice else [])] for c in classes}
+        write(x / f"meta/{split}.json", json.dumps(names))
+
+
 def docci_released(x: Path) -> None:
     docci(x, "jsonlines", ("image_file", "description"))
 
@@ -240,6 +266,26 @@ READ: dict[str, tuple[Callable[[Path], None], str, Read, str]] = {
     "SNLI-VE with captions": (
         entailment_with_caption, "", [("1 women", None), ("2 women", None)],
         "read is the caption, not hypothesis",
+    ),
+    "GQA's answers": (
+        gqa_answers, "", [("Yes, 1", None), ("Yes, 2", None)], "question is not read",
+    ),
+    "Flickr30k with a list of its test": (
+        flickr30k, "", [(WAVE, None), (DOGS, None)], "not read: flickr30k_test.txt",
+    ),
+    "CUB with texts": (
+        cub_texts, ":train",
+        [("a photo of a Auk", "001.Auk"), ("a photo of a Black Tern", "002.Black_Tern")],
+        "not read: 1 .txt in text_c10 that are called as images are",
+    ),
+    "Food-101 in json": (
+        food, ":test",
+        [("a photo of a apple pie", "apple_pie"), ("a photo of a sushi", "sushi")], "not train (2)",
+    ),
+    "Food-101, one photo of both splits": (
+        lambda x: food(x, "sushi/1"), ":test",
+        [("a photo of a apple pie", "apple_pie"), *[("a photo of a sushi", "sushi")] * 2],
+        "1 images are in the list of the test and in another one (sushi/1)",
     ),
     "DOCCI": (docci, ":test", [("photo test_00000", None)], "not qual_test (1), train (1)"),
 }  # fmt: skip
@@ -337,6 +383,27 @@ def llava_instructions(x: Path) -> None:
     write(x / "llava.json", json.dumps([{"image": "1.jpg", "conversations": chat}]))
 
 
+def pope(x: Path) -> None:
+    photos(x / "val2014", "COCO_val2014_000000310196.jpg", "COCO_val2014_000000210789.jpg")
+    asked = {"image": "COCO_val2014_000000310196.jpg", "text": "Is there a dog?", "label": "no"}
+    for setting in ("adversarial", "popular", "random"):
+        write(x / f"coco_pope_{setting}.json", json.dumps(asked) + "\n")
+
+
+def cifar_pickles(x: Path) -> None:
+    for name in ("batches.meta", "data_batch_1", "test_batch"):
+        (x / "cifar-10-batches-py").mkdir(parents=True, exist_ok=True)
+        # The protocol, and a call of what the next line names: never made.
+        (x / "cifar-10-batches-py" / name).write_bytes(b"\x80\x02cos\n_exit\nK\x09\x85R.")
+
+
+def winoground_of_one_photo(x: Path) -> None:
+    texts = {f"caption_{n}": [f"{n} {c}" for c in "abc"] for n in (0, 1)}
+    rest = {name: [""] * 3 for name in ("tag", "secondary_tag", "collapsed_tag")}
+    shown = {"image_0": cells(), "image_1": cells()}
+    parquet(x / "data/test-00000-of-00001.parquet", {"id": [0, 1, 2], **shown, **texts, **rest})
+
+
 def listed(image: str, *there: str) -> Callable[[Path], None]:
     def lay_out(x: Path) -> None:
         photos(x, *there)
@@ -361,6 +428,15 @@ REFUSED: dict[str, tuple[Callable[[Path], None], str, list[str]]] = {
     "the Hub's parquet": (hub_converted, "", ["de/test", "en/train"]),
     "the Hub's parquet, a split": (hub_converted, ":test", ["name one of", "en/test"]),
     "CC3M": (conceptual_captions, "", ["none of the columns image", "the first line should name"]),
+    "POPE": (pope, "", ["name one of", "val2014", "coco_pope_adversarial.json, coco_pope_popular"]),
+    "CIFAR-10 for Python": (
+        cifar_pickles, "", ["pickles of Python", "cifar-10-batches-py/data_batch_1", "binary"],
+    ),
+    "an archive": (lambda x: write(x / "cifar-10-python.tar.gz", "x"), "", ["unpack it there"]),
+    "Winoground of one photo": (
+        winoground_of_one_photo, "", ["holds no set", "3 items whose two photos are equal"],
+    ),
+    "Food-101 in json": (food, "", ["several splits", ":test (2 rows)"]),
     "LLaVA's instructions": (llava_instructions, "", ["'Red' is the answer to a question"]),
     "names in several folders": (
         listed("0001.jpg", "a/0001.jpg", "b/0001.jpg"), "",

@@ -6,10 +6,11 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
-from cfaug.core.errors import UserError, say
+from cfaug.core.errors import UserError, name_some, say
 from cfaug.core.files import advise, check_links, visible_files, whole_folder, write_json
 from cfaug.core.progress import watch
 from cfaug.core.types import CounterfactualSet
@@ -240,8 +241,35 @@ def find_reader(path: Path, image_roots: Sequence[Path] = ()) -> Reader:
         raise UserError(
             f"{path} has its data in folders below it; name one of {', '.join(map(str, within))}"
         )
+    if pickles := find_pickles(path):
+        raise UserError(
+            f"{path} holds pickles of Python ({name_some(pickles)}), which can run programs and "
+            "are never opened: fetch another version, such as CIFAR's binary one (test_batch.bin), "
+            "or write the images into folders of their classes"
+        )
+    if packed := [f.name for f in visible_files(path.iterdir()) if f.name.endswith(ARCHIVES)]:
+        raise UserError(f"{path} holds {name_some(packed)}, not unpacked: unpack it there")
     hidden = f" ({', '.join(hidden_below(path))} are left out)" if hidden_below(path) else ""
     raise UserError(f"{path} has no form that is known{hidden}; it should hold one of\n{forms}")
+
+
+ARCHIVES = (".7z", ".rar", ".tar.bz2", ".tar.gz", ".tar.xz", ".tgz", ".zip")
+"""Endings of archives that have to be unpacked."""
+PICKLED = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
+"""The first bytes of pickles of each protocol that has any."""
+MOST_LOOKED_AT = 100
+"""Number of files whose first bytes are read."""
+
+
+def find_pickles(path: Path) -> list[str]:
+    """Return the names of pickles in a folder or one below it, by their first bytes."""
+    names = []
+    files = visible_files(f for f in (*path.glob("*"), *path.glob("*/*")) if f.is_file())
+    for file in files[:MOST_LOOKED_AT]:
+        with suppress(OSError), file.open("rb") as handle:
+            if handle.read(2) in PICKLED:
+                names.append(str(file.relative_to(path)))
+    return names
 
 
 def item_list(path: Path) -> ItemList | None:
@@ -313,7 +341,9 @@ def import_folder(reader: Reader, path: Path, cache: Path) -> Path:
             sets = watch(reader.open(path), f"importing {path}", None, "sets")
             card = write_shards(sets, temporary, sets_per_shard=SETS_PER_SHARD, source=path)
             if not card["sets"]:
-                raise UserError(f"{path} holds no set: its files have no rows; fetch them again")
+                left_out = reader.describe(path).left_out
+                why = f"all are left out: {'; '.join(left_out)}" if left_out else "no rows"
+                raise UserError(f"{path} holds no set ({why}); fetch its files again")
             # Called last, after all content has been read.
             write_json(temporary / IMPORTED, asdict(reader.describe(path)))
     except OSError as error:

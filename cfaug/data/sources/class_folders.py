@@ -6,11 +6,12 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path, PurePath
 from typing import Any
 
-from cfaug.core.errors import UserError
+from cfaug.core.errors import UserError, name_some
 from cfaug.core.files import visible_files
 from cfaug.data.sources.caption_list import (
     CaptionList,
@@ -28,8 +29,15 @@ from cfaug.data.sources.columns import (
     image_records,
     one_column,
 )
-from cfaug.data.sources.folders import image_rows, images_below, locate, unread_images, walk
-from cfaug.data.sources.lists import LISTS, text_lines
+from cfaug.data.sources.folders import (
+    image_rows,
+    images_below,
+    list_folders,
+    locate,
+    unread_images,
+    walk,
+)
+from cfaug.data.sources.lists import LISTS, json_file, text_lines
 from cfaug.data.sources.naming_lists import naming_lists
 from cfaug.data.sources.row import (
     NAMED_AT_ONCE,
@@ -102,7 +110,7 @@ class ImageFolder(Reader):
             for file in _lists(source, _class_home(source, images))
             if file not in splits.lists
         ]
-        left_out = (*lists, *unread_images(source))
+        left_out = (*lists, *_texts_elsewhere(source, images), *unread_images(source))
         return Description(left_out=left_out, notes=splits.choice.notes)
 
     def identity(self, path: Path) -> Any:
@@ -124,7 +132,16 @@ class ImageFolder(Reader):
                 f"{home / top} ({counts[top]:,} image{'s' * (counts[top] != 1)})"
                 for top in sorted(tops)
             )
-            raise UserError(f"{path} has splits, not classes; name one of {named}")
+            lists = naming_lists(path, images)
+            more = (
+                f". {name_some(lists)} name{'s' * (len(lists) == 1)} these images and "
+                f"{'is' if len(lists) == 1 else 'are'} of no form that is known: if their captions "
+                "or classes stand there, write captions.csv (image, caption) or labels.csv (image, "
+                f"label) into {path}"
+            )
+            raise UserError(
+                f"{path} has splits, not classes; name one of {named}{more if lists else ''}"
+            )
         unread = naming_lists(path, images) if len(tops) == 1 else []
         lines = [name for name in unread if name.lower().endswith(BY_LINE)]
         # The split may be said there, too, but lists by lines have readers, which asked for it.
@@ -138,6 +155,21 @@ class ImageFolder(Reader):
                 label, name = _top(image, home), str(image.relative_to(path).with_suffix(""))
                 yield from image_rows(image, clean_key(name), [class_caption(label)], name, label)
         errors.report()
+
+
+def _texts_elsewhere(path: Path, images: Sequence[Path]) -> list[str]:
+    """Return phrases on folders of texts that are called as the images are, such as CUB's."""
+    places = {(image.parent, image.stem) for image in images}
+    stems, counts = {stem for _, stem in places}, Counter[str]()
+    for folder, files in list_folders(path):
+        for name in files:
+            stem, ending = os.path.splitext(name)
+            if ending.lower() == ".txt" and stem in stems and (folder, stem) not in places:
+                counts[_top(folder / name, path)] += 1
+    return [
+        f"{count:,} .txt in {folder} that are called as images are: captions are read beside them"
+        for folder, count in counts.items()
+    ]
 
 
 class ListedSplits:
@@ -160,16 +192,32 @@ class ListedSplits:
                 name = name.removeprefix("./").partition(f"{self._home.name}/")[2] or name
                 image = by_name.get(name) or by_name.get(name.rpartition(".")[0])
                 if image is not None:
-                    self._splits.setdefault(image, []).append(split)
+                    splits = self._splits.setdefault(image, [])
+                    splits += [] if split in splits else [split]
                     self.lists += [] if file in self.lists else [file]
         survey = SplitSurvey()
         for image in images:
             survey.add(self._record(image), self._folder(image))
-        self.choice = choose_split(path, survey)
+        choice = choose_split(path, survey)
+        self.choice = replace(choice, notes=(*choice.notes, *self._doubled()))
 
     def reads(self, image: Path) -> bool:
         """Return whether an image is of the chosen split."""
         return self.choice.reads(self._record(image), self._folder(image))
+
+    def _doubled(self) -> list[str]:
+        """Return a note on images that are listed for the test and for another split."""
+        doubled = [
+            self._name(image)
+            for image, splits in self._splits.items()
+            if len(kinds := {*map(split_kind, splits)}) > 1 and "test" in kinds
+        ]
+        if not doubled:
+            return []
+        return [
+            f"{len(doubled):,} images are in the list of the test and in another one "
+            f"({name_some(doubled)}): they are read of both"
+        ]
 
     def _name(self, image: Path) -> str:
         return str(image.relative_to(self._home).with_suffix(""))
@@ -199,12 +247,27 @@ class ListedSplits:
             return
         words = [word for word in re.split("[ _-]", file.stem) if split_kind(word)]
         split = file.stem if split_kind(file.stem) else words[0] if len(words) == 1 else None
+        if split is not None and file.suffix.lower() == ".json":
+            yield from ((split, name) for name in _listed_names(file))
         if split is not None and file.suffix.lower() in (".txt", ".csv", ".tsv"):
             for line in lines:
                 # Of a table any cell may name the image: the first one may be a number.
                 cells = re.split(r"[,;\t]| (?=\S+$)", line)
                 for cell in cells[:1] if file.suffix.lower() == ".txt" else cells:
                     yield split, cell.strip("\"' ")
+
+
+def _listed_names(file: Path) -> list[str]:
+    """Return the names in a json of nothing else: a list, or lists by class, as of Food-101."""
+    try:
+        content = json_file(file)
+    except UserError:
+        return []
+    lists = [*content.values()] if isinstance(content, dict) else [content]
+    if not all(isinstance(names, list) for names in lists):
+        return []
+    every = [name for names in lists for name in names]
+    return every if all(isinstance(name, str) for name in every) else []
 
 
 def _check_classes(path: Path, home: Path, images: list[Path], unread: Sequence[str]) -> None:

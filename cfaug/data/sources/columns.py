@@ -24,7 +24,13 @@ from cfaug.data.sources.lists import (
 )
 from cfaug.data.sources.parquet import holds_images, open_parquet, records
 from cfaug.data.sources.row import is_null, split_home
-from cfaug.data.sources.splits import SplitChoice, SplitSurvey, choose_split, may_be_split
+from cfaug.data.sources.splits import (
+    SplitChoice,
+    SplitSurvey,
+    choose_split,
+    may_be_split,
+    split_kind,
+)
 
 IMAGE = ("image", "file_name", "filename", "filepath", "image_path", "path", "img", "image_name")
 CAPTION = (
@@ -364,7 +370,9 @@ def other_lists(path: Path) -> list[str]:
     """Return the names of the lists of a source that are not read, whatever they list."""
     chosen, path = find_list(path), split_home(path)[0]
     home = path if path.is_dir() else path.parent
-    return [file.name for file in _files(home) if file != chosen]
+    called = visible_files(home.glob("*.txt"))
+    split_lists = [f for f in called if any(map(split_kind, re.split("[ _-]", f.stem)))]
+    return [file.name for file in (*_files(home), *split_lists) if file != chosen]
 
 
 def _files(path: Path) -> list[Path]:

@@ -36,6 +36,8 @@ OTHER_SENTENCE = frozenset({"hypothesis", "sentence2", "sentence_2", "statement"
 """Names of the sentence that is judged, if the caption is what it is judged by."""
 PREMISES = frozenset({"premise", "sentence1", "sentence_1"})
 """Names of the sentence by which another one is judged."""
+QUESTIONS = frozenset({"question", "questions"})
+"""Names of the question that a text may answer."""
 RATINGS = re.compile(
     r"(?:agg(?:regated?)?_|mean_|avg_|human_|clip_?|sim_|itm_|caption_|relevance_|match(?:ing)?_)?"
     r"(?:scores?|ratings?|similarity|relevance|likert)|expert_?\d+|clip_?similarity\w*|agreement"
@@ -115,6 +117,12 @@ class CaptionVerdicts:
             for name, counts in self._judging()
             if OTHER_SENTENCE & self._columns
         ]
+        if QUESTIONS & self._columns:
+            notes.append(
+                f"{name_some(sorted(QUESTIONS & self._columns))} is not read: a caption that is "
+                "the answer to it may say nothing of its image alone; benchmark=vqa reads sets of "
+                "questions"
+            )
         if PREMISES & self._columns:
             notes.append(
                 f"{name_some(sorted(PREMISES & self._columns))} is not read: if the caption is the "

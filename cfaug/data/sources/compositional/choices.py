@@ -184,7 +184,7 @@ class AroRelation(AroForm):
 
     def part(self, entry: ItemRecord) -> str:
         """Return the relation."""
-        return entry.word("relation_name")
+        return entry.word(entry.column("relation_name"))
 
 
 class AroAttribution(AroForm):
