@@ -34,36 +34,35 @@ def foil(x: Path) -> None:
     (x / "annotations" / "captions_val2014.json").write_text(content)
 
 
+def list_of_photos(file: Path, row: Callable[[int, str], dict[str, object]]) -> None:
+    """Write a line for each of three photos: ``row`` gets its number and its name."""
+    jsonl(file, [row(n, name) for n, name in enumerate(("a.png", "b.png", "c.png"))])
+
+
 def spatial_relations(x: Path) -> None:
     """VSR: ``label`` is 1 if the caption is right."""
     images(x / "images")
-    rows = [
-        {"image": f"{name}.png", "image_link": "http://a/b.jpg", "relation": "left of",
-         "caption": f"The {name} is left of the dog.", "label": n % 2}
-        for n, name in enumerate("abc")
-    ]  # fmt: skip
-    jsonl(x / "test.jsonl", rows)
+    about = {"image_link": "http://a/b.jpg", "relation": "left of"}
+    list_of_photos(x / "test.jsonl", lambda n, name: {
+        "image": name, **about, "caption": f"The {name[0]} is left of the dog.", "label": n % 2,
+    })  # fmt: skip
 
 
 def pope(x: Path) -> None:
     """POPE: the text is a question, ``label`` its answer."""
     images(x / "images")
-    rows = [
-        {"question_id": n, "image": f"{name}.png", "text": f"Is there a dog, {n}?",
-         "label": ("yes", "no")[n % 2]}
-        for n, name in enumerate("abc")
-    ]  # fmt: skip
-    jsonl(x / "coco_pope_random.jsonl", rows)
+    list_of_photos(x / "coco_pope_random.jsonl", lambda n, name: {
+        "question_id": n, "image": name, "text": f"Is there a dog, {n}?",
+        "label": ("yes", "no")[n % 2],
+    })  # fmt: skip
 
 
 def hateful_memes(x: Path) -> None:
     """Hateful Memes: ``label`` is the class of the meme, ``text`` what is written on it."""
     images(x / "img")
-    rows = [
-        {"id": n, "img": f"img/{name}.png", "label": n % 2, "text": f"its their character, {n}"}
-        for n, name in enumerate("abc")
-    ]
-    jsonl(x / "train.jsonl", rows)
+    list_of_photos(x / "train.jsonl", lambda n, name: {
+        "id": n, "img": f"img/{name}", "label": n % 2, "text": f"its their character, {n}",
+    })  # fmt: skip
 
 
 def foils_in_a_table(x: Path) -> None:
