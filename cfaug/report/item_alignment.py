@@ -89,7 +89,8 @@ def align(tables: Sequence[ItemFileTable], columns: ItemColumns) -> Alignment:
             )
         if table.unfinished:  # a table may be published: names of files, without their folders
             notes.append(f"{table.unfinished.replace(str(table.file), table.file.name)}.")
-    tables = [table.without(_check_ignored(tables, columns)) for table in tables]
+    ignored = _check_ignored(tables, columns)
+    tables = [table.without(ignored) for table in tables]
     _check_about(tables)
     results = _find_results(tables, columns)
     names = listed(columns.item) or _choose_names(tables)

@@ -244,6 +244,6 @@ def test_a_config_with_another_end_of_texts_than_its_tokenizers_is_refused(bad_e
 def test_texts_read_at_the_first_token_are_refused_whatever_the_cause(bad_end, monkeypatch):
     monkeypatch.setattr("cfaug.models.encoder.check_end_of_text", lambda *_: None)
     encoder = HFClip(str(bad_end)).load(DualEncoder)
-    texts = [f"a {colour} {thing}" for colour in ("red", "blue") for thing in ("ball", "star")]
+    texts = [f"a {colour} {shape}" for colour in ("red", "blue") for shape in ("ball", "star")]
     with refuse_indistinct("photos", 0.2), pytest.raises(UserError, match="4 of 4 different cap"):
         embed_texts(encoder, texts, 2)

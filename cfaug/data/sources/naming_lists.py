@@ -33,11 +33,11 @@ def naming_lists(path: Path, images: Sequence[Path]) -> list[str]:
         folder / name
         for folder, files in list_folders(path)
         for name in sorted(files)
-        if Path(name).suffix.lower() in ENDINGS
+        if Path(name).suffix.lower() in ENDINGS and (folder / name).is_file()
     )
     there = []
     for file in islice(lists, LOOKED_AT):
         with file.open("rb") as handle:
-            if file.is_file() and wanted.search(handle.read(LONGEST)):
+            if wanted.search(handle.read(LONGEST)):
                 there.append(str(file.relative_to(path)))
     return there

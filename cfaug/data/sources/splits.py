@@ -398,12 +398,8 @@ def _matching(
         return exact
     kind = split_kind(part)
     alike = [v for v in values if kind is not None and kind == (meanings.get(v) or split_kind(v))]
-    if meanings:
-        return alike or _refuse(problem, choices)
-    return alike if len(alike) == 1 else _refuse(problem, choices)
-
-
-def _refuse(problem: str, choices: str) -> list[str]:
+    if len(alike) == 1 or (alike and meanings):
+        return alike
     raise UserError(f"{problem}: choose from {choices}")
 
 
