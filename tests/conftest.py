@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 from collections.abc import Callable
 from functools import partial
 
@@ -28,6 +29,9 @@ from tests.shared_fixtures import (  # noqa: F401
 use_threads(1)
 # A forked process makes torch's thread pool anew, which fails if two of its threads do so at once.
 os.register_at_fork(after_in_child=partial(use_threads, 1))
+# A shell's "make test &" leaves SIGINT ignored, here and in every child that a test starts.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("WANDB_MODE", "offline")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
