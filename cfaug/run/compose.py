@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from cfaug.core.binding import Config, bind, signature_of
-from cfaug.core.errors import UserError, name_some, say
+from cfaug.core.errors import UserError, name_some, say, say_once
 from cfaug.core.processes import speaks
 from cfaug.core.progress import watch
 from cfaug.core.safety.addresses import hide_settings
+from cfaug.core.safety.yaml_text import UNDERSCORED
 from cfaug.core.stores import is_address
 from cfaug.core.targets import TARGET, locate
 from cfaug.data.mixture.settings import data_seed
@@ -291,6 +292,10 @@ def _bind_typed(
     typed = {key: text for key, _, text in pairs if "$" not in text and text[:1] not in "'\""}
     plain = without_rounding(hide_settings(config))
     bound = bind(_keep_taken(plain, command), command, typed, options)
+    for key, value in flatten(bound).items():
+        parts = re.split(r"[\[\],\s]+", typed.get(key, ""))
+        if not isinstance(value, str) and any(map(UNDERSCORED.fullmatch, parts)):
+            say_once(f"note: {key}={typed[key]} is read as {value}: its underscores are left out")
     for name in ("runs", "worlds", "data", "cache"):  # paths.shards may be in an object store
         folder = str(bound.get("paths", {}).get(name, ""))
         if is_address(folder):

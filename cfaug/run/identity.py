@@ -168,10 +168,13 @@ MOST_BYTES = 255
 """Most bytes of a name in file systems; a letter may have four bytes."""
 ALPHANUMERIC = "LMN"
 """Unicode's letters, marks (the vowels of many alphabets) and numbers."""
+DEBUG = ".debug"
+"""The folder of debug runs among the others."""
 TAKEN = {
     WEIGHTS: "checkpoints that are not runs (weights=..., evaluate_initial=true)",
     "tables": "tables of papers (table=...)",
     "annotation": "pages and answers of annotators (annotate=...)",
+    DEBUG: "runs of debug=...",
 }
 """Folders beside the experiments, with their content."""
 

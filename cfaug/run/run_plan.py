@@ -54,6 +54,7 @@ from cfaug.planning.training import (
 from cfaug.report.records import Run, read_run
 from cfaug.run.arguments import key_of
 from cfaug.run.identity import (
+    DEBUG,
     LENGTH,
     arm_slug,
     clean_name,
@@ -104,10 +105,6 @@ class TrainJob:
                     f"{word} would have no effect: an epoch has {batches:,} batches; leave it out, "
                     "or give fewer",
                 )
-
-
-DEBUG = ".debug"
-"""The folder of debug runs among the others."""
 
 
 def plan_run(settings: TrainSettings) -> TrainJob:
@@ -417,6 +414,14 @@ def rehearse(jobs: Sequence[TrainJob]) -> None:
             raise UserError(message if len(jobs) == 1 else f"{job.folder.path}: {message}")
 
 
+def check_parts(task: Task) -> None:
+    """Make the parts of Lightning's that a task asks for and leave them: a wrong one is refused."""
+    if task.trainer.passed_on:
+        from cfaug.train.lightning_parts import logged_names, make_parts
+
+        make_parts(task.trainer, logged_names(task.trainer, bool(task.counts["validation"])))
+
+
 def _answer_in_child(work: Callable[[Asked], Answer], asked: Asked) -> Answer | None:
     """Call a function in a child; return ``None`` if that was killed before it answered.
 
@@ -441,8 +446,6 @@ def _send(work: Callable[[Any], Any], asked: Any, writer: Connection) -> None:
 
 def _try_all(tasks: Sequence[Task]) -> list[str | None]:
     """Return why each model cannot be trained; ``None`` for one that can."""
-    from cfaug.train.lightning_parts import logged_names, make_parts
-
     use_threads(1)
     reasons: list[str | None] = []
     for task in tasks:
@@ -453,43 +456,8 @@ def _try_all(tasks: Sequence[Task]) -> list[str | None]:
                 task.make_plan(trained, task.steps, None)
             else:
                 task.load()
-            if task.trainer.passed_on:
-                validated = bool(task.counts["validation"])
-                make_parts(task.trainer, logged_names(task.trainer, validated))
+            check_parts(task)
             reasons.append(None)
         except UserError as error:
             reasons.append(str(error))
     return reasons
-
-
-# Compare the numbers of training examples of the arms of a sweep.
-
-
-def unequal_sizes(jobs: Sequence[TrainJob]) -> list[str]:
-    """Warn if arms of one experiment differ in their number of training examples.
-
-    With ``data.size=null`` every arm takes as many examples as it can, which depends on its ratio.
-    Arms with a given size, or a size from a plan, are as intended.
-
-    Returns:
-        A sentence for each such experiment.
-    """
-    experiments: dict[str, dict[str, TrainJob]] = {}
-    for job in jobs:
-        size = job.task.unasked_size
-        if size is not None and job.task.trainer.max_steps != 0:
-            arms = experiments.setdefault(job.settings.name, {})
-            arms.setdefault(job.folder.path.parent.name, job)
-    messages = []
-    for experiment, arms in experiments.items():
-        trained = {arm: job.task.counts["train"] for arm, job in arms.items()}
-        least, most = (find(trained, key=trained.__getitem__) for find in (min, max))
-        if trained[least] == trained[most]:
-            continue
-        size = min(job.task.unasked_size or 0 for job in arms.values())
-        messages.append(
-            f"the arms of {experiment} differ in their number of training examples, from "
-            f"{trained[least]:,} ({least}) to {trained[most]:,} ({most}): data.size={size} is the "
-            "largest that all of them can have"
-        )
-    return messages

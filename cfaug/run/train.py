@@ -41,6 +41,7 @@ from cfaug.report.records import FAILED, INTERRUPTED, read_run
 from cfaug.report.results import read_record
 from cfaug.run import run_folder
 from cfaug.run.arguments import flatten, key_of
+from cfaug.run.arm_sizes import equal_data, unequal_sizes
 from cfaug.run.identity import EXTENDED
 from cfaug.run.launch import DONE, GOES_ON, Jobs, Script, launch, report
 from cfaug.run.parallel import RayEngine, run_at_once, shared_pixels, start_ranks
@@ -48,12 +49,12 @@ from cfaug.run.reading_rules import OF_SWEEPS, place_of
 from cfaug.run.run_folder import Verdict
 from cfaug.run.run_plan import (
     TrainJob,
+    check_parts,
     describe,
     measure_seconds,
     plan_run,
     prepare_data,
     rehearse,
-    unequal_sizes,
 )
 from cfaug.run.unread import refuse_or_note
 from cfaug.train.mixture_task import ContrastiveTask, MixtureTask
@@ -87,7 +88,7 @@ def run_jobs(jobs: Jobs) -> int:
             say(f"warning: {note}")
         for job in planned:
             say_sources(job.sources)
-        for line in unequal_sizes(planned):
+        for line in (*unequal_sizes(planned), *equal_data(planned)):
             say(line)
     if settings.dry_run or len(planned) > 1:
         rehearse(planned)
@@ -267,6 +268,8 @@ def run_one(job: TrainJob) -> int:
             _fit(job, _attempts(job, verdict), None, None)
         return DONE
     folder.check_owned()
+    if not folder.state().startswith("done"):
+        check_parts(job.task)  # the lock makes the folder
     with folder.lock():
         verdict = folder.verdict(job.settings.overwrite)
         if verdict != "done":

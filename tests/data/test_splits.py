@@ -6,6 +6,7 @@ Each layout is written out by hand as its authors released it. Nothing mixes spl
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from cfaug.core.errors import UserError
 from cfaug.data.index import open_index
+from cfaug.data.index.disk_format import RULES
 from cfaug.data.index.index import Index
 from cfaug.data.sources import columns
 from cfaug.data.sources.splits import SplitSurvey, choose_split, split_kind, values_of
@@ -322,29 +324,68 @@ def test_every_row_is_read_under_the_split_that_it_names(cells_said, named):
 # Indexes and imports of before the rule.
 
 
-def age(folder: Path) -> None:
-    """Make an index in the cache one that was made before splits were read."""
+def age(folder: Path, rules: int | None = None) -> None:
+    """Make an index in the cache one of earlier rules; ``None`` is before splits were read."""
     import zlib
 
     file = folder / "index.json"
     about = json.loads(file.read_text())
     del about["rules"], about["check"]
+    about |= {} if rules is None else {"rules": rules}
     check = zlib.crc32(json.dumps(about, sort_keys=True).encode())
     file.write_text(json.dumps({**about, "check": check}))
 
 
+def texts_beside(folder: Path) -> Path:
+    photos(folder, [f"{k}.png" for k in range(3)])
+    for k in range(3):
+        (folder / f"{k}.txt").write_text(f"caption {k}")
+    return folder
+
+
+def classes(first: str, second: str, folder: Path) -> Path:
+    photos(folder, [f"{first}/0.png", f"{second}/1.png"])
+    return folder
+
+
 @pytest.mark.parametrize(
-    ("values", "column", "anew"),
-    [(["test"] * 3, "split", True), (["A", "B", "A"], "set", True), (["8"] * 3, "width", False)],
+    ("lay_out", "rules", "anew"),
+    [
+        (partial(listed, column="split", values=["test"] * 3), None, True),
+        (partial(listed, column="width", values=["8"] * 3), 1, True),  # its captions may be lists
+        (partial(listed, column="width", values=["8"] * 3), 2, False),
+        (texts_beside, None, False),
+        (texts_beside, 1, False),
+        (partial(classes, "cat", "dog"), 1, False),
+        (partial(classes, "cat_train", "dog_a"), 1, True),
+    ],
 )
-def test_only_an_index_that_could_be_read_otherwise_is_made_again(tmp_path, values, column, anew):
-    x, cache = listed(tmp_path / "x", column, values), tmp_path / "cache"
+def test_only_an_index_that_could_be_read_otherwise_is_made_again(tmp_path, lay_out, rules, anew):
+    x, cache = lay_out(folder=tmp_path / "x"), tmp_path / "cache"
     first = opened(x, cache)
-    age(first.folder)
+    age(first.folder, rules)
     again = opened(x, cache)
     made = json.loads((again.folder / "index.json").read_text())
-    assert ("rules" in made) == anew
+    assert (made.get("rules") != rules) == anew or made.get("rules") == RULES == rules
     assert again.hash == first.hash
+
+
+def test_an_index_that_holds_rejected_captions_is_made_again(tmp_path, monkeypatch):
+    """VizWiz as an earlier version read it: the same index without a rule for its marks."""
+    folder, cache = tmp_path / "x", tmp_path / "cache"
+    photos(folder, ["images/1.png"])
+    annotations = [
+        {"image_id": 1, "caption": "a red mug", "is_rejected": False},
+        {"image_id": 1, "caption": "Quality issues are too severe.", "is_rejected": True},
+    ]
+    content = {"images": [{"id": 1, "file_name": "1.png"}], "annotations": annotations}
+    (folder / "captions.json").write_text(json.dumps(content))
+    with monkeypatch.context() as earlier:
+        earlier.setattr("cfaug.data.sources.coco.REJECTED", "no_such_mark")
+        first = opened(folder, cache)
+    assert len(first) == 2
+    age(first.folder, 1)
+    assert len(opened(folder, cache)) == 1
 
 
 @pytest.mark.parametrize("lay_out", [coco_folders, cc3m_tars, mscoco_hub], ids=name_of)

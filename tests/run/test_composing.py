@@ -366,3 +366,17 @@ def test_a_choice_beside_help_shows_its_settings(script):
 def test_a_setting_of_a_part_of_the_zoo_is_answered_with_the_one_to_set():
     with pytest.raises(UserError, match=r"model is a part of the zoo: set zoo\.diffusion\.weights"):
         compose("generate", "recipe.image_editor.model.weights=x")
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("seed=1_0", "seed=1_0 is read as 10"), ("data.size=1_0", "is read as 10"),
+        ("data.size=1_000", ""), ("arm=1_0", ""), ("name='1_0'", ""),
+    ],
+)  # fmt: skip
+def test_underscores_that_group_no_thousands_are_said(word, said, capsys):
+    composed(word)
+    err = capsys.readouterr().err
+    assert said in err
+    assert bool(said) == ("underscores" in err)

@@ -86,6 +86,12 @@ def test_mistakes_are_refused_in_a_dry_run(place, words, said):
     assert said in refusal(place.train, "dry_run=true", *words)
 
 
+@pytest.mark.slow
+def test_a_callback_that_cannot_work_is_refused_before_the_runs_folder_begins(place):
+    assert "use_buffers: false" in refusal(place.train, AVERAGE, "name=average", "arm=a", "seed=0")
+    assert not place.folder("a", seed=0, name="average").exists()
+
+
 def curve(folder):
     with (folder / "metrics.csv").open() as lines:
         return [(int(row["step"]), float(row["train/loss"])) for row in csv.DictReader(lines)]

@@ -27,9 +27,10 @@ from cfaug.planning.mixture_plan import (
 )
 from cfaug.planning.sources import Opened, check_negatives
 from cfaug.planning.training import TrainSettings
+from cfaug.run.arm_sizes import equal_data, unequal_sizes
 from cfaug.run.identity import config_hash
 from cfaug.run.run_folder import RunFolder
-from cfaug.run.run_plan import _seconds_per_step, plan_run, unequal_sizes
+from cfaug.run.run_plan import _seconds_per_step, plan_run
 from cfaug.train.mixture_task import ContrastiveTask
 from cfaug.train.settings import LoggerSettings, LossSettings, OptimSettings, TrainerSettings
 from tests.data.layouts import captions_csv, negclip, table
@@ -367,6 +368,51 @@ def test_arms_that_are_as_asked_for_are_not_complained_of():
     mixture = replace(planned.task.mixture, size=None)
     planned.task = replace(planned.task, mixture=mixture)
     assert unequal_sizes([job(0), planned]) == []
+
+
+def planned_job(folder: Path, seed: int = 1, **identity: object) -> SimpleNamespace:
+    """Return what is compared of a planned run whose identity has the given data settings."""
+    planned = job(float(identity["cf_ratio"]), identity.get("size"), seed=seed)
+    arm = ",".join(f"{key}={value}" for key, value in identity.items())
+    asked = {f"data.{key}" if key != "lr" else "optim.lr": v for key, v in identity.items()}
+    planned.folder = RunFolder(folder / "x" / arm / f"seed={seed}", asked)
+    return planned
+
+
+def test_arms_whose_shares_round_to_the_same_examples_are_named(tmp_path: Path):
+    jobs = [
+        planned_job(tmp_path, seed, cf_ratio=ratio, size=100)
+        for seed in (1, 2)
+        for ratio in (0.5, 0.6, 0.601)
+    ]
+    (said,) = equal_data(jobs)
+    for words in ("data.cf_ratio=0.6 ", "data.cf_ratio=0.601 ", "same numbers", "32 real"):
+        assert words in said
+    sizes = [planned_job(tmp_path, cf_ratio=0.5, size=size) for size in (100, None)]
+    (said,) = equal_data(sizes) or ("",)
+    assert not said  # null takes more
+    largest = job(0.5).task.unasked_size
+    (said,) = equal_data([
+        planned_job(tmp_path, cf_ratio=0.5, size=size) for size in (None, largest)
+    ])  # fmt: skip
+    assert "data.size=null" in said
+    assert f"data.size={largest}" in said
+    different = [planned_job(tmp_path, cf_ratio=0.6, size=100, lr=lr) for lr in (1, 2)]
+    assert equal_data(different) == []
+
+
+def test_an_arm_that_was_trained_before_is_compared_as_well(tmp_path: Path):
+    earlier = planned_job(tmp_path, cf_ratio=0.6, size=100)
+    folder = earlier.folder.path
+    folder.mkdir(parents=True)
+    record = {
+        "state": "done", "seed": 1, "steps": 5, "identity": earlier.folder.identity,
+        "counts": dict(earlier.task.counts),
+    }  # fmt: skip
+    (folder / "run.json").write_text(json.dumps(record))
+    assert equal_data([earlier]) == []
+    (said,) = equal_data([planned_job(tmp_path, cf_ratio=0.601, size=100)])
+    assert "data.cf_ratio=0.6 (cf_ratio=0.6,size=100)" in said
 
 
 # What a dry run says of a run's length: from the steps of a run before, not from its start.

@@ -26,6 +26,10 @@ LONG_NUMBER = re.compile(r"[-+]?(?:0[xb])?[\da-fA-F_:.]{401,}")
 """A number that takes long to read: those of base 60, as in 1:30:00, take quadratic time."""
 OTHER_BASE = re.compile(r"[-+]?(?:[1-9][\d_]*(?::[0-5]?\d)+|0[0-7_]*[1-7][0-7_]*)")
 """A whole number that YAML 1.1 reads in base 60 (1:30 is 90) or 8 (010 is 8)."""
+UNDERSCORED = re.compile(
+    r"[-+]?(?!\d{1,3}(?:_\d{3})+(?!\d|_))\d+(?:_+\d+)+_*(?:\.[\d_]*)?(?:[eE][-+]?[\d_]+)?"
+)
+"""A number whose underscores do not group its digits by thousands (1_0), which are left out."""
 
 NOT_YAML = (
     yaml.YAMLError, RecursionError, ArithmeticError, AttributeError, LookupError, TypeError,
@@ -96,7 +100,8 @@ def _check_events(text: str, name: object, most: int) -> None:
             size, depth = 1 + len(event.value), 0
             if (event.tag or not event.style) and LONG_NUMBER.fullmatch(event.value):
                 raise UserError(f"{name}: the number {event.value[:20]}... has too many digits")
-            if event.implicit[0] and OTHER_BASE.fullmatch(event.value):
+            odd = OTHER_BASE.fullmatch(event.value) or UNDERSCORED.fullmatch(event.value)
+            if event.implicit[0] and odd:
                 number = yaml.load(event.value, Loader)
                 say_once(f"note: {name}: YAML reads {event.value} as {number}; quote it for a text")
             if event.anchor:

@@ -250,7 +250,7 @@ class _Table:
 
 FORMAT = 7
 """The number of this format: an index of another one in a cache is made anew."""
-RULES = 1
+RULES = 2
 """The number of the rules by which rows are chosen; see ``cfaug.data.index.outdated``."""
 ABOUT = "index.json"
 NEGATIVE_FILE = f"{NEGATIVE_TEXTS}.arrow"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,28 @@ from cfaug.data.sources.missing import MISSING
 from cfaug.data.sources.splits import folder_split, may_be_split, split_kind
 from cfaug.data.sources.tars import OwnShards, TarReader, TarSample
 
+SINCE = {
+    "coco": 2, "caption_list": 2, "label_list": 2, "captioned_parquet": 2, "labelled_parquet": 2,
+}  # fmt: skip
+"""The newest rule that may change any source of a form. 2: captions marked ``is_rejected`` are left
+out, lists of captions as NumPy prints them are several captions, and answers are no captions."""
+CLASSES = "image_folder"
+"""The form whose classes are folders. Since rule 2, cars_train and cars_test are splits."""
+
 
 def is_outdated(folder: Path, reading: ScanReport | None) -> bool:
     """Return whether another reading of an index's source could differ, by rules since then."""
     about: dict[str, Any] = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
-    if about.get("rules") == RULES or reading is None:
+    rules = about.get("rules", 0)
+    if rules == RULES or reading is None:
+        return False
+    if rules < SINCE.get(reading.kind, 0):
+        return True
+    if reading.kind == CLASSES and rules < 2:
+        classes = {Path(file).parent.name for file in Strings.load(folder, "files")}
+        if any(split_kind(word) for name in classes for word in re.split("[ _-]", name)):
+            return True
+    if rules:
         return False
     if Strings.load(folder, "texts").has_any(text_array([text.encode() for text in MISSING])):
         return True

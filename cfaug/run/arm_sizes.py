@@ -1,0 +1,114 @@
+"""Compare the numbers of training examples of the arms of an experiment before they are trained."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cfaug.core.errors import UserError
+from cfaug.report.records import read_run
+
+if TYPE_CHECKING:
+    from cfaug.run.run_plan import TrainJob
+
+
+SHARES = (
+    "data.cf_ratio", "data.size", "data.validation", "data.holdout", "data.counterfactual_holdout",
+)  # fmt: skip
+"""Settings that choose training examples by their numbers alone, which are rounded."""
+
+
+def unequal_sizes(jobs: Sequence[TrainJob]) -> list[str]:
+    """Warn if arms of one experiment differ in their number of training examples.
+
+    With ``data.size=null`` every arm takes as many examples as it can, which depends on its ratio.
+    Arms with a given size, or a size from a plan, are as intended.
+
+    Returns:
+        A sentence for each such experiment.
+    """
+    experiments: dict[str, dict[str, TrainJob]] = {}
+    for job in jobs:
+        size = job.task.unasked_size
+        if size is not None and job.task.trainer.max_steps != 0:
+            arms = experiments.setdefault(job.settings.name, {})
+            arms.setdefault(job.folder.path.parent.name, job)
+    messages = []
+    for experiment, arms in experiments.items():
+        trained = {arm: job.task.counts["train"] for arm, job in arms.items()}
+        least, most = (find(trained, key=trained.__getitem__) for find in (min, max))
+        if trained[least] == trained[most]:
+            continue
+        size = min(job.task.unasked_size or 0 for job in arms.values())
+        messages.append(
+            f"the arms of {experiment} differ in their number of training examples, from "
+            f"{trained[least]:,} ({least}) to {trained[most]:,} ({most}): data.size={size} is the "
+            "largest that all of them can have"
+        )
+    return messages
+
+
+def equal_data(jobs: Sequence[TrainJob]) -> list[str]:
+    """Warn if arms of one experiment train on the same data though their shares differ.
+
+    Shares are rounded to whole examples, so that 0.6 and 0.601 of a small source are the same
+    examples in the same order, and both arms become the same model. Arms that an earlier command
+    trained count as well.
+
+    Returns:
+        A sentence for each arm that equals an earlier one.
+    """
+    messages: dict[str, None] = {}
+    for place, planned in enumerate(jobs):
+        if planned.task.trainer.max_steps == 0:
+            continue
+        folder = planned.folder.path
+        others = [
+            (job.folder.path, job.folder.identity, job.task.counts)
+            for job in jobs[:place]
+            if job.folder.path.name == folder.name  # the seed
+            and job.folder.path.parent.parent == folder.parent.parent
+        ]
+        asked = {job.folder.path for job in jobs}
+        for other in (*others, *(run for run in _recorded(folder) if run[0] not in asked)):
+            message = _compare_data(planned, *other)
+            if message is not None:
+                messages[message] = None
+                break
+    return list(messages)
+
+
+def _recorded(folder: Path) -> Iterator[tuple[Path, Mapping[str, Any], Mapping[str, int]]]:
+    """Yield (folder, identity, counts) of the experiment's trained runs of the same seed."""
+    for file in sorted(folder.parent.parent.glob(f"*/{folder.name}/run.json")):
+        with suppress(UserError):  # a damaged record is said where that run is read
+            record = read_run(file.parent).record
+            if record.get("steps"):
+                yield file.parent, record.get("identity") or {}, record.get("counts") or {}
+
+
+def _compare_data(
+    planned: TrainJob, folder: Path, identity: Mapping[str, Any], counts: Mapping[str, int]
+) -> str | None:
+    asked, taken = planned.folder.identity, planned.task.counts
+    differing = [
+        key
+        for key in dict.fromkeys((*identity, *asked))
+        if (key in identity, identity.get(key)) != (key in asked, asked.get(key))
+    ]
+    if not differing or not set(differing) <= set(SHARES) or dict(taken) != dict(counts):
+        return None
+    theirs, ours = (
+        " ".join(f"{key}={'null' if values.get(key) is None else values[key]}" for key in differing)
+        for values in (identity, asked)
+    )
+    kinds = [kind for kind in ("real", "counterfactual") if kind in taken]
+    numbers = ", ".join(f"{taken[kind]:,} {kind}" for kind in kinds)
+    return (
+        f"warning: {theirs} ({folder.parent.name}) and {ours} ({planned.folder.path.parent.name}) "
+        f"train on exactly the same numbers of examples ({numbers}), as shares are rounded to "
+        "whole examples: they are one arm twice and become the same model. Choose shares that are "
+        "further apart, a larger data.size, or one of them"
+    )
