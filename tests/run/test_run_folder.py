@@ -247,7 +247,8 @@ def test_long_names_that_begin_alike_are_told_apart():
     ("name", "said"),
     [
         ("weights", "name=weights is taken: it holds checkpoints"), ("tables", "is taken"),
-        ("annotation", "is taken"), (".debug", "holds runs of debug="), ("", "is invalid"), (".", "is invalid"), ("..", "is invalid"),
+        ("annotation", "is taken"), (".debug", "holds runs of debug="),
+        ("", "is invalid"), (".", "is invalid"), ("..", "is invalid"),
         (" ", "is invalid"), ("a\nb", "is invalid"),
         ("x/y", "name=y and paths.runs=x"), ("../up", "one folder"), ("語" * 100, "300 bytes"),
     ],
