@@ -121,25 +121,9 @@ def evaluate(settings: EvaluateSettings, tables: dict[Path, Table] | None = None
     # A benchmark of texts alone is run once, and not for every run, unless runs are named.
     without = settings.asks_nothing and getattr(suite, "needs", None) is NoModel
     alone = settings.weights is not None or settings.asks_model or without
-    finished: list[EvaluationTarget] = []
-    damaged = False
-    if not alone:
-        finished, damaged = _find_finished(settings, experiment)
-        about = [
-            CheckpointFacts(target.model.provides, True, *describe_learning(target.data))
-            for target in finished
-        ]
-        refuse_unread_by_runs(settings.benchmark, settings.overrides, about)
-        refused = _find_incomparable(finished, settings)
-        damaged = damaged or bool(refused)
-        finished = [
-            target
-            for target in finished
-            if experiment_folder(target.folder) not in refused
-            and (settings.chosen_seeds is None or target.seed in settings.chosen_seeds)
-        ]
-        if not finished:
-            return USERS_MISTAKE
+    finished, damaged = ([], False) if alone else _choose_runs(settings, experiment)
+    if not (alone or finished):
+        return USERS_MISTAKE
     opener = _opener(settings)
     if settings.wise_ft is not None:
         between = interpolate_runs(finished, check_factors(settings.wise_ft))
@@ -340,6 +324,26 @@ def run_jobs(jobs: Jobs) -> int:
         except UserError as error:
             code = max(code, report(error))
     return code
+
+
+def _choose_runs(
+    settings: EvaluateSettings, name: str | None
+) -> tuple[list[EvaluationTarget], bool]:
+    """Return the finished runs to evaluate, and whether others cannot be read or compared."""
+    finished, damaged = _find_finished(settings, name)
+    about = [
+        CheckpointFacts(target.model.provides, True, *describe_learning(target.data))
+        for target in finished
+    ]
+    refuse_unread_by_runs(settings.benchmark, settings.overrides, about)
+    refused = _find_incomparable(finished, settings)
+    chosen = [
+        target
+        for target in finished
+        if experiment_folder(target.folder) not in refused
+        and (settings.chosen_seeds is None or target.seed in settings.chosen_seeds)
+    ]
+    return chosen, damaged or bool(refused)
 
 
 def _find_incomparable(

@@ -214,11 +214,17 @@ def find_reader(path: Path, image_roots: Sequence[Path] = ()) -> Reader:
             return reader.with_roots(image_roots)
     except OSError as error:
         raise unreadable_error(path, error) from error
-    if images := len(images_below(path)):
-        unread = list(dict.fromkeys([*unread_lists(path), *naming_lists(path, images_below(path))]))
+    raise _explain_unread(path)
+
+
+def _explain_unread(path: Path) -> UserError:
+    """Return the error of a folder that no reader reads, by what is in it."""
+    if images := images_below(path):
+        unread = list(dict.fromkeys([*unread_lists(path), *naming_lists(path, images)]))
         known = f" ({', '.join(unread)}: of no form that is known)" if unread else ""
-        raise UserError(
-            f"{path} holds {images:,} image{'s' * (images > 1)} and nothing that says what they "
+        count = f"{len(images):,} image{'s' * (len(images) > 1)}"
+        return UserError(
+            f"{path} holds {count} and nothing that says what they "
             f"show{known}: write captions.csv (image, caption), labels.csv (image, label) or a "
             ".txt beside each image, or lay the images of each class in a folder of their own. "
             "docs/data.md lists every form that is read"
@@ -228,29 +234,29 @@ def find_reader(path: Path, image_roots: Sequence[Path] = ()) -> Reader:
         for description in dict.fromkeys(candidate.description for candidate in READERS)
     )
     if (path / FOLDER).is_dir() and list_numbered(path / FOLDER, ".jsonl"):
-        raise UserError(
+        return UserError(
             f"{path} holds edited captions without images: draw them with python generate.py "
             f"stage=images paths.shards={path}, the recipe that edited them, and a zoo that can"
         )
     inside = sorted(file for file in path.iterdir() if file.is_dir() and split_kind(file.name))
     if splits := [f for f in inside if any(reader.reads(f) for reader in READERS)]:
-        raise UserError(
+        return UserError(
             f"{path} has its splits in folders; name one of {', '.join(map(str, splits))}"
         )
     if within := data_folders(path):
-        raise UserError(
+        return UserError(
             f"{path} has its data in folders below it; name one of {', '.join(map(str, within))}"
         )
     if pickles := find_pickles(path):
-        raise UserError(
+        return UserError(
             f"{path} holds pickles of Python ({name_some(pickles)}), which can run programs and "
             "are never opened: fetch another version, such as CIFAR's binary one (test_batch.bin), "
             "or write the images into folders of their classes"
         )
     if packed := [f.name for f in visible_files(path.iterdir()) if f.name.endswith(ARCHIVES)]:
-        raise UserError(f"{path} holds {name_some(packed)}, not unpacked: unpack it there")
+        return UserError(f"{path} holds {name_some(packed)}, not unpacked: unpack it there")
     hidden = f" ({', '.join(hidden_below(path))} are left out)" if hidden_below(path) else ""
-    raise UserError(f"{path} has no form that is known{hidden}; it should hold one of\n{forms}")
+    return UserError(f"{path} has no form that is known{hidden}; it should hold one of\n{forms}")
 
 
 ARCHIVES = (".7z", ".rar", ".tar.bz2", ".tar.gz", ".tar.xz", ".tgz", ".zip")
