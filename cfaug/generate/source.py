@@ -180,9 +180,7 @@ def read_captions(
 
     _, fields = next(iter(records()), ("", {}))
     if split is not None or any(may_be_split(k) or split_kind(str(v)) for k, v in fields.items()):
-        survey = SplitSurvey()
-        for _, record in records():
-            survey.add(record)
+        survey = SplitSurvey.of(record for _, record in records())
         choice = choose_split(path if split is None else Path(file).expanduser(), survey)
     columns = tuple(GrowingStrings() for _ in range(4))  # of a CaptionTable
     keys = columns[0]

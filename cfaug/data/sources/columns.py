@@ -462,10 +462,8 @@ def choose_rows(path: Path, file: Path) -> SplitChoice:
 
 @lru_cache(maxsize=4)
 def _choose_rows(path: Path, file: Path, version: tuple[int, int]) -> SplitChoice:
-    survey = SplitSurvey()
-    for _, record in image_records(file):
-        survey.add(record, image_path(record))
-    return choose_split(path, survey)
+    records = (record for _, record in image_records(file))
+    return choose_split(path, SplitSurvey.of(records, image_path))
 
 
 def chosen_records(path: Path, file: Path) -> Iterator[Record]:

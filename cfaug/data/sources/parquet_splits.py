@@ -109,7 +109,7 @@ def survey_files(files: Sequence[Path]) -> SplitSurvey:
 def _survey_of(versions: tuple[tuple[Path, int, int], ...]) -> SplitSurvey:
     import pyarrow as pa
 
-    survey, files = SplitSurvey(), [file for file, *_ in versions]
+    files = [file for file, *_ in versions]
     with open_parquet(files[0]) as table:
         schema = list(table.schema_arrow)
     plain = [field.name for field in schema if not holds_images(field.type)]
@@ -118,9 +118,7 @@ def _survey_of(versions: tuple[tuple[Path, int, int], ...]) -> SplitSurvey:
     first = next((row for _, row in records(files[:1], plain)), {}) if plain else {}
     names = [name for name in plain if may_be_split(name) or split_kind(str(first.get(name)))]
     names += [name for name in objects if name not in names]
-    for _, record in records(files, names) if names else ():
-        survey.add(record)
-    return survey
+    return SplitSurvey.of(record for _, record in (records(files, names) if names else ()))
 
 
 def _says_split(kind: Any) -> bool:

@@ -119,10 +119,8 @@ class PhotoList(Reader):
 
     def choose(self, path: Path) -> SplitChoice:
         """Return which lines of the list are read, if a column says the split."""
-        survey = SplitSurvey()
-        for _, record in self.records(self.list_of(path)):
-            survey.add(record)
-        return choose_split(path, survey)
+        records = self.records(self.list_of(path))
+        return choose_split(path, SplitSurvey.of(record for _, record in records))
 
     def chosen_records(self, path: Path) -> Iterator[Record]:
         """Yield the lines of the list that are read."""

@@ -332,10 +332,8 @@ class InstructPix2Pix(Reader):
                     yield prompt, seed, files
 
     def _choose(self, path: Path) -> SplitChoice:
-        survey = SplitSurvey()
-        for folder, _ in _folders(split_home(path)[0]):
-            survey.add(_split_keys(folder))
-        return choose_split(path, survey)
+        folders = (folder for folder, _ in _folders(split_home(path)[0]))
+        return choose_split(path, SplitSurvey.of(map(_split_keys, folders)))
 
 
 def _split_keys(folder: Path) -> dict[str, Any]:

@@ -11,11 +11,11 @@ import math
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Any, Self
 
 from cfaug.core.errors import UserError, name_some
 from cfaug.data.sources.row import is_null, split_home
@@ -174,6 +174,18 @@ class SplitSurvey:
     _counts: dict[str, Counter[str]] = field(default_factory=dict)
     _said: Counter[str] = field(default_factory=Counter)
     _others: set[str] = field(default_factory=set)
+
+    @classmethod
+    def of(
+        cls,
+        records: Iterable[Mapping[str, Any]],
+        image_of: Callable[[Mapping[str, Any]], str] = lambda record: "",
+    ) -> Self:
+        """Count all rows of a source; ``image_of`` returns the path of a row's image."""
+        survey = cls()
+        for record in records:
+            survey.add(record, image_of(record))
+        return survey
 
     def add(self, record: Mapping[str, Any], image: str = "") -> None:
         """Count a row.

@@ -423,10 +423,11 @@ def _choose(path: Path) -> SplitChoice:
     home = split_home(path)[0]
     if parquet_files(home):
         return split_of(path).choice
-    survey = SplitSurvey()
-    for stream in map(ArrowStream, arrow_files(home)):
-        for record in stream.records([n for n in stream.names if n not in stream.images]):
-            survey.add(record)
+    survey = SplitSurvey.of(
+        record
+        for stream in map(ArrowStream, arrow_files(home))
+        for record in stream.records([n for n in stream.names if n not in stream.images])
+    )
     return choose_split(path if survey.named_columns() or survey.columns() else home, survey)
 
 

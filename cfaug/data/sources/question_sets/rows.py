@@ -132,9 +132,7 @@ def _load(column: Any, row: int, name: str, where: str) -> bytes:
 def _list_table(file: Path, split: str | None, roots: Sequence[Path]) -> SetTable:
     def read(folders: Sequence[str]) -> Iterator[SetRow]:
         photos = PhotoFiles(file.parent.absolute(), tuple(roots), tuple(folders))
-        survey = SplitSurvey()
-        for _, fields in list_records(file):
-            survey.add(fields)
+        survey = SplitSurvey.of(fields for _, fields in list_records(file))
         named = file if split is None else file.with_name(f"{file.name}:{split}")
         choice = choose_split(named, survey)
         _say_notes(file, choice)
