@@ -20,10 +20,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
+from cfaug.core.deadlines import Deadline
 from cfaug.core.errors import UserError
 from cfaug.core.files import replace_file, write_file, write_json
 from cfaug.core.processes import hold_lock
 from cfaug.core.safety.addresses import hide, reveal, scrub
+from cfaug.core.temporaries import is_temporary
 
 Answer = TypeVar("Answer")
 
@@ -111,8 +113,8 @@ class Mirror:
     def _client(self) -> tuple[Any, str]:
         return open_client(self.address)
 
-    def _ask(self, what: str, work: Callable[[Any, str], Answer]) -> Answer:
-        return ask(f"{self.address}: {what}", lambda: work(*self._client()))
+    def _ask(self, what: str, work: Callable[[Any, str], Answer], size: int = 0) -> Answer:
+        return ask(f"{self.address}: {what}", lambda: work(*self._client()), size)
 
     def read(self, name: str) -> bytes | None:
         """Return an object's content, ``None`` if there is none."""
@@ -130,7 +132,7 @@ class Mirror:
                 raise OSError(f"{len(content)} of {length} bytes came")
             return content
 
-        return self._ask(name, work)
+        return self._ask(name, work, length)
 
     def list(self) -> dict[str, tuple[int, str]]:
         """Return the bytes and the version of every object by its name below the folder."""
@@ -197,7 +199,7 @@ class Mirror:
             if problem is not None:
                 raise problem
 
-        self._ask("small files", work)
+        self._ask("small files", work, sum(self.objects[name][0] for name in names))
 
     def copy(self, name: str) -> None:
         """Copy one object into the mirror, completely or not at all."""
@@ -205,14 +207,14 @@ class Mirror:
 
         def work(client: Any, root: str) -> None:
             size = client.info(f"{root}/{name}")["size"]
-            with replace_file(target, target.with_name(f"{target.name}.tmp")) as out:
+            with replace_file(target) as out:
                 client.get_file(f"{root}/{name}", out.name)
                 came = Path(out.name).stat().st_size
                 if came != size:
                     raise ConnectionError(f"{came} of {size} bytes came")
 
         try:
-            self._ask(name, work)
+            self._ask(name, work, self.objects.get(name, (0,))[0])
         except FileNotFoundError as error:
             raise UserError(
                 f"{self.address}/{name} is missing: run the command that makes it again"
@@ -232,7 +234,8 @@ class Mirror:
 
         for name in names:
             try:
-                self.objects[name] = self._ask(name, work)
+                size = (self.folder / name).stat().st_size
+                self.objects[name] = self._ask(name, work, size)
             except FileNotFoundError as error:
                 raise UserError(f"{self.address} cannot be written: {error}") from error
             self._copies[name] = self._copy_of(name)
@@ -380,24 +383,29 @@ def open_client(address: str) -> tuple[Any, str]:
     return client, root.rstrip("/")
 
 
-def ask(what: str, work: Callable[[], Answer]) -> Answer:
+def ask(what: str, work: Callable[[], Answer], size: int = 0) -> Answer:
     """Do what a store may refuse for a while, such as by a timeout or 503, with several tries.
+
+    Args:
+        size: the number of bytes that are sent or come; the deadline of all tries allows for them.
 
     Raises:
         FileNotFoundError: if an object is missing.
         UserError: if the last try failed as well.
     """
+    deadline = Deadline()
+    deadline.extend(size)
     for attempt in range(1, TRIES + 1):
         try:
-            return work()
+            return deadline.call(work)
         except (FileNotFoundError, UserError):
             raise
         except Exception as error:
-            if attempt == TRIES or isinstance(error, FINAL):
+            if attempt == TRIES or isinstance(error, FINAL) or not deadline.left:
                 tried = "" if attempt == 1 else f" ({attempt} tries)"
                 why = scrub((str(error) or type(error).__name__).strip().splitlines()[0])
                 break
-        time.sleep(PAUSE * 2 ** (attempt - 1))
+        time.sleep(min(PAUSE * 2 ** (attempt - 1), deadline.left))
     # Outside the handler, as an error in it keeps the library's, which has the whole address.
     raise UserError(
         f"{what} failed: {why}{tried}. What is complete is kept: run the same command again"
@@ -425,4 +433,5 @@ def _local_files(folder: Path) -> list[Path]:
     """Return the files of a mirror that are or were objects; hidden folders are the machine's."""
     inside = (file for file in folder.glob("*/*") if not file.parent.name.startswith("."))
     files = [file for file in (*folder.glob("*"), *inside) if file.is_file()]
-    return [file for file in files if file.name not in (ADDRESS, OBJECTS)]
+    known = (ADDRESS, OBJECTS)
+    return [f for f in files if f.name not in known and not is_temporary(f.name)]

@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from cfaug.core.deadlines import Deadline
 from cfaug.core.errors import UserError
 from cfaug.core.files import check_links, require_regular, write_file
 
@@ -168,7 +169,9 @@ def _ask_hub(name: str, revision: str | None) -> str | Exception:
     from huggingface_hub import HfApi
 
     try:
-        commit = HfApi().model_info(name, revision=revision, timeout=HUB_TIMEOUT_S).sha
+        commit = Deadline(2 * HUB_TIMEOUT_S).call(
+            lambda: HfApi().model_info(name, revision=revision, timeout=HUB_TIMEOUT_S).sha
+        )
     except Exception as error:  # of many types, see _fetch; earlier downloads are used
         return error
     return commit or LookupError("its answer names no commit")

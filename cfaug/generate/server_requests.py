@@ -28,6 +28,7 @@ from urllib.request import (
     build_opener,
 )
 
+from cfaug.core.deadlines import Deadline
 from cfaug.core.errors import UserError, say
 from cfaug.core.safety.addresses import (
     hide_in_answer,
@@ -62,7 +63,8 @@ class ServerSettings:
 
     Args:
         key_variable: the name of the environment variable with the key; ``None`` sends no key.
-        timeout: the time limit for an answer from the request to its last byte, in seconds.
+        timeout: the time limit for an answer from the request to its last byte, in seconds. A
+            question has one deadline, after ``1 + retries`` times this, pauses included.
         backoff: the time before the first retry, in seconds; every further retry waits twice as
             long, or as long as the server says.
     """
@@ -148,17 +150,23 @@ class ServerClient:
         url = f"{self._base}/{path}"
         request = Request(url, content, self._settings.headers(content_type), method="POST")
         wait = self._settings.backoff
-        for left in range(0 if self._gone.is_set() else self._settings.retries, -1, -1):
+        retries = 0 if self._gone.is_set() else self._settings.retries
+        deadline = Deadline((1 + retries) * self._settings.timeout)
+        for left in range(retries, -1, -1):
             try:
-                answer = _send(request, self._settings.timeout, self._most)
+                answer = _send(request, min(self._settings.timeout, deadline.left), self._most)
             except _TryAgainError as error:
-                if not left:
+                pause = min(max(wait, error.wait), LONGEST_WAIT)
+                if not left or pause >= deadline.left:
                     self._gone.set()
-                    raise ServerError(f"the server at {url} fails: {error}") from error
+                    late = f"; settings.timeout allows no pause of {pause:.0f} seconds more"
+                    raise ServerError(
+                        f"the server at {url} fails: {error}{late if left else ''}"
+                    ) from error
                 if not self._told.is_set():
                     self._told.set()
                     say(f"the server at {url} does not answer now ({error}): trying again")
-                time.sleep(min(max(wait, error.wait), LONGEST_WAIT))
+                time.sleep(pause)
                 wait *= 2
             else:
                 break

@@ -247,3 +247,15 @@ def test_a_signal_ends_the_programs_that_a_pipe_started(tmp_path):
 def test_another_scheme_is_answered_with_a_pipe(source, tmp_path):
     with pytest.raises(UserError, match=r"no reader opens (swift|ftp)://.*pipe:rclone"):
         open_source(source, None, None, tmp_path, tmp_path / "cache", fetch=True)
+
+
+@pytest.mark.parametrize("command", ["sleep 60", "while true; do printf u; sleep 0.02; done"])
+def test_a_source_that_drips_or_stalls_is_given_up_and_leaves_nothing(
+    command, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("CFAUG_REMOTE_SECONDS", "0.2")
+    began = time.monotonic()
+    with pytest.raises(UserError, match=r"no whole answer within 0\.2 seconds"):
+        fetch_shards(f"pipe:{command}", tmp_path)
+    assert time.monotonic() - began < 5
+    assert not [file for file in tmp_path.rglob("*") if ".tar" in file.name]

@@ -203,6 +203,17 @@ def test_an_answer_that_takes_too_long_is_given_up():
         model(server, settings=impatient).vary(requests("a dog"))
 
 
+def test_a_question_has_one_deadline_for_all_its_retries():
+    def busy(number, body):
+        return 503, b"later", ("Retry-After", "30")
+
+    impatient = replace(QUICK, timeout=0.5, retries=5)
+    began = time.monotonic()
+    with serving(busy) as server, pytest.raises(UserError, match=r"no pause of 30 seconds"):
+        model(server, settings=impatient).vary(requests("a dog"))
+    assert time.monotonic() - began < 3
+
+
 @pytest.mark.parametrize(
     ("url", "said"),
     [

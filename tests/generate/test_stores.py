@@ -9,7 +9,7 @@ import time
 from collections import defaultdict
 from itertools import count
 from pathlib import Path
-from threading import get_ident
+from threading import current_thread
 
 import fsspec
 import pytest
@@ -268,7 +268,7 @@ def test_batches_are_those_of_a_folder_though_answers_are_late_and_short(
     calls = defaultdict(count)
 
     def fail(call, path):
-        number = next(calls[get_ident()])  # so that no reader's tries all meet trouble
+        number = next(calls[current_thread().name])  # so that no reader's tries all meet trouble
         time.sleep(number % 5 / 1000)
         if number % 4 == 0:
             raise TimeoutError

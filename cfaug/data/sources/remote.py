@@ -18,10 +18,12 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path, PurePosixPath
 from subprocess import PIPE
 from typing import Any
 
+from cfaug.core.deadlines import Deadline, OverdueError
 from cfaug.core.errors import UserError, name_some
 from cfaug.core.files import replace_file, write_json
 from cfaug.core.processes import hold_lock
@@ -218,13 +220,13 @@ def _copy(shard: _Shard, limit: int) -> None:
     """Copy one shard, completely or not at all."""
     copied = 0
     stream: Any = None
-    file = shard.file
-    fresh = file.with_name(f"{file.name}.tmp")  # one name, so that kills leave one file at most
+    deadline = Deadline()
     try:
-        with replace_file(file, fresh) as out:
-            with _stopping(_open(shard.address)) as stream:
-                while block := stream.read(BLOCK):
+        with replace_file(shard.file) as out:
+            with _stopping(_open(shard.address, deadline)) as stream:
+                while block := deadline.call(partial(_read_block, stream)):
                     copied += len(block)
+                    deadline.extend(len(block))
                     if copied > limit:
                         raise UserError(
                             f"{shard.shown}: the source has more than the "
@@ -242,10 +244,10 @@ def _copy(shard: _Shard, limit: int) -> None:
             out.flush()
             # Servers that state no length, and pipes of commands, end early without an error.
             try:
-                for _ in scan(fresh):
+                for _ in scan(Path(out.name)):
                     pass
             except UserError as error:
-                raise UserError(str(error).replace(str(fresh), shard.shown)) from error
+                raise UserError(str(error).replace(str(out.name), shard.shown)) from error
         return
     except UserError:
         raise
@@ -256,6 +258,15 @@ def _copy(shard: _Shard, limit: int) -> None:
         f"{shard.shown} could not be read: {why}; copied shards are kept, and the same command "
         "copies the others"
     )
+
+
+def _read_block(stream: Any) -> bytes:
+    """Read ``BLOCK`` bytes, less only at the end: a stream may give them one by one."""
+    parts, missing = [], BLOCK
+    while missing and (part := stream.read(missing)):
+        parts.append(part)
+        missing -= len(part)
+    return b"".join(parts)
 
 
 @contextmanager
@@ -277,7 +288,7 @@ def _stopping(stream: Any) -> Iterator[Any]:
             raise
 
 
-def _open(address: str) -> Any:
+def _open(address: str, deadline: Deadline) -> Any:
     """Open a shard for reading.
 
     webdataset would ask the Hub with "Bearer None" where nobody is logged in, which the Hub refuses
@@ -286,10 +297,10 @@ def _open(address: str) -> Any:
     if address.startswith("hf:"):
         from huggingface_hub import HfFileSystem
 
-        return HfFileSystem().open(address, "rb", block_size=0)
+        return deadline.call(lambda: HfFileSystem().open(address, "rb", block_size=0))
     if address.startswith("s3:"):
         client, path = open_client(address)
-        return client.open(path, "rb")
+        return deadline.call(lambda: client.open(path, "rb"))
     if address.startswith("pipe:"):
         return _start(address.removeprefix("pipe:"), shell=True)
     if address.startswith("gs:"):
@@ -320,7 +331,7 @@ def _start(command: str | Sequence[str], **options: Any) -> Any:
 def _reason(error: Exception, stream: Any, address: str) -> str:
     """Return the reason why a shard could not be read, also for a program's exit code."""
     ended = getattr(getattr(stream, "proc", None), "returncode", None)
-    if not ended:
+    if not ended or isinstance(error, OverdueError):  # which ended the program
         return scrub((str(error) or type(error).__name__).strip().splitlines()[0], address)
     known = CURL_ENDED.get(ended) if address.startswith("http") else None
     if known:
