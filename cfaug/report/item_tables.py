@@ -157,7 +157,10 @@ def read_table(file: Path, log_filter: str | None = None) -> ItemFileTable:
         names = names or {*record}
         if log is None and record.keys() != names:
             odd = sorted(record.keys() ^ names)[0]
-            raise UserError(f"{where}: not every row has the column {odd!r}")
+            raise UserError(
+                f"{where}: not every row has the column {odd!r}: write it in all, empty "
+                "where nothing is known"
+            )
         for name, value in unfold(record).items():
             text = ADDRESS.sub("", value).strip() if isinstance(value, str) else value
             columns.setdefault(name, [None] * len(places)).append(text)

@@ -92,8 +92,10 @@ def compare_files(files: Sequence[str] | str, columns: Mapping[str, Any], root: 
     missing = [path for path in paths if not path.is_file()]
     if missing:
         raise UserError(f"compare: there is no file {missing[0]}")
-    if len({path.resolve() for path in paths}) < len(paths):
-        raise UserError("compare: a file is named twice")
+    resolved = [path.resolve() for path in paths]
+    for number, path in enumerate(resolved):
+        if path in resolved[:number]:
+            raise UserError(f"compare: {path} is named more than once: name it once")
     roles: ItemColumns = build(columns)
     answers = read_item_files(paths, roles)
     compared = compare_item_files(answers)

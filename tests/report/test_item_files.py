@@ -230,7 +230,12 @@ def test_the_command_writes_every_form(tmp_path, script, capsys):
         cells = {(row["row"], row["column"]): row["value"] for row in csv.DictReader(handle)}
     assert float(cells["a | b | group_score | all", "only first right"]) == 10
     assert (folder / "report.html").exists()
-    for wrong, said in ((f"{tmp_path}/c.csv", "there is no file"), (files[0], "more than once")):
+    otherwise = f"{tmp_path}/../{Path(files[0]).relative_to(tmp_path.parent)}"
+    for wrong, said in (
+        (f"{tmp_path}/c.csv", "there is no file"),
+        (files[0], "more than once"),
+        (otherwise, f"{files[0]} is named more than once"),
+    ):
         assert script("evaluate")([f"compare=[{files[0]},{wrong}]", *words]) == 2
         assert said in capsys.readouterr().err
 

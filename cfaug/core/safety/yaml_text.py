@@ -86,13 +86,13 @@ class _Collection:
 def _check_events(text: str, name: object, most: int) -> None:
     """Refuse a text that is too deep, expands too far, or has a key twice in one mapping."""
     anchored: dict[str, tuple[int, int]] = {}
-    open_ones: list[_Collection] = []
+    unclosed: list[_Collection] = []
     for event in yaml.parse(text, Loader):
         if isinstance(event, yaml.CollectionStartEvent):
-            open_ones.append(_Collection(event))
+            unclosed.append(_Collection(event))
             size, depth = 0, 0
         elif isinstance(event, yaml.CollectionEndEvent):
-            closed = open_ones.pop()
+            closed = unclosed.pop()
             size, depth = closed.size, closed.depth
             if closed.anchor:
                 anchored[closed.anchor] = size, depth
@@ -115,11 +115,11 @@ def _check_events(text: str, name: object, most: int) -> None:
             size, depth = anchored[event.anchor]
         else:
             continue
-        if len(open_ones) + depth > DEEPEST:
+        if len(unclosed) + depth > DEEPEST:
             raise UserError(f"{name} has more than {DEEPEST} levels")
-        if open_ones and not isinstance(event, yaml.CollectionStartEvent):
-            _add(open_ones[-1], event, (size, depth), name)
-            if open_ones[-1].size > most:
+        if unclosed and not isinstance(event, yaml.CollectionStartEvent):
+            _add(unclosed[-1], event, (size, depth), name)
+            if unclosed[-1].size > most:
                 raise UserError(
                     f"{name} has more than {most:,} characters once its aliases (*NAME) are "
                     "expanded: write the values out"
