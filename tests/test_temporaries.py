@@ -12,7 +12,8 @@ import time
 import pytest
 
 from cfaug.core import temporaries
-from cfaug.core.files import read_kept, replace_file, whole_folder, write_file
+from cfaug.core.files import replace_file, whole_folder, write_file
+from cfaug.core.kept_records import read_kept
 from cfaug.core.temporaries import is_temporary, remove_leftovers, temporary_name
 from cfaug.evaluation.failures import write_failures
 

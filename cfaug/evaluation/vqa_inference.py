@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cfaug.core.files import KeptRecords
+from cfaug.core.kept_records import KeptRecords
 from cfaug.core.pixels import content_digest, decode_image
 from cfaug.core.progress import Progress
 from cfaug.core.protocols import Answerer, WritesAnswers

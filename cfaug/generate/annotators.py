@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from cfaug.core.binding import ReadWith
 from cfaug.core.detections import DETECTIONS, detections_from_json, detections_to_json
 from cfaug.core.errors import RejectedError, UnavailableError, UserError, say
-from cfaug.core.files import KeptRecords, Record
+from cfaug.core.kept_records import KeptRecords, Record
 from cfaug.core.pixels import decode_image, open_image, stack_pixels
 from cfaug.core.processes import check_device, choose_device
 from cfaug.core.protocols import Captioner, Detector, OpenVocabularyDetector

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from cfaug.core.errors import UserError
-from cfaug.core.files import KeptRecords
+from cfaug.core.kept_records import KeptRecords
 from cfaug.data.mixture.settings import DataSettings
 from cfaug.evaluation import cached_model
 from cfaug.models.task_specs import VisionLanguage

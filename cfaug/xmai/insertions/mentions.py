@@ -23,7 +23,8 @@ import numpy as np
 
 from cfaug.core.detections import Detection
 from cfaug.core.errors import UserError, say
-from cfaug.core.files import KeptRecords, advise
+from cfaug.core.files import advise
+from cfaug.core.kept_records import KeptRecords
 from cfaug.core.weights import sha256_text
 from cfaug.core.words import copy_article_case, indefinite_article
 from cfaug.editing.language_models import MaskedLM
