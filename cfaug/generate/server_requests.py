@@ -185,8 +185,8 @@ class _TryAgainError(Exception):
 TOO_LONG = "the answer takes too long"
 
 
-class _Deadline:
-    """The time limit of a whole request: its connections are shut down when it has passed.
+class _Watchdog:
+    """Shuts the connections of a request down when its time has passed.
 
     A socket's own timeout is that of one packet, and a server may send a header, an error text or
     an answer by single bytes.
@@ -200,7 +200,7 @@ class _Deadline:
         self._timer.start()
 
     def watch(self, connection: socket.socket) -> None:
-        """Have a connection shut down at the deadline; a copy, as urllib closes its own early."""
+        """Have a connection shut down in time; a copy, as urllib closes its own early."""
         self._connections.append(socket.socket(fileno=os.dup(connection.fileno())))
         if self.passed:
             self._shut_down()
@@ -212,7 +212,7 @@ class _Deadline:
                 connection.shutdown(socket.SHUT_RDWR)
 
     def check(self) -> None:
-        """Refuse an answer that the deadline has cut off."""
+        """Refuse an answer that was cut off."""
         if self.passed:
             raise TimeoutError(TOO_LONG)
 
@@ -224,27 +224,27 @@ class _Deadline:
 
 
 class _WatchedConnections(HTTPHandler, HTTPSHandler):
-    """Opens connections that a deadline shuts down."""
+    """Opens connections that a watchdog shuts down."""
 
-    def __init__(self, deadline: _Deadline) -> None:
+    def __init__(self, watchdog: _Watchdog) -> None:
         super().__init__()
-        self._deadline = deadline
+        self._watchdog = watchdog
 
     def http_open(self, req: Request) -> Any:
-        return self.do_open(partial(_watched, HTTPConnection, self._deadline), req)
+        return self.do_open(partial(_watched, HTTPConnection, self._watchdog), req)
 
     def https_open(self, req: Request) -> Any:
-        return self.do_open(partial(_watched, HTTPSConnection, self._deadline), req)
+        return self.do_open(partial(_watched, HTTPSConnection, self._watchdog), req)
 
 
-def _watched(kind: type[HTTPConnection], deadline: _Deadline, host: str, **given: Any) -> Any:
-    """Return a connection that a deadline shuts down."""
+def _watched(kind: type[HTTPConnection], watchdog: _Watchdog, host: str, **given: Any) -> Any:
+    """Return a connection that a watchdog shuts down."""
     connection = kind(host, **given)
     connect = connection.connect
 
     def connect_and_watch() -> None:
         connect()
-        deadline.watch(connection.sock)
+        watchdog.watch(connection.sock)
 
     connection.connect = connect_and_watch  # type: ignore[method-assign]
     return connection
@@ -259,14 +259,14 @@ class _NoRedirection(HTTPRedirectHandler):
 
 
 def _send(request: Request, timeout: float, most_bytes: int) -> Mapping[str, Any]:
-    content, deadline = b"", _Deadline(timeout)
+    content, watchdog = b"", _Watchdog(timeout)
     try:
-        opener = build_opener(_NoRedirection(), _WatchedConnections(deadline))
+        opener = build_opener(_NoRedirection(), _WatchedConnections(watchdog))
         with opener.open(request, timeout=timeout) as reply:
             # Within a limit of size: an answer may have no end.
             while len(content) <= most_bytes and (part := reply.read1(2**16)):
                 content += part
-            deadline.check()
+            watchdog.check()
             if reply.length and len(content) <= most_bytes:  # read1 is silent about it
                 raise ConnectionError("the connection broke in the middle of the answer")
     except HTTPError as error:
@@ -286,10 +286,10 @@ def _send(request: Request, timeout: float, most_bytes: int) -> Mapping[str, Any
         raise UserError(f"{request.full_url} refuses all questions: {problem}") from error
     except (URLError, HTTPException, OSError) as error:  # a timeout is an OSError
         reason = str(getattr(error, "reason", "") or error) or type(error).__name__
-        reason = TOO_LONG if deadline.passed else hide_keys(reason)
+        reason = TOO_LONG if watchdog.passed else hide_keys(reason)
         raise _TryAgainError(reason) from error
     finally:
-        deadline.end()
+        watchdog.end()
     if len(content) > most_bytes:
         return {"error": f"more than {most_bytes} bytes"}
     try:
