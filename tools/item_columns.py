@@ -33,7 +33,8 @@ def schemas() -> Iterator[tuple[str, ItemSchema]]:
     from cfaug.lance.stress_items import STRESS_ITEMS
     from cfaug.repair.repair_test import REPAIR_ITEMS
     from cfaug.social.attribute_detector import AttributeDetector
-    from cfaug.social.skew_items import SKEW_ITEMS, SKEW_RANKINGS
+    from cfaug.social.skew_items import SKEW_ITEMS
+    from cfaug.social.skew_rankings import SKEW_RANKINGS
     from cfaug.social.visogender import NeutralRetrieval, PronounResolution
     from cfaug.xmai.entailment_items import ENTAILMENT_ITEMS
     from cfaug.xmai.text_pair_items import INSERTION_ITEMS, OVERLAP_ITEMS

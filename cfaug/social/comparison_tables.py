@@ -15,15 +15,8 @@ from cfaug.report.item_tests import ItemTest, compare_items
 from cfaug.report.items import RANKINGS, Items
 from cfaug.report.page import DASH, Measure, p_text
 from cfaug.report.paper_tables import ModelsTable
-from cfaug.social.skew_items import (
-    ALPHA,
-    RankingTask,
-    SignificantSubjects,
-    SkewItems,
-    SkewRankings,
-    compare_over_sets,
-    read_rankings,
-)
+from cfaug.social.skew_items import ALPHA, RankingTask, SignificantSubjects, SkewItems
+from cfaug.social.skew_rankings import SkewRankings, compare_over_sets, read_rankings
 from cfaug.social.skew_tests import ChanceSkew
 from cfaug.stats.cluster_tests import MeanDifference, cluster_mean
 from cfaug.stats.significance import holm

@@ -43,7 +43,8 @@ from cfaug.evaluation.benchmark import SourceBenchmark, WritesModelPage, fingerp
 from cfaug.evaluation.inference import Pixels, embed_images, embed_texts
 from cfaug.report.items import Items
 from cfaug.social.grid_sets import GridImages, GridSets, Invalid, read_grid_sets
-from cfaug.social.skew_items import ALPHA, SKEW_ITEMS, SKEW_RANKINGS, RankingTask, SkewItems
+from cfaug.social.skew_items import ALPHA, SKEW_ITEMS, RankingTask, SkewItems
+from cfaug.social.skew_rankings import SKEW_RANKINGS
 from cfaug.social.skew_tests import (
     DRAWS,
     PermutationTest,

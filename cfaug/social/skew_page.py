@@ -18,14 +18,8 @@ from cfaug.core.rng import derive
 from cfaug.core.validation import Count, check_fields
 from cfaug.report.gallery import ModelPage
 from cfaug.report.page import p_text, short
-from cfaug.social.skew_items import (
-    RankingTask,
-    Retrieved,
-    SkewItems,
-    compare_over_sets,
-    read_list,
-    read_rankings,
-)
+from cfaug.social.skew_items import RankingTask, Retrieved, SkewItems, read_list
+from cfaug.social.skew_rankings import compare_over_sets, read_rankings
 
 NUMBERS = ("max_skew", "max_skew_chance", "max_skew_excess", "max_skew_low", "max_skew_high",
            "p_permutation", "p_holm")  # fmt: skip

@@ -15,14 +15,9 @@ from cfaug.core.rng import generator
 from cfaug.data.index import open_index
 from cfaug.report.items import RANKINGS, Items, items_file, read_items, write_items
 from cfaug.social.skew import Skew
-from cfaug.social.skew_items import (
-    RankingTask,
-    SkewItems,
-    SkewRankings,
-    compare_over_sets,
-    read_rankings,
-)
+from cfaug.social.skew_items import RankingTask, SkewItems
 from cfaug.social.skew_page import compare_with_first
+from cfaug.social.skew_rankings import SkewRankings, compare_over_sets, read_rankings
 from cfaug.social.skew_tests import draw_sets
 from cfaug.stats.cluster_tests import cluster_mean
 from tests.grid_sets import grid_set, lay_grid_sets

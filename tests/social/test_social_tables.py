@@ -19,7 +19,8 @@ from cfaug.report.item_tests import compare_items
 from cfaug.report.items import RANKINGS, Items, read_items, write_items
 from cfaug.report.page import Measure, p_text
 from cfaug.report.paper_tables import published, write_tables_page
-from cfaug.social.skew_items import RankingTask, SkewItems, compare_over_sets, read_rankings
+from cfaug.social.skew_items import RankingTask, SkewItems
+from cfaug.social.skew_rankings import compare_over_sets, read_rankings
 from cfaug.social.skew_tests import chance_skew
 from cfaug.stats.significance import holm
 from tests.paper_tables import table
