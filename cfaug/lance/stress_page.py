@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from cfaug.core.types import ITEM, ORIGINAL, RECONSTRUCTION, Edit, Member
-from cfaug.core.validation import Positive, check_fields
+from cfaug.core.validation import Positive, Words, check_fields
 from cfaug.lance.edit_clusters import write_insights
 from cfaug.lance.stress_items import TOP, Insight, StressItems
 from cfaug.report.gallery import ImageSource, ModelPage, ReadImage, mark_changes, read_own
@@ -46,7 +46,7 @@ class PageSettings:
 
     limit: Positive | None = 2000
     side: int = 192
-    command: Sequence[str] = ()
+    command: Words = ()
 
     def __post_init__(self) -> None:
         check_fields(self, "benchmark.page")

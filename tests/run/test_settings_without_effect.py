@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import cfaug
 from cfaug.core.errors import UserError
 from cfaug.core.processes import use_threads
+from cfaug.lance.stress_page import PageSettings
 from cfaug.run.compose import compose_jobs, without_rounding
 from cfaug.run.launch import explain
 from cfaug.run.train import SCRIPT, main
@@ -52,6 +53,8 @@ def test_the_words_of_a_command_may_be_equal():
         SCRIPT.conf, "train", ["seed=1"], multirun=False, command=SCRIPT.command
     )
     SCRIPT.command(**config, overrides=[*words, *words]).check()
+    page = PageSettings(command=["edit", "-e", "{before}", "-e", "{after}"])
+    assert page.command.count("-e") == 2
 
 
 def test_numbers_of_a_calculation_are_the_arm_of_the_typed_number():
