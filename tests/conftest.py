@@ -35,6 +35,8 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("WANDB_MODE", "offline")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+# Ray gives its workers the lowest priority but four: beside another test they would stand still.
+os.environ.setdefault("RAY_worker_niceness", "0")
 
 # Of a property that does not say how many examples it is tried on. hypothesis would also fail an
 # example of 200 ms, or one that takes long to be drawn, as on a busy machine now and then.
