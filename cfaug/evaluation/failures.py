@@ -107,6 +107,13 @@ class ModelFailure:
                 raise UserError(f"{name} is empty")
         if normalise_caption(self.before) == normalise_caption(self.after):
             raise UserError(f"before and after are both {self.before!r}: nothing is edited")
+        for less, more in (("low", "high"), ("p", "p_holm")):
+            smaller, larger = getattr(self, less), getattr(self, more)
+            if smaller is not None and larger is not None and smaller > larger:
+                raise UserError(
+                    f"{less}={smaller} is above {more}={larger}, which it cannot be: are the two "
+                    "exchanged?"
+                )
         if isinstance(self.found_by, str) and self.found_by != TYPED:
             raise UserError(
                 f"found_by={self.found_by!r} should be {TYPED!r}, or an object with "
@@ -173,7 +180,7 @@ def read_failures(file: Path | str) -> tuple[ModelFailure, ...]:
                     continue
                 try:
                     failure = _parse(line)
-                    first = line_of.setdefault(failure.identity, number)
+                    first = line_of.setdefault(_same_finding(failure), number)
                     if first != number:
                         raise UserError(f"{failure.words} is already in line {first}")
                 except UserError as error:
@@ -185,6 +192,15 @@ def read_failures(file: Path | str) -> tuple[ModelFailure, ...]:
             f"failures={path} writes it"
         ) from error
     return tuple(failures)
+
+
+def _same_finding(failure: ModelFailure) -> tuple[Hashable, ...]:
+    """Return what equals that of another line about the same: of typed words, whatever the case."""
+    if failure.found_by != TYPED:
+        return failure.identity
+    names = failure.family.casefold(), failure.kind.casefold()
+    words = normalise_caption(failure.before), normalise_caption(failure.after)
+    return *names, *words, frozenset(failure.labels)
 
 
 def _parse(line: bytes) -> ModelFailure:
