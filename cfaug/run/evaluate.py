@@ -12,6 +12,7 @@ python evaluate.py annotate=export data=folder data.counterfactual=FOLDER
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 from collections import Counter
@@ -26,7 +27,7 @@ from annotated_types import MinLen
 
 from cfaug.core.annotations import Means
 from cfaug.core.errors import USERS_MISTAKE, UserError, name_some, say
-from cfaug.core.files import check_place
+from cfaug.core.files import check_place, visible_files
 from cfaug.core.outputs import check_output
 from cfaug.core.processes import Threads, check_device, choose_device, find_folder, use_threads
 from cfaug.core.protocols import NoModel
@@ -379,11 +380,12 @@ def _find_finished(
     root, arm, runs, seeds = settings.root, settings.arm, settings.runs, settings.chosen_seeds
     wanted = f"{name or '*'}/{arm or '*'}"
     if runs:
-        folders = [Path(run) for run in runs]
+        folders, left_out = [Path(run) for run in runs], []
     else:
         pattern = normalize("NFC", f"{wanted}/seed=*/run.json").replace("[", "[[]")
         folders = sorted(file.parent for file in root.glob(pattern))
-    finished, left_out, damaged = [], [], False
+        left_out = [*map(_say_renamed, _find_renamed(root, wanted))]
+    finished, damaged = [], False
     for folder in folders:
         try:
             run = read_run(folder)
@@ -413,6 +415,20 @@ def _find_finished(
             "`python train.py data.cf_ratio=0.6 seed=107`, or name a checkpoint with weights=..."
         )
     return finished, damaged
+
+
+def _find_renamed(root: Path, wanted: str) -> list[Path]:
+    """Return the folders of runs that are not called by their seeds, and would not be found."""
+    pattern = normalize("NFC", f"{wanted}/*/run.json").replace("[", "[[]")
+    folders = visible_files(file.parent for file in root.glob(pattern))
+    return [folder for folder in folders if not re.fullmatch(r"seed=-?\d+", folder.name)]
+
+
+def _say_renamed(folder: Path) -> str:
+    return (
+        f"left out, as its name is not seed=N: {folder}; give it its name back, or name it with "
+        f"runs=[{folder}]"
+    )
 
 
 def _read_tested(run: Run) -> EvaluationTarget:
@@ -528,6 +544,11 @@ class EvaluateSettings:
         check_device(self.device)
         if self.wise_ft is not None:
             check_factors(self.wise_ft)
+        seeds = self.seeds if isinstance(self.seeds, Sequence) else ()
+        if twice := [seed for number, seed in enumerate(seeds) if seed in seeds[:number]]:
+            raise UserError(
+                f"seeds={','.join(map(str, seeds))} lists {twice[0]} more than once: list it once"
+            )
         if self.failures is not None:
             check_output(Path(self.failures).expanduser(), FAILURES, "failures")
 
