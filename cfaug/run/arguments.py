@@ -278,6 +278,10 @@ def sweep_overrides(file: Path, script: str | None = None) -> list[str]:
                 "the command line, as hydra/launcher=submitit_slurm"
             )
         values = None
+        if isinstance(spec, Mapping) and {"value", "values"} <= {*spec}:
+            raise UserError(
+                f"{file}: parameter {key!r} has both `value` and `values`: keep one of them"
+            )
         if isinstance(spec, Mapping):
             values = spec.get("values", [spec["value"]] if "value" in spec else None)
         if not values or not isinstance(values, list):

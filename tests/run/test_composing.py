@@ -243,6 +243,7 @@ def test_sweep_file_becomes_hydra_overrides(tmp_path):
         ("method: bayes\nparameters: {}", r"sweep\.yaml is not a grid"),
         ("method: grid", "has no `parameters`"),
         ("method: grid\nparameters: {seed: {values: 107}}", "'seed' needs `value` or a list"),
+        ("method: grid\nparameters: {seed: {value: 5, values: [1]}}", "both `value` and `values`"),
         ("method: grid\nprogram: evaluate.py\nparameters: {seed: {value: 1}}",
          r"a sweep of evaluate.py: python evaluate.py --multirun sweep=\S+sweep.yaml"),
     ],

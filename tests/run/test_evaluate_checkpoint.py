@@ -404,6 +404,19 @@ def test_an_experiment_with_brackets_in_its_name_is_found(tmp_path, script, caps
     assert f"left out: {folder}/run.json cannot be read" in capsys.readouterr().err
 
 
+def test_a_run_that_is_not_called_by_its_seed_is_said(tmp_path, script, capsys):
+    (tmp_path / "e/a/copy").mkdir(parents=True)
+    (tmp_path / "e/a/copy/run.json").write_text("{}")
+    assert script("evaluate")(["name=e", f"paths.runs={tmp_path}"]) == 2
+    assert "its name is not seed=N: " in (said := capsys.readouterr().err)
+    assert f"runs=[{tmp_path / 'e/a/copy'}]" in said
+
+
+def test_a_seed_that_stands_twice_is_refused(tmp_path, script, capsys):
+    assert script("evaluate")(["name=e", "seeds=[1,2,1]", f"paths.runs={tmp_path}"]) == 2
+    assert "seeds=1,2,1 lists 1 more than once" in capsys.readouterr().err
+
+
 def test_factors_that_would_share_an_arm_are_refused():
     with pytest.raises(UserError, match="each once"):
         check_factors([0.1234567, 0.12345678])
