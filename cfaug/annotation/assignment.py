@@ -6,7 +6,6 @@ COCO-CFs, section 4.1: every image is shown to at least one annotator, a tenth o
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -22,6 +21,7 @@ from cfaug.annotation.record import picture_example
 from cfaug.core.binding import GIVEN, ReadWith
 from cfaug.core.errors import UserError, name_some, say
 from cfaug.core.rng import derive, generator
+from cfaug.core.safety.json_text import load_json
 from cfaug.core.validation import Positive, Seed, Share, check_fields
 from cfaug.data.mixture.records import decimal, half_up
 from cfaug.report.page import percent
@@ -244,7 +244,7 @@ class Strata:
 
     def _stratum(self, value: Any, index: Index, item: ImageItem) -> tuple[tuple[str, str], ...]:
         try:
-            content = json.loads(value) if isinstance(value, str) and value[:1] == "{" else value
+            content = load_json(value) if isinstance(value, str) and value[:1] == "{" else value
         except ValueError:
             content = value
         if content in (None, "", {}):

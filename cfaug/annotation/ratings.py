@@ -26,6 +26,7 @@ from cfaug.annotation.forms import EditedItem, Form, Value
 from cfaug.core.errors import UserError
 from cfaug.core.files import require_regular
 from cfaug.core.json_records import from_json
+from cfaug.core.safety.json_text import load_json
 from cfaug.data.sources.lists import list_records
 from cfaug.data.sources.row import ErrorCollector
 from cfaug.report.document import Column, Entry, Part, make_part
@@ -244,7 +245,7 @@ def write_ratings(ratings: Ratings, folder: Path) -> Path:
 def read_summary(file: Path) -> Ratings:
     """Read ``ratings.json``, which ``write_ratings`` wrote."""
     try:
-        summary = json.loads(require_regular(file).read_text(encoding="utf-8"))
+        summary = load_json(require_regular(file).read_text(encoding="utf-8"))
         for field in summary["fields"].values():
             if field["kind"] not in LEVELS:
                 raise ValueError(f"a question of kind {field['kind']!r}")
@@ -252,7 +253,7 @@ def read_summary(file: Path) -> Ratings:
             for score in field["by"].values():
                 score |= {name: _number(score[name]) for name in ("mean", "sd")}
         return from_json(Ratings, summary)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise UserError(
             f"{file} is not what annotate=read writes of a form ({error}): make it with "
             "`python evaluate.py annotate=read annotate/question=lance annotate.answers=[...]`"

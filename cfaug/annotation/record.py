@@ -23,6 +23,7 @@ from cfaug.core.errors import UserError, name_some
 from cfaug.core.files import require_regular
 from cfaug.core.json_records import from_json
 from cfaug.core.pixels import decode_image
+from cfaug.core.safety.json_text import load_json
 from cfaug.data.sources.lists import list_records
 from cfaug.data.sources.row import NAMED_AT_ONCE, ErrorCollector
 from cfaug.report.page import write_page
@@ -197,7 +198,7 @@ def write_record(record: AnnotationRecord, folder: Path) -> Path:
 def read_record(file: Path) -> AnnotationRecord:
     """Read a record of answers that ``annotate=read`` wrote."""
     try:
-        record = json.loads(require_regular(file).read_text(encoding="utf-8"))
+        record = load_json(require_regular(file).read_text(encoding="utf-8"))
         about = dict(record["agreement"])
         kappas = {n: math.nan if about[n] is None else float(about[n]) for n in ("fleiss", "alpha")}
         matrix = np.array([require_finite(row) for row in about["matrix"]])
@@ -216,7 +217,7 @@ def read_record(file: Path) -> AnnotationRecord:
             question=str(record["question"]),
             extra={key: value for key, value in record.items() if key not in known},
         )
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise UserError(
             f"{file} is not what annotate=read writes ({error}): make it with "
             "`python evaluate.py annotate=read annotate.answers=[...]`"

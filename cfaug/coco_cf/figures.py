@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,6 +19,7 @@ from cfaug.coco_cf.label_gains import Subjects, describe_hyponymy
 from cfaug.coco_cf.tables import PLACES, Place
 from cfaug.core.binding import ReadWith
 from cfaug.core.errors import UserError
+from cfaug.core.safety.json_text import load_json
 from cfaug.core.validation import check_fields
 from cfaug.report.arm_results import MissingError, Runs
 from cfaug.report.charts import ORDER, READABLE, read_gaps, shifts
@@ -200,7 +200,7 @@ def _sharing_part(file: Path) -> Part:
         "direction": "CLIP direction", "outside": "difference outside (0-255)",
     }  # fmt: skip
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
+        content = load_json(file.read_text(encoding="utf-8"))
         rows = [
             ((str(row["name"]),), {key: float(row[key]) for key in headers})
             for row in content["arms"]

@@ -24,6 +24,7 @@ from typing import BinaryIO
 
 from cfaug.core.errors import UserError, name_some
 from cfaug.core.files import replace_file, require_regular, sync, sync_tree, with_path
+from cfaug.core.safety.json_text import load_json
 from cfaug.core.temporaries import remove_leftovers, temporary_start
 
 RECORD = ".cfaug.jsonl"
@@ -66,8 +67,8 @@ def read_outputs(folder: Path) -> dict[str, list[Output]]:
     if record.is_symlink() or not record.is_file() or record.stat().st_size > MOST_BYTES:
         return outputs
     for line in record.read_bytes().splitlines():
-        with suppress(ValueError, TypeError, RecursionError):
-            output = Output(**json.loads(line))
+        with suppress(ValueError, TypeError):
+            output = Output(**load_json(line))
             outputs.setdefault(output.file, []).append(output)
     return outputs
 

@@ -25,6 +25,7 @@ from cfaug.core.errors import UserError
 from cfaug.core.files import replace_file, write_file, write_json
 from cfaug.core.processes import hold_lock
 from cfaug.core.safety.addresses import hide, reveal, scrub
+from cfaug.core.safety.json_text import load_json
 from cfaug.core.temporaries import is_temporary
 
 Answer = TypeVar("Answer")
@@ -260,7 +261,7 @@ def mirror_of(folder: Path) -> Mirror | None:
     mirror = _mirrors.get(folder)
     if mirror is None:
         try:
-            address = json.loads((folder / ADDRESS).read_bytes())["address"]
+            address = load_json((folder / ADDRESS).read_bytes())["address"]
         except (FileNotFoundError, NotADirectoryError):
             return None
         except (OSError, ValueError, TypeError, KeyError) as error:
@@ -421,7 +422,7 @@ def _about(info: Mapping[str, Any]) -> tuple[int, str]:
 def _read_objects(file: Path) -> tuple[dict[str, tuple[int, str]], dict[str, tuple[str, int]]]:
     """Return what a mirror knows; without it everything is copied again."""
     try:
-        known = json.loads(file.read_bytes())
+        known = load_json(file.read_bytes())
         objects = {str(n): (int(size), str(v)) for n, (size, v) in known["objects"].items()}
         copies = {str(n): (str(v), int(time)) for n, (v, time) in known["copies"].items()}
     except (OSError, ValueError, TypeError, AttributeError, KeyError):

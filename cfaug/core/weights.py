@@ -16,6 +16,7 @@ from typing import Any
 from cfaug.core.deadlines import Deadline
 from cfaug.core.errors import UserError
 from cfaug.core.files import check_links, require_regular, write_file
+from cfaug.core.safety.json_text import load_json
 
 ZOO = "zoo:"
 PACKAGE = "package:"
@@ -207,8 +208,8 @@ def find_weights(folder: Path, names: Sequence[str] = HF_WEIGHTS) -> list[Path]:
 def _shards(listing: Path) -> list[str]:
     """Return the weight files that an index names; they must be beside it."""
     try:
-        names = sorted(set(json.loads(listing.read_text(encoding="utf-8"))["weight_map"].values()))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        names = sorted(set(load_json(listing.read_text(encoding="utf-8"))["weight_map"].values()))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{listing} is not an index of weights: {error!r}") from error
     for name in names:
         if not isinstance(name, str) or re.fullmatch(r"(?!\.+$)[^/\\\0]+", name) is None:
@@ -256,11 +257,11 @@ def tensor_shapes(path: Path) -> dict[str, tuple[int, ...]]:
             size = int.from_bytes(handle.read(8), "little")
             if size > path.stat().st_size:
                 raise ValueError(f"a header of {size} bytes")
-            header = json.loads(handle.read(size))
+            header = load_json(handle.read(size))
         shapes = {k: tuple(t["shape"]) for k, t in header.items() if k != "__metadata__"}
         if not all(isinstance(n, int) and n >= 0 for shape in shapes.values() for n in shape):
             raise ValueError("an invalid shape")
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{path} is not a safetensors file: {error}") from error
     return shapes
 

@@ -21,6 +21,7 @@ from cfaug.core.errors import UserError
 from cfaug.core.files import find_prompt_file, read_keys, require_regular, write_json
 from cfaug.core.outputs import write_output
 from cfaug.core.rng import generator
+from cfaug.core.safety.json_text import load_json
 
 PROMPT_SETS = ("examples", "plain")
 CAPTION = "<caption>"
@@ -291,7 +292,7 @@ class EditFormat:
         """Return the format of a tuned model."""
         file = folder / FILE
         try:
-            about = json.loads(require_regular(file).read_text(encoding="utf-8"))
+            about = load_json(require_regular(file).read_text(encoding="utf-8"))
             prompts = {str(k): EditPrompt(str(k), str(v)) for k, v in about["prompts"].items()}
             return cls(str(about["template"]), prompts, bool(about["named"]))
         except FileNotFoundError as error:
@@ -299,7 +300,7 @@ class EditFormat:
                 f"{folder} has no {FILE}: it was not tuned by `python train.py "
                 "experiment=lance_perturber`; ask it by cfaug.editing.instructed_edit.InstructModel"
             ) from error
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(f"{file} is invalid: {error!r}") from error
 
 

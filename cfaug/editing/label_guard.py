@@ -19,6 +19,7 @@ import numpy as np
 from cfaug.core.binding import GIVEN, ReadWith
 from cfaug.core.errors import UserError, say
 from cfaug.core.files import require_regular
+from cfaug.core.safety.json_text import load_json
 from cfaug.core.validation import check_fields
 from cfaug.core.weights import sha256_text
 from cfaug.editing.protocols import CaptionEdit, SentenceEmbedder, Verdict, round_digits
@@ -119,13 +120,13 @@ class ClassWords:
             return {}
         path = Path(self.file).expanduser()
         try:
-            content = json.loads(require_regular(path).read_text(encoding="utf-8"))
+            content = load_json(require_regular(path).read_text(encoding="utf-8"))
             names_of = {
                 label: [n] if isinstance(n, str) else list(n) for label, n in content.items()
             }
             if not all(isinstance(name, str) for names in names_of.values() for name in names):
                 raise TypeError("a name is not a text")
-        except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        except (OSError, ValueError, TypeError, AttributeError) as error:
             raise UserError(
                 f"{path} is invalid ({error}): it should be a JSON object with a name, or a list "
                 "of names, for each label"

@@ -7,7 +7,6 @@ them as ``cfaug.editing.language_models.NAME``.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,6 +17,7 @@ from annotated_types import Interval
 
 from cfaug.core.binding import GIVEN, ReadWith
 from cfaug.core.errors import UserError
+from cfaug.core.safety.json_text import json_file
 from cfaug.core.validation import Positive, Weight, check_fields
 from cfaug.editing.causal_lm import CausalLM
 from cfaug.editing.pretrained import Pretrained, by_length
@@ -100,18 +100,14 @@ class SentenceEncoder(Pretrained):
         """Return unit embeddings (texts, dim)."""
         pooling = self._folder / "1_Pooling" / "config.json"
         if pooling.is_file():
-            settings = json.loads(pooling.read_text(encoding="utf-8"))
+            settings = json_file(pooling)
             modes = [name for name, on in settings.items() if on is True and "pooling" in name]
             if modes != ["pooling_mode_mean_tokens"]:
                 raise UserError(
                     f"{pooling} asks for {modes}: only the mean of the tokens is implemented"
                 )
         limits = self._folder / "sentence_bert_config.json"
-        limit = (
-            json.loads(limits.read_text(encoding="utf-8")).get("max_seq_length")
-            if limits.is_file()
-            else None
-        )
+        limit = json_file(limits).get("max_seq_length") if limits.is_file() else None
         longest = min(self._longest, int(limit or self._longest))
 
         def mean(ids: Tensor, shown: Tensor, rows: list[int]) -> Tensor:

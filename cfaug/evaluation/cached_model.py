@@ -30,6 +30,7 @@ from cfaug.core.files import advise, write_file
 from cfaug.core.kept_records import KeptRecords, read_kept, write_kept
 from cfaug.core.pixels import DIGEST_BYTES, content_digest
 from cfaug.core.protocols import Answerer, Classifier, DualEncoder, Entailer, Matcher
+from cfaug.core.safety.json_text import load_json
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
@@ -86,7 +87,7 @@ class _CachedModel(Generic[Model]):
     def _about(self, pointer: Path) -> dict[str, str]:
         """Return the facts needed before any answer, as stored earlier or by loading the model."""
         try:
-            kept = json.loads(pointer.read_text(encoding="utf-8"))
+            kept = load_json(pointer.read_text(encoding="utf-8"))
             return {name: str(kept[name]) for name in self._facts}
         except (OSError, ValueError, KeyError, TypeError):
             model = self.model
@@ -144,7 +145,7 @@ class CachedClassifier(_CachedModel[Classifier]):
     @property
     def classes(self) -> tuple[str, ...]:
         """The classifier's class names, in the order of the logits."""
-        return tuple(json.loads(self._known["classes"]))
+        return tuple(load_json(self._known["classes"]))
 
     def _fact(self, model: Classifier, name: str) -> str:
         return json.dumps(list(model.classes)) if name == "classes" else super()._fact(model, name)

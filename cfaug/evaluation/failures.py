@@ -22,6 +22,7 @@ from cfaug.core.files import require_regular
 from cfaug.core.known_names import nearest
 from cfaug.core.outputs import write_output
 from cfaug.core.rng import generator
+from cfaug.core.safety.json_text import load_json
 from cfaug.core.temporaries import remove_leftovers
 from cfaug.core.validation import Positive, Share, check_fields
 from cfaug.core.words import caption_changes, longest_change, normalise_caption, replaced_run
@@ -207,9 +208,9 @@ def _parse(line: bytes) -> ModelFailure:
     if len(line) > LONGEST_LINE:
         raise UserError(f"more than {LONGEST_LINE:,} bytes, which no failure has")
     try:
-        content = json.loads(line.decode("utf-8-sig"), parse_constant=_refuse_constant)
+        content = load_json(line.decode("utf-8-sig"), parse_constant=_refuse_constant)
         json.dumps(content, ensure_ascii=False).encode()  # half of a surrogate pair is no text
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise UserError(f"not JSON: {error}") from error
     if not isinstance(content, dict):
         raise UserError("should be a JSON object with family, kind, before and after")

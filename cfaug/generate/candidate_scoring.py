@@ -23,6 +23,7 @@ from cfaug.core.errors import UserError
 from cfaug.core.files import write_file
 from cfaug.core.pixels import as_floats, round_pixels
 from cfaug.core.protocols import EmbeddingScorer, Progressive, Scorer
+from cfaug.core.safety.json_text import load_json
 from cfaug.core.types import Draw, ImageJob, Images, Proposal, Scores
 from cfaug.data.shards.shards import disk_errors
 from cfaug.generate.failures import check_results
@@ -547,7 +548,7 @@ class Journal:
         if hashlib.sha256(content).digest() != digest:
             return None
         start = 8 + int.from_bytes(content[:8], "little")
-        about = json.loads(bytes(content[8:start]))
+        about = load_json(bytes(content[8:start]))
         if about["plan"] != plan:
             return None
         scored = []

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from cfaug.core.errors import UnavailableError
+from cfaug.core.safety.json_text import load_json
 from cfaug.core.validation import Positive, Processes, check_fields
 from cfaug.core.weights import sha256_text
 from cfaug.editing.edit_prompts import unique
@@ -247,8 +248,8 @@ def _read(reply: Mapping[str, Any], task: ChatTask) -> ChatAnswer:
     if text.startswith("```") and text.endswith("```") and len(text) > 6:
         text = text[3:-3].removeprefix("json")  # a fenced Markdown block
     try:
-        answer = json.loads(text)
-    except (ValueError, RecursionError):
+        answer = load_json(text)
+    except ValueError:
         return _problem(NO_JSON, content)
     try:
         return ChatAnswer(task.read(answer))

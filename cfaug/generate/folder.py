@@ -18,6 +18,7 @@ from cfaug.core.errors import UserError, name_some
 from cfaug.core.files import require_regular, write_file, write_json
 from cfaug.core.outputs import begin_record
 from cfaug.core.processes import acquire, hold_lock
+from cfaug.core.safety.json_text import json_file, load_json
 from cfaug.core.stores import PACKAGES, is_address, is_store, local_name, mirror_of, open_mirror
 from cfaug.core.temporaries import is_temporary, remove_leftovers
 from cfaug.data.shards import shards as edits
@@ -61,11 +62,11 @@ def read_record(folder: Path) -> FolderRecord | None:
     """Return the record of a folder; ``None`` if the folder has no record."""
     file = folder / RECORD
     try:
-        about = json.loads(require_regular(file).read_text(encoding="utf-8"))
+        about = load_json(require_regular(file).read_text(encoding="utf-8"))
         return FolderRecord(about["captions"], about["images"], about["shards"])
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(
             f"{file} cannot be read ({error!r}): choose another paths.shards, or remove the folder"
         ) from error
@@ -201,7 +202,7 @@ def publish_shard(folder: Path, number: int, subfolder: str = "") -> None:
     if mirror is None:
         return
     stem = f"{subfolder}/{number:05d}" if subfolder else f"{number:05d}"
-    beside = json.loads((folder / f"{stem}.json").read_bytes()).get("beside", ())
+    beside = json_file(folder / f"{stem}.json").get("beside", ())
     data = [".jsonl"] if subfolder else [".tar", *beside]
     mirror.remove([f"{stem}.json"])  # a new tar never has an old commit
     mirror.push([stem + suffix for suffix in (*data, ".json")])

@@ -36,6 +36,7 @@ from cfaug.core.safety.addresses import (
     remember_key,
     without_secrets,
 )
+from cfaug.core.safety.json_text import load_json
 from cfaug.core.validation import Count, PositiveNumber, Weight, check_fields
 
 MOST_BYTES = 4 * 2**20
@@ -293,8 +294,8 @@ def _send(request: Request, timeout: float, most_bytes: int) -> Mapping[str, Any
     if len(content) > most_bytes:
         return {"error": f"more than {most_bytes} bytes"}
     try:
-        answer = json.loads(content)
-    except (ValueError, RecursionError):
+        answer = load_json(content)
+    except ValueError:
         return {"error": hide_keys(content[:5000].decode(errors="replace"))[:200]}
     answer = hide_in_answer(answer)
     return answer if isinstance(answer, dict) else {"error": str(answer)[:200]}

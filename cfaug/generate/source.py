@@ -14,6 +14,7 @@ from typing import Any, overload
 import numpy as np
 
 from cfaug.core.errors import UserError
+from cfaug.core.safety.json_text import load_json
 from cfaug.core.types import Example
 from cfaug.core.validation import Positive, check
 from cfaug.data.index.disk_format import GrowingStrings, TextCounts, code_texts
@@ -83,7 +84,7 @@ class CaptionTable(Sequence[Example]):
 
 
 def _example(key: str, group: str, text: str, extra: str) -> Example:
-    return Example(key, group or key, (text,), extra=json.loads(extra) if extra else {})
+    return Example(key, group or key, (text,), extra=load_json(extra) if extra else {})
 
 
 @dataclass(frozen=True)

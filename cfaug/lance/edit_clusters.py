@@ -19,6 +19,7 @@ from cfaug.core.files import require_regular
 from cfaug.core.json_records import from_json
 from cfaug.core.pixels import decode_image
 from cfaug.core.protocols import DualEncoder
+from cfaug.core.safety.json_text import load_json
 from cfaug.core.types import ITEM, ORIGINAL, RECONSTRUCTION
 from cfaug.core.validation import Positive, Seed, check_fields
 from cfaug.editing.protocols import SentenceEmbedder
@@ -227,13 +228,13 @@ def read_insights(folder: Path, answers: StressItems) -> list[ShownInsight]:
     if not file.exists():
         return []
     try:
-        content = json.loads(require_regular(file).read_text(encoding="utf-8"))
+        content = load_json(require_regular(file).read_text(encoding="utf-8"))
         about = [content[name] for name in ("benchmark", "weights", "data")]
         items = answers.items
         if about != [items.benchmark, items.weights, items.data]:
             return []
         return from_json(list[ShownInsight], content["insights"])
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise UserError(
             f"{file} is not what evaluate.py benchmark=stress writes ({error}): remove it, and "
             "evaluate the model again"

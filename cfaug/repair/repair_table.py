@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import io
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,6 +18,7 @@ from PIL import Image
 
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import decode_image
+from cfaug.core.safety.json_text import load_json
 from cfaug.core.types import CLUSTER, ITEM
 from cfaug.core.validation import Positive, Share, check_fields
 from cfaug.data.shards.shards import read_chosen, read_sets
@@ -261,8 +261,8 @@ def _choice(folder: str) -> Mapping[str, Any]:
     if not file.exists():
         return {}
     try:
-        content: Mapping[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
+        content: Mapping[str, Any] = load_json(file.read_text(encoding="utf-8"))
+    except ValueError as error:
         raise UserError(
             f"{file} is not JSON ({error}): remove it; generate.py writes it again"
         ) from error

@@ -23,6 +23,7 @@ import numpy as np
 from cfaug.core.errors import UserError
 from cfaug.core.files import require_regular
 from cfaug.core.json_records import from_json
+from cfaug.core.safety.json_text import load_json
 from cfaug.report import plots
 from cfaug.report.charts import Bar, box_plot, gap_figure, grouped_bars, tradeoff_plot
 from cfaug.report.drawing import Drawing, write_pdfs
@@ -301,9 +302,9 @@ class Document:
 def read_document(path: Path) -> Document:
     """Read a document that ``Document.to_json`` wrote."""
     try:
-        content = json.loads(require_regular(path).read_text(encoding="utf-8"))
+        content = load_json(require_regular(path).read_text(encoding="utf-8"))
         return from_json(Document, content)
-    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+    except (OSError, ValueError, TypeError, KeyError) as error:
         raise UserError(
             f"{path} is not a table as evaluate.py writes it ({error}): remove it, or make the "
             f"table again with `python evaluate.py table={path.stem}`"

@@ -20,7 +20,8 @@ from typing import Any
 
 from cfaug.core.errors import UserError, name_some
 from cfaug.core.files import require_regular
-from cfaug.data.sources.lists import Record, json_file, json_lines, parse_json
+from cfaug.core.safety.json_text import json_file, parse_json
+from cfaug.data.sources.lists import Record, json_lines
 
 TARGET = "target"
 """The column with the right answer: equal in all logs of one task."""

@@ -13,7 +13,6 @@ read a folder of parquet pass over it, and no part of the parquet, whose bytes d
 from __future__ import annotations
 
 import io
-import json
 import os
 import zlib
 from collections.abc import Mapping, Sequence
@@ -28,6 +27,7 @@ import numpy as np
 from cfaug.core.errors import UserError
 from cfaug.core.files import checksum, require_regular, write_file
 from cfaug.core.item_schema import ItemSchema
+from cfaug.core.safety.json_text import load_json
 from cfaug.core.types import CLUSTER, ITEM, ColumnValues
 
 if TYPE_CHECKING:
@@ -330,8 +330,8 @@ class ModelItems:
         """Return the value of a column of JSON in a row; ``None`` where an item has none."""
         text = self.texts(name)[row]
         try:
-            return json.loads(text) if text else None
-        except (ValueError, RecursionError) as error:
+            return load_json(text) if text else None
+        except ValueError as error:
             raise UserError(
                 f"the items of {self.items.benchmark}: {name} of {self.texts(ITEM)[row]!r} is "
                 f"invalid ({error}); {self.renew}"

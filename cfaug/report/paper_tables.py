@@ -5,7 +5,6 @@ Arguments of ``PaperTable`` and ``ModelsTable`` are described only there, not ag
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from cfaug.core.errors import UserError
+from cfaug.core.safety.json_text import load_json
 from cfaug.report.arm_results import MissingError, Runs
 from cfaug.report.document import (
     BarPlot,
@@ -213,7 +213,7 @@ def published(name: str) -> Mapping[str, Any]:
     files = {file.stem: file for file in PACKAGE.glob("*/published/*.json")}
     if name not in files:
         raise UserError(f"no numbers of {name}; there are {', '.join(sorted(files))}")
-    content: Mapping[str, Any] = json.loads(files[name].read_text(encoding="utf-8"))
+    content: Mapping[str, Any] = load_json(files[name].read_text(encoding="utf-8"))
     return content
 
 

@@ -16,6 +16,7 @@ from typing import Any, get_args
 from cfaug.core.errors import UserError, say, visible
 from cfaug.core.files import require_regular
 from cfaug.core.processes import acquire
+from cfaug.core.safety.json_text import load_json
 from cfaug.core.types import Better
 
 RESULTS = "results.jsonl"
@@ -89,8 +90,8 @@ def _mend_tail(handle: int, path: Path) -> int:
 
 def _is_json(line: bytes) -> bool:
     try:
-        json.loads(line)
-    except (ValueError, RecursionError):
+        load_json(line)
+    except ValueError:
         return False
     return True
 
@@ -173,8 +174,8 @@ def _whole(rows: Iterable[Result]) -> set[Asked]:
 def read_record(path: Path) -> dict[str, Any]:
     """Read a JSON object, such as ``run.json``."""
     try:
-        record = json.loads(require_regular(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+        record = load_json(require_regular(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
         raise UserError(f"{path} cannot be read: {error}") from error
     if not isinstance(record, dict):
         raise UserError(f"{path} should hold a JSON object")
@@ -307,8 +308,8 @@ def read_row(line: bytes, where: str) -> Result:
         where: location of the line for error messages, such as ``results.jsonl, line 3``.
     """
     try:
-        content = json.loads(line)
-    except (ValueError, RecursionError) as error:
+        content = load_json(line)
+    except ValueError as error:
         raise UserError(f"{where} is not JSON: {error}") from error
     if not isinstance(content, dict):
         raise UserError(f"{where} should be a JSON object with {', '.join(FIELDS)}")

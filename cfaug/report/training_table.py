@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 
 from cfaug.core.errors import UserError
 from cfaug.core.outputs import write_output
+from cfaug.core.safety.json_text import load_json
 from cfaug.report.arm_results import ArmResults, MissingError, Runs, require_one_test
 from cfaug.report.document import Column, Document, Entry, Part, make_part, text_column
 from cfaug.report.joint_tests import compare_over_seeds_and_items, seeds_and_items_parts
@@ -403,8 +404,8 @@ def find_undeclared(table: TrainingTable, root: Path, arms: Iterable[ArmResults]
 
 def _difference(file: Path, table: TrainingTable) -> str:
     try:
-        there = json.loads(file.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
+        there = load_json(file.read_text(encoding="utf-8"))
+    except ValueError as error:
         raise UserError(f"{file} is not JSON: {error}") from error
     ours = json.loads(declaration_text(table))
     there = there if isinstance(there, dict) else {}

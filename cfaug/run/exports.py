@@ -12,6 +12,7 @@ from cfaug.core.errors import UserError, say
 from cfaug.core.files import write_json
 from cfaug.core.outputs import check_output, check_output_folder
 from cfaug.core.processes import hold_lock
+from cfaug.core.safety.json_text import json_file
 from cfaug.core.safety.safe_loading import read_json
 from cfaug.core.stores import shown
 from cfaug.core.validation import Node
@@ -105,7 +106,7 @@ def write_exports(folder: Path, export: Mapping[str, Any], *, overwrite: bool = 
     """
     if not _places(export):
         return
-    card = json.loads((folder / "card.json").read_text(encoding="utf-8"))
+    card = json_file(folder / "card.json")
     if len(card["shards"]) != card["of"]:
         say(f"{shown(folder)} is not complete: the part that completes it writes the exports")
         return

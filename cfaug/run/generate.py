@@ -9,7 +9,6 @@ python generate.py zoo=paper data.source=captions.jsonl part=0 parts=16
 from __future__ import annotations
 
 import inspect
-import json
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,6 +24,7 @@ from cfaug.core.errors import UserError, say, say_record
 from cfaug.core.files import check_place
 from cfaug.core.outputs import begin_record, check_output
 from cfaug.core.processes import Threads, equal_threads, find_folder
+from cfaug.core.safety.json_text import json_file
 from cfaug.core.stores import is_store, local_name, mirror_of, open_mirror, shown
 from cfaug.core.targets import Makes, locate
 from cfaug.core.types import Example
@@ -495,7 +495,7 @@ def check_pages(folder: Path) -> None:
 
 
 def _card(folder: Path) -> dict[str, Any]:
-    card: dict[str, Any] = json.loads((folder / "card.json").read_text(encoding="utf-8"))
+    card: dict[str, Any] = json_file(folder / "card.json")
     return card
 
 

@@ -6,7 +6,6 @@ hash is refused with the difference.
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import resource
@@ -26,6 +25,7 @@ from cfaug.core.errors import UserError, name_some, say
 from cfaug.core.files import write_json
 from cfaug.core.outputs import RECORD, remove_own
 from cfaug.core.processes import check_logger, hold_lock, is_checkout
+from cfaug.core.safety.json_text import load_json
 from cfaug.planning.build import build
 from cfaug.report.arms import ABSENT, same_identity
 from cfaug.report.checkpoint_tables import alarms, changes, initial_values
@@ -42,8 +42,8 @@ Verdict = Literal["new", "resume", "done"]
 def is_ours(record: Path) -> bool:
     """Return whether a file is the record of a run."""
     try:
-        content = json.loads(record.read_bytes())
-    except (OSError, ValueError, RecursionError):
+        content = load_json(record.read_bytes())
+    except (OSError, ValueError):
         return False
     return isinstance(content, dict) and "config_hash" in content
 

@@ -6,7 +6,6 @@ themselves in the same way (``cfaug.core.grids``); benchmarks read only ``GridSe
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ from cfaug.core.grids import (
     attribute_combinations,
     require_attributes,
 )
+from cfaug.core.safety.json_text import load_json
 from cfaug.core.validation import check
 
 if TYPE_CHECKING:
@@ -181,8 +181,8 @@ class _GridColumns:
         for text, row in zip(encoded, rows[first].tolist(), strict=True):
             where = index.image_name(row)
             try:
-                self.known.append(require_attributes(json.loads(text), where))
-            except (ValueError, RecursionError) as error:
+                self.known.append(require_attributes(load_json(text), where))
+            except ValueError as error:
                 raise UserError(f"{where}: attributes {text!r} are no JSON: {error}") from error
 
     def _column(self, name: str) -> tuple[np.ndarray, list[str]]:

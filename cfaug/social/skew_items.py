@@ -5,7 +5,6 @@ No model is needed here: figures, tables and pages are made from items and ranki
 
 from __future__ import annotations
 
-import json
 import math
 import operator
 from collections.abc import Sequence
@@ -17,6 +16,7 @@ import numpy as np
 
 from cfaug.core.errors import UserError
 from cfaug.core.item_schema import ItemColumn, ItemSchema
+from cfaug.core.safety.json_text import load_json
 from cfaug.core.types import ITEM
 from cfaug.report.items import ModelItems
 from cfaug.report.plots import Band
@@ -309,7 +309,7 @@ class SkewItems(ModelItems):
                 raise ValueError("counts that do not add up")
             if min(top) < 0:
                 raise ValueError("a count below 0")
-        except (ValueError, TypeError, RecursionError) as error:
+        except (ValueError, TypeError) as error:
             raise UserError(
                 f"the items of {self.items.benchmark}: labels or counts of "
                 f"{self.texts(ITEM)[row]!r} are invalid ({error}); {self.renew}"
@@ -382,7 +382,7 @@ def chance_of_mean(chance: Sequence[ChanceSkew]) -> Band:
 def read_list(text: str) -> list[Any]:
     """Return a list from a column of JSON; empty without text or for anything else."""
     try:
-        values = json.loads(text) if text else []
-    except (ValueError, RecursionError):
+        values = load_json(text) if text else []
+    except ValueError:
         return []
     return values if isinstance(values, list) else []

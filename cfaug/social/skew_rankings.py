@@ -7,7 +7,6 @@ subjects, and within each its sets, the same for every model.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -18,6 +17,7 @@ from cfaug.core.errors import UserError
 from cfaug.core.grids import ATTRIBUTES, GRID, SUBJECT, find_labellings, require_attributes
 from cfaug.core.item_schema import ItemColumn, ItemSchema
 from cfaug.core.rng import generator
+from cfaug.core.safety.json_text import load_json
 from cfaug.core.types import CLUSTER
 from cfaug.report.items import RANKINGS, Items, items_file, read_items
 from cfaug.social.skew_items import RankingTask, SkewItems
@@ -140,8 +140,8 @@ class SkewRankings:
         known = []
         for text in texts:
             try:
-                known.append(require_attributes(json.loads(text), "an image"))
-            except (ValueError, RecursionError, UserError) as error:
+                known.append(require_attributes(load_json(text), "an image"))
+            except (ValueError, UserError) as error:
                 raise self._invalid(f"attributes {text[:200]!r}: {error}") from error
         return kinds, known
 

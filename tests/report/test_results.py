@@ -90,7 +90,7 @@ def test_a_whole_last_line_without_newline_is_kept(path, capsys):
                 ({"n": True}, "'n' is True"),
                 ({"n": 0}, "'n' is 0; it should be at least 1"),
                 ({"value": math.nan}, "not a number"),
-                ({"value": 10**400}, "not a number"),
+                ({"value": 10**400}, "has 401 digits"),
                 ({"arm": None}, "'arm' is None"),
                 ({"data": None}, "'data' is None"),
                 ({"metric": "a\nb"}, "'metric' has control characters"),

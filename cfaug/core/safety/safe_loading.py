@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from cfaug.core.errors import UserError
 from cfaug.core.files import require_regular
 from cfaug.core.safety.chat_templates import ChatRenderer
+from cfaug.core.safety.json_text import LimitError, load_json
 from cfaug.core.weights import HF_WEIGHTS, find_weights, tensor_shapes
 
 if TYPE_CHECKING:
@@ -90,17 +91,27 @@ def check_folder(folder: Path) -> None:
                 "beside its base (name_or_path)"
             )
         if not file.name.endswith(".index.json"):
-            _check_object(file, read_json(file))
+            _check_object(file, _read_within_limits(file))
     for file in folder.glob("shard-*"):
         if SHARDS_OF_PROCESSES.fullmatch(file.name):
             raise UserError(f"{file} is a shard of one process: give a folder of whole weights")
 
 
+def _read_within_limits(file: Path) -> Any:
+    """Return what ``read_json`` does; libraries, which have no limits, would fail beyond them."""
+    try:
+        return load_json(file.read_text(encoding="utf-8"))
+    except LimitError as error:
+        raise UserError(f"{file}: {error}") from error
+    except ValueError:
+        return None
+
+
 def read_json(file: Path) -> Any:
     """Return the content of a JSON file; ``None`` if it is not JSON, which libraries ignore."""
     try:
-        return json.loads(require_regular(file).read_text(encoding="utf-8"))
-    except (ValueError, RecursionError):
+        return load_json(require_regular(file).read_text(encoding="utf-8"))
+    except ValueError:
         return None
 
 

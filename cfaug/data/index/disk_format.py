@@ -20,6 +20,7 @@ import numpy as np
 from cfaug.core.errors import UserError
 from cfaug.core.files import checksum
 from cfaug.core.pixels import DIGEST_BYTES
+from cfaug.core.safety.json_text import load_json
 from cfaug.data.index.extra_columns import (
     MOST_COLUMNS,
     ROWS_AT_ONCE,
@@ -316,7 +317,7 @@ def read_about(folder: Path) -> tuple[str, str, ScanReport]:
         DamagedError: if a file is missing, unreadable or changed.
     """
     try:
-        about: Any = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
+        about: Any = load_json((folder / ABOUT).read_text(encoding="utf-8"))
         if about["format"] != FORMAT:
             raise DamagedError(f"it is of format {about['format']}, not {FORMAT}")
         if _check_of(about) != about["check"]:
@@ -351,7 +352,7 @@ def check_file(folder: Path, name: str) -> None:
     Raises:
         DamagedError: if the file was changed.
     """
-    checks = json.loads((folder / ABOUT).read_text(encoding="utf-8"))["checks"]
+    checks = load_json((folder / ABOUT).read_text(encoding="utf-8"))["checks"]
     try:
         if checksum(folder / name) == checks[name]:
             return

@@ -21,6 +21,7 @@ import numpy as np
 
 from cfaug.core.errors import UserError
 from cfaug.core.files import require_regular
+from cfaug.core.safety.json_text import load_json
 from cfaug.core.words import require_unicode
 
 if TYPE_CHECKING:
@@ -198,8 +199,8 @@ class ExtraColumns:
 def _read_json(text: str, column: str) -> Any:
     """Decode one value, which may be anything in an index from elsewhere."""
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
+        return load_json(text)
+    except ValueError as error:
         raise UserError(
             f"the column {column!r} of {EXTRA} holds invalid JSON ({error}): make the index again"
         ) from error

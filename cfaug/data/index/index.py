@@ -22,6 +22,7 @@ import numpy as np
 
 from cfaug.core.errors import UserError, name_some
 from cfaug.core.pixels import box_digest, content_digest, cut_out, decode_image
+from cfaug.core.safety.json_text import load_json
 from cfaug.core.stores import mirror_of, read_range
 from cfaug.core.types import Example
 from cfaug.data.index.disk_format import (
@@ -205,7 +206,7 @@ class Index:
         row = self._number(row)
         if self._negatives is None:
             return []
-        negatives: list[str] = json.loads(self._negatives[row] or "[]")
+        negatives: list[str] = load_json(self._negatives[row] or "[]")
         return negatives
 
     def group_name(self, row: int) -> str:

@@ -5,12 +5,12 @@ Only such indexes are made again: that of a source to which no rule applies is k
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from pathlib import Path
 from typing import Any
 
+from cfaug.core.safety.json_text import load_json
 from cfaug.data.index.disk_format import ABOUT, RULES, text_array
 from cfaug.data.index.extra_columns import Strings
 from cfaug.data.index.reading import ScanReport
@@ -30,7 +30,7 @@ CLASSES = "image_folder"
 
 def is_outdated(folder: Path, reading: ScanReport | None) -> bool:
     """Return whether another reading of an index's source could differ, by rules since then."""
-    about: dict[str, Any] = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
+    about: dict[str, Any] = load_json((folder / ABOUT).read_text(encoding="utf-8"))
     rules = about.get("rules", 0)
     if rules == RULES or reading is None:
         return False

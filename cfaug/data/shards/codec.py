@@ -21,6 +21,7 @@ from typing import Any
 
 from cfaug.core.errors import UserError
 from cfaug.core.files import HIDDEN, require_regular
+from cfaug.core.safety.json_text import load_json
 from cfaug.core.types import CounterfactualSet, Edit, Member
 
 FORMAT = 1
@@ -112,7 +113,7 @@ def build_set(
 def decode_set(samples: Sequence[Mapping[str, bytes]], where: str) -> CounterfactualSet:
     """Make a set from its members' files, ``{extension: content}`` each, in order."""
     try:
-        about = [json.loads(sample["json"]) for sample in samples]
+        about = [load_json(sample["json"]) for sample in samples]
         first = about[0]
         if first.get("of") != len(samples):
             raise UserError(f"{len(samples)} of {first.get('of')} members are there")

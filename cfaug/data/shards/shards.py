@@ -10,7 +10,6 @@ import errno
 import hashlib
 import io
 import itertools
-import json
 import os
 import re
 import string
@@ -24,6 +23,7 @@ from typing import Any
 from cfaug.core.errors import UserError, name_some
 from cfaug.core.files import replace_file, require_regular, sync, write_file, write_json
 from cfaug.core.outputs import begin_output, is_begun
+from cfaug.core.safety.json_text import load_json, parse_json
 from cfaug.core.stores import size_of, with_copies
 from cfaug.core.types import (
     CounterfactualSet,
@@ -229,10 +229,10 @@ def list_unfinished(folder: Path) -> list[str]:
 def _load(file: Path, reason: str) -> Any:
     """Return the JSON in a file, ``None`` without one."""
     try:
-        return json.loads(require_regular(file).read_text(encoding="utf-8"))
+        return load_json(require_regular(file).read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise UserError(f"{file} cannot be read{reason.format(error)}") from error
 
 
@@ -376,12 +376,12 @@ def read_scores(folder: Path) -> dict[str, dict[str, float]]:
                 offset, length = parts[".json"]
                 where = f"{tar_file}: {key}"
                 try:
-                    about = json.loads(os.pread(handle.fileno(), length, offset))
+                    about = load_json(os.pread(handle.fileno(), length, offset))
                     if about["member"]:
                         continue  # the first member of a set has its scores
                     scores = {str(name): value for name, value in about["scores"].items()}
                     by_key[str(about["set"])] = scores
-                except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+                except (KeyError, TypeError, ValueError, AttributeError) as error:
                     raise UserError(
                         f"{where}: the member's json cannot be used ({error!r})"
                     ) from error
@@ -404,8 +404,8 @@ def _sets_of(tar: tarfile.TarFile, tar_file: Path) -> Iterator[CounterfactualSet
             sample[entry.name.rpartition(".")[2]] = content.read()
         samples.append(sample)
         try:
-            members = json.loads(sample["json"])["of"]
-        except (KeyError, TypeError, ValueError, RecursionError) as error:
+            members = load_json(sample["json"])["of"]
+        except (KeyError, TypeError, ValueError) as error:
             raise UserError(f"{where}: the member's json cannot be used ({error!r})") from error
         if members == len(samples):
             yield decode_set(samples, where)
@@ -531,7 +531,11 @@ def read_lines(folder: Path, number: int) -> list[dict[str, Any]]:
             "stage=captions again"
         )
     # Not splitlines: a caption may contain U+2028.
-    return [json.loads(line) for line in content.split(b"\n") if line]
+    return [
+        parse_json(line, f"{file}, line {number}")
+        for number, line in enumerate(content.split(b"\n"), 1)
+        if line
+    ]
 
 
 def sets_of(line: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from cfaug.core.errors import UserError, name_some, say
 from cfaug.core.files import advise, check_links, visible_files, whole_folder, write_json
 from cfaug.core.progress import watch
+from cfaug.core.safety.json_text import load_json
 from cfaug.core.types import CounterfactualSet
 from cfaug.data.shards.shards import (
     CARD,
@@ -366,12 +367,12 @@ def _whole(folder: Path) -> bool:
     Imports of a source with a column of splits, made before such columns chose the rows, are not.
     """
     try:
-        about = json.loads((folder / IMPORTED).read_text(encoding="utf-8"))
+        about = load_json((folder / IMPORTED).read_text(encoding="utf-8"))
         columns = (*about["used"], *about["unused"])
         if "notes" not in about and any(map(may_be_split, columns)):
             return False
         return bool(
-            json.loads((folder / CARD).read_text(encoding="utf-8"))
+            load_json((folder / CARD).read_text(encoding="utf-8"))
             == summarise(list_committed(folder))
         )
     except (OSError, ValueError, KeyError, TypeError, UserError):

@@ -18,12 +18,12 @@ from typing import Any
 from cfaug.core.errors import UserError
 from cfaug.core.grids import GridMember, grid_edit, require_attributes
 from cfaug.core.pixels import check_images_differ
+from cfaug.core.safety.json_text import parse_json
 from cfaug.core.types import CounterfactualSet, Edit, Member
 from cfaug.core.words import replaced_run, right_articles
 from cfaug.data.shards.codec import build_set
 from cfaug.data.sources.caption_list import with_negatives
 from cfaug.data.sources.columns import CAPTION, IMAGE, Columns, columns_of, read_columns
-from cfaug.data.sources.lists import parse_json
 from cfaug.data.sources.parquet import (
     ParquetRecord,
     cell_bytes,

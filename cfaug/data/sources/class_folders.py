@@ -13,6 +13,7 @@ from typing import Any
 
 from cfaug.core.errors import UserError, name_some
 from cfaug.core.files import visible_files
+from cfaug.core.safety.json_text import json_file
 from cfaug.data.sources.caption_list import (
     CaptionList,
     ListedMember,
@@ -37,7 +38,7 @@ from cfaug.data.sources.folders import (
     unread_images,
     walk,
 )
-from cfaug.data.sources.lists import LISTS, json_file, text_lines
+from cfaug.data.sources.lists import LISTS, text_lines
 from cfaug.data.sources.naming_lists import naming_lists
 from cfaug.data.sources.row import (
     NAMED_AT_ONCE,

@@ -13,8 +13,8 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from cfaug.core.errors import UserError
+from cfaug.core.safety.json_text import json_file
 from cfaug.data.sources.folders import image_rows, images_below, locate
-from cfaug.data.sources.lists import json_file
 from cfaug.data.sources.parquet import text_field
 from cfaug.data.sources.row import (
     Description,

@@ -27,8 +27,9 @@ from cfaug.core.detections import (
     most_certain_first,
 )
 from cfaug.core.errors import RejectedError, UserError
+from cfaug.core.safety.json_text import json_file
 from cfaug.data.sources.coco import entries
-from cfaug.data.sources.lists import json_file, json_lines
+from cfaug.data.sources.lists import json_lines
 from cfaug.data.sources.parquet import text_field
 from cfaug.data.sources.row import ErrorCollector
 

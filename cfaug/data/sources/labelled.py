@@ -9,7 +9,6 @@ a pickle and is not read.
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +18,7 @@ import numpy as np
 
 from cfaug.core.errors import UserError
 from cfaug.core.files import visible_files
+from cfaug.core.safety.json_text import load_json
 from cfaug.core.types import CounterfactualSet, Member
 from cfaug.data.sources.columns import CAPTION as CAPTION_COLUMNS
 from cfaug.data.sources.parquet import column_names, image_of, open_parquet, parquet_files, records
@@ -189,7 +189,7 @@ def _split(files: list[Path]) -> list[Path]:
 def class_names_of(metadata: dict[bytes, bytes], label: str) -> list[str] | None:
     """Return the names of a ``ClassLabel`` column, which ``datasets`` writes to the schema."""
     try:
-        about = json.loads(metadata.get(b"huggingface", b"{}"))
+        about = load_json(metadata.get(b"huggingface", b"{}"))
         names = about["info"]["features"][label]["names"]
     except (ValueError, KeyError, TypeError):
         return None

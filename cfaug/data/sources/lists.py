@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import csv
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
@@ -17,6 +16,7 @@ from typing import Any
 
 from cfaug.core.errors import UserError, say_once
 from cfaug.core.files import require_regular
+from cfaug.core.safety.json_text import json_file, parse_json
 from cfaug.core.words import require_unicode
 
 LISTS = (".csv", ".json", ".jsonl", ".tsv")
@@ -90,30 +90,6 @@ def text_lines(file: Path) -> Iterator[tuple[str, str]]:
         raise UserError(f"{file} cannot be read: {error.strerror}") from error
 
 
-def parse_json(text: str | bytes, where: str) -> Any:
-    """Parse JSON."""
-
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        record = dict(pairs)
-        if len(record) < len(pairs):
-            names = [name for name, _ in pairs]
-            twice = next(name for name in names if names.count(name) > 1)
-            raise UserError(f"{where}: the name {twice!r} is duplicated")
-        return record
-
-    try:
-        value = json.loads(text, object_pairs_hook=unique)
-        escape = b"\\ud" if isinstance(text, bytes) else "\\ud"
-        if escape in text.lower():  # type: ignore[operator]  # the only way in for half a character
-            require_unicode(json.dumps(value, ensure_ascii=False), where)
-        return value
-    except (ValueError, RecursionError) as error:
-        cause = str(error)
-        if isinstance(error, json.JSONDecodeError) and error.lineno == 1:  # the only line, perhaps
-            cause = f"{error.msg}, character {error.colno}"
-        raise UserError(f"{where} is not JSON: {cause}") from error
-
-
 def json_lines(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield (place, object) of every line of a jsonl file that is not blank."""
     for where, line in text_lines(file):
@@ -122,14 +98,6 @@ def json_lines(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             if not isinstance(record, dict):
                 raise UserError(f"{where} should be a JSON object")
             yield where, record
-
-
-def json_file(file: Path) -> Any:
-    """Parse a file of JSON."""
-    try:
-        return parse_json(require_regular(file).read_bytes(), str(file))
-    except OSError as error:
-        raise UserError(f"{file} cannot be read: {error.strerror}") from error
 
 
 def table_records(

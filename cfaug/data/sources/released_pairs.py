@@ -24,11 +24,12 @@ from typing import Any
 from cfaug.core.errors import UserError
 from cfaug.core.files import require_regular, visible_files
 from cfaug.core.pixels import IMAGES
+from cfaug.core.safety.json_text import json_file
 from cfaug.core.types import CounterfactualSet, Edit, Member
 from cfaug.core.words import replaced_run
 from cfaug.data.sources.captioned_parquet import noun_edit
 from cfaug.data.sources.folders import file_digest, images_below
-from cfaug.data.sources.lists import json_file, json_lines
+from cfaug.data.sources.lists import json_lines
 from cfaug.data.sources.parquet import MAX_BYTES, require_image, text_field
 from cfaug.data.sources.row import (
     Description,

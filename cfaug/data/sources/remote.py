@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import filecmp
 import hashlib
-import json
 import os
 import re
 import signal
@@ -36,6 +35,7 @@ from cfaug.core.safety.addresses import (
     slow_digest,
     without_secrets,
 )
+from cfaug.core.safety.json_text import load_json
 from cfaug.core.stores import LIMIT, limit_bytes, open_client
 from cfaug.data.shards.codec import scan
 
@@ -112,7 +112,7 @@ def find_copies(source: str, cache: Path) -> Path | None:
     """
     folder = _folder(source, cache)
     try:
-        names = json.loads((folder / SOURCE).read_bytes())["shards"]
+        names = load_json((folder / SOURCE).read_bytes())["shards"]
     except (OSError, ValueError):
         return None
     there = all((folder / name).is_file() for name in names)
@@ -128,7 +128,7 @@ def _is_same_request(source: str, folder: Path) -> bool:
     if typed is None:
         return True
     try:
-        kept = json.loads((folder / REQUEST).read_bytes())
+        kept = load_json((folder / REQUEST).read_bytes())
         return bool(kept["digest"] == slow_digest(typed, bytes.fromhex(kept["salt"])))
     except (OSError, ValueError, KeyError, TypeError):
         return False

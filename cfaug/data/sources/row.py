@@ -17,6 +17,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from cfaug.core.errors import UserError, name_some
 from cfaug.core.pixels import Digest
+from cfaug.core.safety.json_text import load_json
 from cfaug.core.types import ENTAILMENT, KEY_PATTERN
 from cfaug.core.words import require_unicode
 
@@ -206,7 +207,7 @@ def keep_json(record: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]
     for name in names:
         with suppress(TypeError, ValueError):
             text = json.dumps(record[name], default=as_text)
-            kept[name] = json.loads(text, parse_constant=lambda _: None)
+            kept[name] = load_json(text, parse_constant=lambda _: None)
     return kept
 
 
@@ -272,7 +273,7 @@ def captions(value: object, where: str) -> list[str]:
     if isinstance(value, str) and LIST_IN_A_CELL.fullmatch(value):
         cell = value
         with suppress(ValueError, RecursionError):
-            value = json.loads(cell)
+            value = load_json(cell)
         try:
             if value is cell and PRINTED_ARRAY.fullmatch(cell):
                 # Python would join the texts into one, as there are no commas between them.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 from collections import Counter
@@ -15,6 +14,7 @@ from typing import Any
 from cfaug.core.errors import UserError, name_some
 from cfaug.core.files import check_link, require_regular, visible_files
 from cfaug.core.pixels import IMAGES, Digest, check_image
+from cfaug.core.safety.json_text import json_file, load_json
 from cfaug.core.stores import mirror_of, with_copies
 from cfaug.core.types import KEY_PATTERN
 from cfaug.data.shards.codec import Sample, scan
@@ -29,7 +29,6 @@ from cfaug.data.shards.shards import (
     read_commit,
 )
 from cfaug.data.sources.folders import hidden_phrase
-from cfaug.data.sources.lists import json_file
 from cfaug.data.sources.row import (
     NEGATIVES,
     Description,
@@ -265,7 +264,7 @@ class TarSample:
     def about(self) -> dict[str, Any]:
         """Return the fields of the sample's json, none without one."""
         try:
-            about = json.loads(self.text(".json")) if ".json" in self.parts else {}
+            about = load_json(self.text(".json")) if ".json" in self.parts else {}
         except ValueError as error:
             raise UserError(f"{self.where}.json is not JSON: {error}") from error
         return about if isinstance(about, dict) else {}

@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from itertools import islice
 
 from cfaug.core.errors import USERS_MISTAKE, UserError, say
+from cfaug.core.safety.json_text import load_json
 from cfaug.core.weights import zoo_shelf
 
 COMMANDS = {
@@ -65,7 +65,7 @@ def list_models() -> str:
     """Return a line for each shipped model: its name, its size and the metrics of its card."""
     lines = []
     for card in sorted(zoo_shelf().glob("*/card.json")):
-        metrics = json.loads(card.read_text(encoding="utf-8"))["metrics"]
+        metrics = load_json(card.read_text(encoding="utf-8"))["metrics"]
         size = sum(file.stat().st_size for file in card.parent.rglob("*") if file.is_file())
         numbers = ", ".join(islice(_numbers(metrics), 3))
         lines.append(f"zoo:{card.parent.name:26} {size / 2**20:5.1f} MB  {numbers}")

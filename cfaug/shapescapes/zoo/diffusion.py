@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfaug.core.files import replace_folder
+from cfaug.core.safety.json_text import load_json
 from cfaug.core.safety.safe_loading import from_folder
 from cfaug.core.validation import Seed
 from cfaug.core.weights import resolve
@@ -121,7 +122,7 @@ def keep_vae(path: Path, train: Callable[[], AutoencoderKL]) -> tuple[Autoencode
             (fresh / "seconds.json").write_text(json.dumps(seconds), encoding="utf-8")
     vae = from_folder(AutoencoderKL, path, low_cpu_mem_usage=False)
     vae.eval().requires_grad_(False)
-    return vae, float(json.loads((path / "seconds.json").read_text(encoding="utf-8")))
+    return vae, float(load_json((path / "seconds.json").read_text(encoding="utf-8")))
 
 
 def build(settings: DiffusionSettings, work: Path, folder: Path) -> dict[str, float]:

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from cfaug.core.errors import UserError
 from cfaug.core.rng import derive, generator
+from cfaug.core.safety.json_text import json_file
 from cfaug.core.safety.safe_loading import from_folder
 from cfaug.core.validation import Seed
 from cfaug.core.weights import resolve
@@ -158,7 +159,7 @@ def load_judge(folder: Path = WEIGHTS) -> Judge:
         raise UserError(
             f"no judge in {folder}: train one with python -m cfaug zoo factor_classifier out=FOLDER"
         )
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config = json_file(folder / "config.json")
     choices = next((known for known in (CHOICES, FACTORS) if config == _config(known)), None)
     if choices is None:
         raise UserError(

@@ -16,7 +16,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from cfaug.core.errors import UserError
-from cfaug.data.sources.lists import json_file
+from cfaug.core.safety.json_text import json_file
 from cfaug.data.sources.row import caption, whole
 
 TRUE, FALSE = "true", "false"

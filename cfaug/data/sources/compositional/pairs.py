@@ -9,6 +9,7 @@ from pathlib import Path
 
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import IMAGES
+from cfaug.core.safety.json_text import json_file
 from cfaug.data.sources.compositional.item import (
     Item,
     ItemForm,
@@ -17,7 +18,7 @@ from cfaug.data.sources.compositional.item import (
     file_entries,
     named_files,
 )
-from cfaug.data.sources.lists import Record, json_file, json_lines, list_records
+from cfaug.data.sources.lists import Record, json_lines, list_records
 
 IMAGE_KIND = "image_kind"
 """An extra column: whether a member's image is ``real`` or ``synthetic``."""
