@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cfaug.core.errors import UserError
+from cfaug.core.targets import TARGET
 from cfaug.run.arguments import SEARCH_PATH, key_of
 
 PLUGINS = ("hydra/launcher", "hydra/sweeper")
@@ -52,7 +53,9 @@ ANYTHING_ELSE = (
 
 
 def refuse_settings_of_hydra(words: Sequence[str]) -> None:
-    """Refuse a setting of Hydra's that nothing here reads, and one for a sweeper without it.
+    """Refuse a setting of Hydra's that nothing reads or that names something to call.
+
+    The number of a sweeper is refused without a sweeper.
 
     >>> refuse_settings_of_hydra(["hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "seed=1"])
     >>> refuse_settings_of_hydra(["hydra.mode=MULTIRUN"])
@@ -69,6 +72,12 @@ def refuse_settings_of_hydra(words: Sequence[str]) -> None:
     for word, key in zip(words, keys, strict=True):
         if key.partition("/")[0].partition(".")[0] != "hydra" or key in (SEARCH_PATH, *PLUGINS):
             continue
+        if TARGET in word:
+            raise UserError(
+                f"{word} names something for Hydra to call, as none of its settings may. Launchers "
+                "are chosen by group (hydra/launcher=submitit_slurm), and callbacks of a training "
+                "are trainer.callbacks"
+            )
         if has_plugin and key.startswith(OF_PLUGINS):
             continue
         setting = key.replace("/", ".")

@@ -22,7 +22,6 @@ from cfaug.core.binding import Config, lists_of_numbers
 from cfaug.core.errors import USERS_MISTAKE, UserError, say
 from cfaug.core.processes import explain_missing, interruptible, rank, wait_briefly
 from cfaug.core.safety.addresses import hide_keys, hide_words, scrub
-from cfaug.core.targets import TARGET
 from cfaug.run.arguments import CommandLine, own_settings, read
 from cfaug.run.compose import PRESET, compose_jobs, first_values, resolve
 from cfaug.run.hydra_settings import refuse_settings_of_hydra
@@ -107,7 +106,6 @@ def _launch(script: Script, words: Sequence[str]) -> int:
         say(version_lines(), sys.stdout)
         return DONE
     line = read(words, script.name, lists_of_numbers(script.command))
-    _refuse_targets_of_hydra(line.overrides)
     refuse_settings_of_hydra(line.overrides)
     if line.hydra_flags:
         if {"--cfg", "-c"} & set(line.hydra_flags):  # a mistyped key is explained here too
@@ -223,25 +221,6 @@ def collect_reports() -> Iterator[list[str]]:
         yield collected
     finally:
         _REPORTED.reset(token)
-
-
-MAKES_ANYTHING = ("callbacks", "job_logging", "hydra_logging")
-"""Nodes of Hydra's own settings from which it, or Python's logging, calls whatever they name."""
-
-
-def _refuse_targets_of_hydra(words: Sequence[str]) -> None:
-    """Refuse settings of Hydra itself that name something to call."""
-    for word in words:
-        key, _, value = word.lstrip("+~").partition("=")
-        first, *names = key.split(".")
-        if first != "hydra":
-            continue
-        if TARGET in names or TARGET in value or (names and names[0] in MAKES_ANYTHING):
-            raise UserError(
-                f"{word} names something for Hydra to call, as none of its settings may. Launchers "
-                "are chosen by group (hydra/launcher=submitit_slurm), and callbacks of a training "
-                "are trainer.callbacks"
-            )
 
 
 def _check_sweeper(script: Script, line: CommandLine, name: str, config: Config) -> None:

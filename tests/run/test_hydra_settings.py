@@ -24,6 +24,7 @@ PLUGIN = ["hydra/launcher=submitit_local", "-m"]
         ("hydra.job.name=x", "name=..."),
         ("hydra.mode=MULTIRUN", "--multirun"),
         ("+hydra.callbacks.x._target_=os.getcwd", "trainer.callbacks"),
+        ("hydra.callbacks={}", "trainer.callbacks"),
         ("hydra/job_logging=default", "stderr"),
         ("hydra.job_logging.root.level=DEBUG", "stderr"),
         ("hydra.verbose=true", "CFAUG_TRACEBACK"),
