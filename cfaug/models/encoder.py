@@ -15,7 +15,7 @@ from cfaug.core.errors import UserError, say_once
 from cfaug.core.pixels import Geometry, ImageTransform
 from cfaug.core.safety.safe_loading import check_finite, from_folder
 from cfaug.models.checkpoints import load_model, longest_text, quiet, replace_checkpoint
-from cfaug.models.image_processors import check_size, equal_transform
+from cfaug.models.image_processors import check_size, equal_transform, say_other_size
 from cfaug.models.indistinct import check_end_of_text
 from cfaug.models.losses import Negatives, sigmoid_loss, symmetric_loss
 
@@ -414,6 +414,10 @@ def text_length(model: nn.Module, tokenizer: Any, asked: int | None, owner: obje
     return asked or longest
 
 
+MOST_LOG_SCALE = 10.0
+"""The largest log of a scale that is no mistake: CLIP's are at most log 100, 4.6."""
+
+
 class HFEncoder(FromFolder, Encoder):
     """A dual encoder of transformers with its processor."""
 
@@ -439,6 +443,14 @@ class HFEncoder(FromFolder, Encoder):
         self.tokenizer = tokenizer
         check_end_of_text(model, tokenizer.tokenizer, folder)
         check_size(self.encode_image, transform, folder)
+        say_other_size(model.config, transform, folder)
+        log_scale = float(self.log_scale.detach().max())
+        if log_scale > MOST_LOG_SCALE:
+            say_once(
+                f"warning: {folder}: logit_scale is {log_scale:.4g}, and it is the logarithm of "
+                "the factor on the cosine: was the factor itself saved? Rankings stay as they "
+                "are; probabilities and losses do not"
+            )
 
     def tokenize(self, texts: Sequence[str]) -> dict[str, Tensor]:
         """Return the tokenizer's int64 tensors (batch, length), padded to the longest caption."""

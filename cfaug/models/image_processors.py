@@ -14,6 +14,11 @@ from torch import Tensor
 from cfaug.core.errors import UserError, say_once
 from cfaug.core.pixels import Geometry, ImageTransform
 
+MOST = 5
+"""The largest mean or standard deviation of pixels from 0 to 1 that is no mistake."""
+LEAST_STD = 0.02
+"""The smallest standard deviation that is no mistake: those of photos are about 0.2."""
+
 
 def channels(values: object, name: str, owner: object) -> tuple[float, float, float]:
     """Return a model's normalisation values for red, green and blue.
@@ -27,6 +32,16 @@ def channels(values: object, name: str, owner: object) -> tuple[float, float, fl
     ]
     if len(fits) != 3 or not all(fits):
         raise UserError(f"{owner}: {name}={values!r} should be three numbers, one a colour")
+    if max(map(abs, given)) > MOST:
+        raise UserError(
+            f"{owner}: {name}={values!r} is of pixels from 0 to 255, and pixels are divided by 255 "
+            f"before it is used: divide it by 255, as {[round(v / 255, 3) for v in given]}"
+        )
+    if name == "std" and min(given) < LEAST_STD:
+        say_once(
+            f"warning: {owner}: std={values!r} makes pixels of more than {1 / LEAST_STD:.0f}: is "
+            "it the one of the model's training?"
+        )
     red, green, blue = map(float, given)
     return red, green, blue
 
@@ -130,6 +145,16 @@ def check_size(read: Callable[[Tensor], Tensor], transform: ImageTransform, owne
             f"does not read them ({error}): correct the sizes in processor_config.json or "
             "preprocessor_config.json"
         ) from error
+
+
+def say_other_size(config: Any, transform: ImageTransform, owner: object) -> None:
+    """Warn of images of another size than a model's configuration says, if it reads any size."""
+    said = getattr(getattr(config, "vision_config", config), "image_size", None)
+    if isinstance(said, int) and said != transform.size:
+        say_once(
+            f"warning: {owner}: its image processor makes images of {transform.size} pixels, and "
+            f"config.json says image_size={said}: is the processor that of another model?"
+        )
 
 
 def _side(size: Mapping[str, int], owner: object) -> int:

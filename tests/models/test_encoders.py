@@ -431,3 +431,46 @@ def test_images_of_another_size_than_the_models_are_refused(folders, tmp_path, n
     file.write_text(re.sub(r'(height|width|shortest_edge)": 32', r'\1": 48', file.read_text()))
     with pytest.raises(UserError, match="makes images of 48 pixels, and the model does not read"):
         HFClip(str(folder)).load()
+
+
+@pytest.mark.parametrize(
+    ("mean", "std", "said"),
+    [
+        ([123.7, 116.3, 103.5], [58.4, 57.1, 57.4], r"divide it by 255, as \[0.485, 0.456, 0.406"),
+        ([0.5] * 3, [127.5] * 3, r"std=.* is of pixels from 0 to 255"),
+    ],
+)
+def test_a_normalisation_for_pixels_from_0_to_255_is_refused(mean, std, said):
+    from transformers import CLIPImageProcessor
+
+    from cfaug.models.image_processors import image_transform
+
+    with pytest.raises(UserError, match=said):
+        image_transform(CLIPImageProcessor(image_mean=mean, image_std=std), "x")
+
+
+def test_a_tiny_deviation_and_another_size_are_said(capsys):
+    from types import SimpleNamespace
+
+    from transformers import CLIPImageProcessor
+
+    from cfaug.models.image_processors import image_transform, say_other_size
+
+    transform = image_transform(CLIPImageProcessor(image_std=[1 / 255] * 3), "tiny deviation")
+    assert "tiny deviation: std=" in capsys.readouterr().err
+    for size, said in ((224, False), (32, True)):
+        config = SimpleNamespace(vision_config=SimpleNamespace(image_size=size))
+        say_other_size(config, transform, "another size")
+        assert ("makes images of 224 pixels, and config.json says image_size=32"
+                in capsys.readouterr().err) == said  # fmt: skip
+
+
+def test_a_factor_saved_in_place_of_its_logarithm_is_said(folders, capsys):
+    from cfaug.models.checkpoints import load_model
+    from cfaug.models.encoder import HFEncoder, load_processor
+
+    model = load_model("AutoModel", folders["clip"])
+    model.logit_scale.data.fill_(100)
+    processor = load_processor(folders["clip"])
+    HFEncoder(model, processor, folders["clip"], max_length=None, log_scale_bounds=(None, None))
+    assert "logit_scale is 100, and it is the logarithm" in capsys.readouterr().err
