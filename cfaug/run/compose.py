@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import math
+import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -296,11 +297,18 @@ def _bind_typed(
         parts = re.split(r"[\[\],\s]+", typed.get(key, ""))
         if not isinstance(value, str) and any(map(UNDERSCORED.fullmatch, parts)):
             say_once(f"note: {key}={typed[key]} is read as {value}: its underscores are left out")
+    if "paths" not in bound:
+        return bound
+    # Shells leave paths.runs=~/runs as it is.
+    paths = {
+        name: os.path.expanduser(folder) if isinstance(folder, str) else folder
+        for name, folder in bound["paths"].items()
+    }
     for name in ("runs", "worlds", "data", "cache"):  # paths.shards may be in an object store
-        folder = str(bound.get("paths", {}).get(name, ""))
+        folder = str(paths.get(name, ""))
         if is_address(folder):
             raise UserError(f"paths.{name}={folder} should be a folder of this machine")
-    return bound
+    return {**bound, "paths": paths}
 
 
 def without_rounding(value: Any) -> Any:

@@ -207,6 +207,13 @@ def test_a_list_of_numbers_needs_no_brackets(word, meant):
     assert PARSER.parse_override(swept).is_sweep_override()
 
 
+def test_a_tilde_is_the_home_folder(monkeypatch):
+    monkeypatch.setenv("HOME", "/home/anna")
+    [paths] = composed("paths.runs=~/runs", "paths.shards=~/x", key="paths")
+    places = [paths[name] for name in ("runs", "shards", "cache")]
+    assert places == ["/home/anna/runs", "/home/anna/x", "/home/anna/x/index"]
+
+
 def test_agents_spellings_are_tolerated_and_flags_of_hydra_kept():
     line = read(["--data.cf_ratio=0.6", "seed=107", "_wandb={'x': 1}", "--_wandb=2"])
     assert (line.overrides, line.hydra_flags) == (("data.cf_ratio=0.6", "seed=107"), ())
