@@ -104,6 +104,36 @@ def is_begun(folder: Path, kind: str) -> bool:
     return any(line.kind == kind for line in read_outputs(folder).get("", []))
 
 
+def check_begun(folder: Path, kind: str, setting: str = "") -> None:
+    """Refuse a folder that is neither new nor empty, and in which ``begin_output`` noted no files.
+
+    This is for folders in which a library writes, and may replace or delete any file.
+
+    Args:
+        kind: the name of what is written there, such as ``states of a training``.
+        setting: the setting that names the folder, for the error.
+    """
+    named = f"{setting}={folder}" if setting else str(folder)
+    if not os.path.lexists(folder) or (folder.is_dir() and is_begun(folder, kind)):
+        return
+    if not folder.is_dir():
+        raise UserError(f"{named} is not a folder: name a new or an empty one for {kind}")
+    there = sorted(entry.name for entry in folder.iterdir())
+    if there:
+        raise UserError(
+            f"{named} holds what cfaug did not write ({name_some(there)}), which {kind} could "
+            "replace: name a new or an empty folder"
+        )
+
+
+def begin_folder(folder: Path, kind: str, setting: str = "") -> Path:
+    """Make a folder if ``check_begun`` allows it, note that files are written in it, return it."""
+    check_begun(folder, kind, setting)
+    folder.mkdir(parents=True, exist_ok=True)
+    begin_output(folder, kind)
+    return folder
+
+
 def is_stream(path: Path) -> bool:
     """Return whether a path is no file but a stream, such as ``/dev/stdout`` or a pipe."""
     if path.parent == Path("/dev/fd") or str(path) in ("/dev/stdin", "/dev/stdout", "/dev/stderr"):

@@ -408,18 +408,22 @@ def rehearse(jobs: Sequence[TrainJob]) -> None:
     if not different:
         return
     # Killed, for instance for its memory: the run itself will say why.
-    wrong = _answer_in_child(_try_all, [job.task for job in different.values()]) or []
+    wrong = (
+        _answer_in_child(_try_all, [(job.task, job.folder.path) for job in different.values()])
+        or []
+    )
     for job, message in zip(different.values(), wrong, strict=False):
         if message is not None:
             raise UserError(message if len(jobs) == 1 else f"{job.folder.path}: {message}")
 
 
-def check_parts(task: Task) -> None:
+def check_parts(task: Task, folder: Path) -> None:
     """Make the parts of Lightning's that a task asks for and leave them: a wrong one is refused."""
     if task.trainer.passed_on:
         from cfaug.train.lightning_parts import logged_names, make_parts
 
-        make_parts(task.trainer, logged_names(task.trainer, bool(task.counts["validation"])))
+        logged = logged_names(task.trainer, bool(task.counts["validation"]))
+        make_parts(task.trainer, logged, folder)
 
 
 def _answer_in_child(work: Callable[[Asked], Answer], asked: Asked) -> Answer | None:
@@ -444,11 +448,11 @@ def _send(work: Callable[[Any], Any], asked: Any, writer: Connection) -> None:
     writer.send(work(asked))
 
 
-def _try_all(tasks: Sequence[Task]) -> list[str | None]:
+def _try_all(runs: Sequence[tuple[Task, Path]]) -> list[str | None]:
     """Return why each model cannot be trained; ``None`` for one that can."""
     use_threads(1)
     reasons: list[str | None] = []
-    for task in tasks:
+    for task, folder in runs:
         try:
             if task.steps:
                 trained = task.load_tuned()
@@ -456,7 +460,7 @@ def _try_all(tasks: Sequence[Task]) -> list[str | None]:
                 task.make_plan(trained, task.steps, None)
             else:
                 task.load()
-            check_parts(task)
+            check_parts(task, folder)
             reasons.append(None)
         except UserError as error:
             reasons.append(str(error))

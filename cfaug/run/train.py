@@ -269,7 +269,7 @@ def run_one(job: TrainJob) -> int:
         return DONE
     folder.check_owned()
     if not folder.state().startswith("done"):
-        check_parts(job.task)  # the lock makes the folder
+        check_parts(job.task, folder.path)  # the lock makes the folder
     with folder.lock():
         verdict = folder.verdict(job.settings.overwrite)
         if verdict != "done":

@@ -40,7 +40,7 @@ from cfaug.train.checkpoint import (
     check_weights,
     read_checkpoint,
 )
-from cfaug.train.lightning_parts import logged_names, make_parts
+from cfaug.train.lightning_parts import begin_folders, logged_names, make_parts
 from cfaug.train.loggers import close_loggers, make_loggers
 from cfaug.train.module import Batch, TrainingModule
 from cfaug.train.settings import (
@@ -208,7 +208,8 @@ def make_trainer(
 
     Its own bookkeeping of restarts within an epoch or a validation is therefore never used.
     """
-    callbacks, strategy, profiler = make_parts(settings, logged_names(settings, validated))
+    callbacks, strategy, profiler = make_parts(settings, logged_names(settings, validated), folder)
+    begin_folders([*callbacks, profiler], folder)
     if isinstance(settings.profiler, str):
         profiler = PROFILERS[settings.profiler](dirpath=folder, filename="profile")
     accelerator, devices, nodes = placement(settings)

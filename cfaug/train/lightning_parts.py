@@ -8,8 +8,9 @@ from __future__ import annotations
 import io
 import pickle
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from inspect import signature
+from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
@@ -24,12 +25,14 @@ from lightning.pytorch.callbacks import (
     StochasticWeightAveraging,
     WeightAveraging,
 )
+from lightning.pytorch.loggers import CSVLogger
 from lightning.pytorch.profilers import Profiler
 from lightning.pytorch.strategies import DDPStrategy, Strategy
 from torch.nn.parallel import DistributedDataParallel
 
 from cfaug.core.errors import UserError, say_once
 from cfaug.core.known_names import refuse_unknown
+from cfaug.core.outputs import begin_folder, check_begun
 from cfaug.train.settings import SHARDED, Factory, TrainerSettings
 
 COUNTING_EPOCHS = {
@@ -56,18 +59,22 @@ TRIED = frozenset(
 )  # fmt: skip
 """Callbacks of Lightning that were run here; of others a warning says that they were not."""
 
+WRITTEN = "files of Lightning"
+"""What the record of outputs calls what callbacks, profilers and loggers write in named folders."""
+
 
 def make_parts(
-    settings: TrainerSettings, logged: Collection[str]
+    settings: TrainerSettings, logged: Collection[str], run: Path
 ) -> tuple[list[pl.Callback], Strategy | None, Profiler | None]:
     """Make the parts of Lightning's that settings ask for: callbacks, a strategy and a profiler.
 
     Args:
         logged: the names of the numbers that a run logs, which callbacks may monitor.
+        run: the run's folder, in which parts may write.
 
     Raises:
-        UserError: if a part cannot be made, is not of its kind, would break an exact resume, or
-            monitors what nobody logs.
+        UserError: if a part cannot be made, is not of its kind, would break an exact resume,
+            monitors what nobody logs, or could replace files of others in a folder that it names.
     """
     callbacks, others = [], {"trainer.strategy": Strategy, "trainer.profiler": Profiler}
     made: dict[str, Any] = {}
@@ -87,12 +94,33 @@ def make_parts(
     for callback in callbacks:
         _check_callback(callback)
         _check_monitor(callback, logged)
+    for key, part in made.items():
+        if (folder := named_folder(part, run)) is not None:
+            check_begun(folder, WRITTEN, f"{key}.dirpath")
     keys = Counter(callback.state_key for callback in callbacks if callback.state_dict())
     for key in (key for key, number in keys.items() if number > 1):
         raise UserError(
             f"trainer.callbacks holds {key} twice, whose states could not be told apart"
         )
     return callbacks, strategy, made.get("trainer.profiler")
+
+
+def named_folder(part: object, run: Path) -> Path | None:
+    """Return the folder on this machine in which a part writes, unless it is in the run's own."""
+    folder = getattr(part, "dirpath", None)
+    if isinstance(part, CSVLogger) and part._version is not None:  # otherwise the next free one
+        folder = part.log_dir  # whose metrics.csv it deletes
+    if folder is None or "://" in str(folder):
+        return None
+    place = Path(folder).expanduser()
+    return None if place.resolve().is_relative_to(run.resolve()) else place
+
+
+def begin_folders(parts: Iterable[object], run: Path) -> None:
+    """Note that parts write in the folders that they name: Lightning replaces and deletes there."""
+    for part in parts:
+        if (folder := named_folder(part, run)) is not None:
+            begin_folder(folder, WRITTEN, f"dirpath of {type(part).__name__}")
 
 
 def make_part(key: str, make: Factory, kind: type) -> Any:

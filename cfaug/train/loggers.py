@@ -15,7 +15,7 @@ from lightning.pytorch.loggers import Logger
 from cfaug.core.errors import UserError
 from cfaug.core.files import write_file
 from cfaug.train.card import connection, wandb_identity
-from cfaug.train.lightning_parts import make_part
+from cfaug.train.lightning_parts import begin_folders, make_part
 from cfaug.train.settings import Factory, LoggerSettings
 
 COLUMNS = (
@@ -91,7 +91,9 @@ def make_loggers(
     columns = [f"val/{name}" for name in val_metrics]
     loggers: list[Logger] = [AppendingCsvLogger(folder / "metrics.csv", attempt, columns)]
     if not isinstance(settings, LoggerSettings):
-        return [*loggers, make_part("logger", settings, Logger)]
+        logger = make_part("logger", settings, Logger)
+        begin_folders([logger], folder)
+        return [*loggers, logger]
     if settings.kind == "wandb":
         loggers.append(_wandb(settings, folder))
     if settings.kind == "trackio":

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from cfaug.core.errors import UserError
-from cfaug.core.outputs import RECORD, write_output
+from cfaug.core.outputs import RECORD, begin_folder, write_output
 from cfaug.data.export import (
     PublisherStatements,
     export_clip_benchmark,
@@ -33,6 +33,7 @@ from cfaug.run.exports import check_exports
 from cfaug.run.new_recipe import write_example
 from cfaug.run.run_folder import RunFolder
 from cfaug.shapescapes.zoo.command import fresh_folder
+from cfaug.shapescapes.zoo.diffusion import main as train_diffusion
 from tests.data.making import pair
 
 SETS = [pair(0), pair(1)]
@@ -267,3 +268,28 @@ def test_the_same_output_twice_is_fine(tmp_path):
         export_questions([], tmp_path / "asked")
     assert not (tmp_path / "asked").exists()
     assert (tmp_path / RECORD).is_file()
+
+
+def test_a_folder_in_which_a_library_writes_is_new_empty_or_begun(tmp_path):
+    place = tmp_path / "work"
+    begin_folder(place, "states")
+    (place / "state.pt").write_text("of ours")
+    begin_folder(place, "states")
+    with pytest.raises(UserError, match=r"work=.*work holds what cfaug did not .*state\.pt"):
+        begin_folder(place, "something else", "work")
+    with pytest.raises(UserError, match="is not a folder"):
+        begin_folder(place / "state.pt", "states")
+    (tmp_path / "link").symlink_to(tmp_path / "nothing")
+    with pytest.raises(UserError, match="is not a folder"):
+        begin_folder(tmp_path / "link", "states")
+
+
+def test_states_of_a_training_of_the_zoo_replace_nothing(tmp_path):
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "state.pt").write_text("years")
+    (work / "state.tmp").write_text("years")
+    before = look(work)
+    with pytest.raises(UserError, match=r"work=.* holds what cfaug did not write"):
+        train_diffusion([f"out={tmp_path / 'out'}", f"work={work}"])
+    assert look(tmp_path) == {f"work/{name}": content for name, content in before.items()}

@@ -7,6 +7,7 @@ import signal
 import sys
 from functools import partial
 from itertools import islice
+from pathlib import Path
 from types import SimpleNamespace
 
 import lightning.pytorch as pl
@@ -18,13 +19,16 @@ from cfaug.core.errors import UserError
 from cfaug.models.specs import HFClip, OpenClip
 from cfaug.train import engine
 from cfaug.train.checkpoint import read_checkpoint
-from cfaug.train.lightning_parts import logged_names, make_parts
+from cfaug.train.lightning_parts import begin_folders, logged_names, make_parts
 from cfaug.train.loggers import close_loggers, make_loggers
 from cfaug.train.settings import LoggerSettings, TrainerSettings
 from cfaug.train.tuning import recompute_activations
 from tests.models import tiny
 from tests.train import tiny_plan
 from tests.train.tiny_plan import folder_of, rows, same_weights
+
+RUN = Path("runs/x/y/seed=0")
+
 
 STEPS = 12
 
@@ -154,10 +158,46 @@ def test_an_exception_leaves_lightnings_checkpoint(tmp_path, weights, monkeypatc
     from cfaug.train.contrastive_module import ContrastiveModule
 
     monkeypatch.setattr(ContrastiveModule, "curves", lambda module: 1 / 0)
-    keep = partial(callbacks.OnExceptionCheckpoint, dirpath=tmp_path, filename="error")
+    keep = partial(callbacks.OnExceptionCheckpoint, dirpath=tmp_path / "kept", filename="error")
     with pytest.raises(ZeroDivisionError):
         train(folder_of(tmp_path), weights, callbacks={"keep": keep})
-    assert read_checkpoint(tmp_path / "error.ckpt")["global_step"] == 1
+    assert read_checkpoint(tmp_path / "kept" / "error.ckpt")["global_step"] == 1
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        partial(callbacks.ModelCheckpoint, save_top_k=-1),
+        callbacks.OnExceptionCheckpoint,
+        partial(profilers.SimpleProfiler, filename="x"),
+    ],
+)
+def test_a_part_writes_in_no_folder_of_another(make, tmp_path):
+    def parts(place):
+        part = partial(make, dirpath=place)
+        given = (
+            {"profiler": part}
+            if getattr(make, "func", None) is profilers.SimpleProfiler
+            else {"callbacks": {"a": part}}
+        )
+        return make_parts(TrainerSettings(**given), [], tmp_path / "run")
+
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    made = [part for part in (*parts(mine)[0], parts(mine)[2]) if part is not None]
+    begin_folders(made, tmp_path / "run")  # an empty one is taken
+    (mine / "a.ckpt").write_text("of Lightning")
+    parts(mine)
+    others = tmp_path / "others"
+    others.mkdir()
+    (others / "thesis.ckpt").write_text("years")
+    with pytest.raises(UserError, match=r"dirpath=.*others holds what cfaug did not .*thesis"):
+        parts(others)
+    with pytest.raises(UserError, match="is not a folder"):
+        parts(others / "thesis.ckpt")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "run.json").touch()
+    parts(tmp_path / "run")
 
 
 class Unreadable(pl.Callback):
@@ -183,7 +223,7 @@ class Unreadable(pl.Callback):
 )  # fmt: skip
 def test_parts_that_cannot_work_are_refused_before_anything_starts(given, words):
     with pytest.raises(UserError, match=words):
-        make_parts(TrainerSettings(**given), ["val/loss"])
+        make_parts(TrainerSettings(**given), ["val/loss"], RUN)
 
 
 @pytest.mark.parametrize("kind", [callbacks.EarlyStopping, callbacks.ModelCheckpoint])
@@ -192,17 +232,17 @@ def test_a_monitor_that_nobody_logs_is_refused_with_the_names_that_are_logged(ki
         callbacks={"a": partial(kind, monitor="val/acc")}, val_metrics=("recall@1",)
     )
     with pytest.raises(UserError, match=r"monitor=val/acc.*val/loss, val/recall@1, train/loss"):
-        make_parts(settings, logged_names(settings, True))
+        make_parts(settings, logged_names(settings, True), RUN)
     seen = TrainerSettings(callbacks={"a": partial(kind, monitor="val/loss")})
-    make_parts(seen, logged_names(seen, True))
+    make_parts(seen, logged_names(seen, True), RUN)
     with pytest.raises(UserError, match="choose train/loss"):
-        make_parts(seen, logged_names(seen, False))
+        make_parts(seen, logged_names(seen, False), RUN)
 
 
 def test_callbacks_that_break_a_training_are_refused_and_others_said_to_be_untried(capsys):
     def make(name, **given):
         settings = TrainerSettings(callbacks={"a": partial(getattr(callbacks, name), **given)})
-        make_parts(settings, ["val/loss"])
+        make_parts(settings, ["val/loss"], RUN)
 
     with pytest.raises(UserError, match="ModelPruning does not work here"):
         make("ModelPruning", pruning_fn="l1_unstructured", amount=0.5)
@@ -219,7 +259,7 @@ def test_a_profiler_and_a_strategy_may_be_made():
         strategy=partial(strategies.DDPStrategy, gradient_as_bucket_view=True),
         profiler=profilers.PassThroughProfiler,
     )
-    _, strategy, profiler = make_parts(settings, ())
+    _, strategy, profiler = make_parts(settings, (), RUN)
     assert isinstance(strategy, strategies.DDPStrategy)
     assert isinstance(profiler, profilers.PassThroughProfiler)
 

@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfaug.core.files import replace_folder
+from cfaug.core.outputs import begin_folder
 from cfaug.core.safety.json_text import load_json
 from cfaug.core.safety.safe_loading import from_folder
 from cfaug.core.validation import Seed
@@ -64,13 +65,18 @@ if TYPE_CHECKING:
     from diffusers import AutoencoderKL, StableDiffusionPipeline
 
 
+STATE = "the state of a training"
+"""What the record of outputs calls the files in ``work``."""
+
+
 @dataclass(frozen=True)
 class DiffusionSettings:
     """The settings of the command, given as ``name=value``.
 
     Attributes:
         out: the folder to write; must not exist yet.
-        work: the folder with the state of an interrupted run; empty keeps none.
+        work: the folder with the state of an interrupted run, new, empty or of an earlier run;
+            without it none is kept.
         seed: the seed of the weights, the scenes and their order.
         processes: the number of processes that draw scenes; affects only the time.
         scenes: the number of distinct clear training scenes.
@@ -171,8 +177,9 @@ def make_pipeline(
     settings = read(kind, argv)
     with fresh_folder(settings.out) as folder:
         with TemporaryDirectory() as temporary:
-            work = Path(settings.work or temporary)
-            work.mkdir(parents=True, exist_ok=True)
+            work = Path(temporary)
+            if settings.work:
+                work = begin_folder(Path(settings.work).expanduser(), STATE, "work")
             seconds = build(settings, work, folder)
         pipeline = load(folder)
         facts = {

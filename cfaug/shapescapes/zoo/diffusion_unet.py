@@ -189,7 +189,7 @@ def train_denoiser(
                     "optimizer": optimizer.state_dict(),
                     "average": average,
                 }
-                with replace_file(state, state.with_suffix(".tmp")) as handle:
+                with replace_file(state) as handle:
                     torch.save(kept, handle)
     return averaged()
 
