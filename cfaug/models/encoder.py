@@ -415,7 +415,7 @@ def text_length(model: nn.Module, tokenizer: Any, asked: int | None, owner: obje
 
 
 MOST_LOG_SCALE = 10.0
-"""The largest log of a scale that is no mistake: CLIP's are at most log 100, 4.6."""
+"""The largest log of a scale that is likely: CLIP's are at most log 100, 4.6."""
 
 
 class HFEncoder(FromFolder, Encoder):

@@ -15,9 +15,9 @@ from cfaug.core.errors import UserError, say_once
 from cfaug.core.pixels import Geometry, ImageTransform
 
 MOST = 5
-"""The largest mean or standard deviation of pixels from 0 to 1 that is no mistake."""
+"""The largest mean or standard deviation that is likely of pixels from 0 to 1."""
 LEAST_STD = 0.02
-"""The smallest standard deviation that is no mistake: those of photos are about 0.2."""
+"""The smallest standard deviation that is likely: those of photos are about 0.2."""
 
 
 def channels(values: object, name: str, owner: object) -> tuple[float, float, float]:

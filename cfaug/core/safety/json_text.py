@@ -30,7 +30,7 @@ class LimitError(ValueError):
 
 
 class _DoubledError(ValueError):
-    """A name that stands twice in one object."""
+    """A name that is duplicated in one object."""
 
 
 def load_json(
