@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from cfaug.annotation.ratings import read_summary
 from cfaug.annotation.record import read_record as read_annotation
@@ -25,6 +27,7 @@ from cfaug.report.document import read_document
 from cfaug.report.evaluator_logs import read_log
 from cfaug.report.results import read_record
 from tests.data.making import noise_image, write_tar
+from tests.properties import examples
 
 ROOT = Path(__file__).parents[2]
 DEEP = "[" * 100_000 + "]" * 100_000
@@ -120,6 +123,36 @@ def test_what_is_within_the_limits_is_read_as_before():
         load_json(f"[{deepest}]")
     with pytest.raises(ValueError, match="digits"):
         load_json(f"[-{'9' * MOST_DIGITS}]")
+
+
+def depth(content: Any) -> int:
+    parts = content.values() if isinstance(content, dict) else content
+    return 1 + max(map(depth, parts), default=0) if isinstance(content, dict | list) else 0
+
+
+@given(
+    st.recursive(
+        st.text('"[]{}\\\\a', max_size=3),
+        lambda part: (
+            st.lists(part, max_size=3)
+            | st.dictionaries(st.text("[}\\", max_size=2), part, max_size=3)
+        ),
+        max_leaves=20,
+    ),
+    st.integers(DEEPEST - 4, DEEPEST),
+)
+@settings(max_examples=examples(200))
+def test_brackets_in_texts_are_no_levels(part, outer):
+    content = part
+    for _ in range(outer):
+        content = ["]]][[[", {"}": content}] if _ % 2 else [content]
+    deepest = depth(content)
+    text = json.dumps(content)
+    if deepest <= DEEPEST:
+        assert load_json(text) == content
+    else:
+        with pytest.raises(ValueError, match="levels"):
+            load_json(text)
 
 
 KEPT = {

@@ -12,6 +12,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from cfaug.core.errors import UserError
 from cfaug.core.files import require_regular
 from cfaug.core.words import require_unicode
@@ -20,6 +22,11 @@ DEEPEST = 200
 """The largest number of levels."""
 MOST_DIGITS = 300
 """The largest number of digits of a whole number, which fits into a float."""
+NOT_MARKS = bytes(code for code in range(256) if code not in b'"[]{}')
+"""All bytes but those that _seems_flat looks at."""
+STEPS = np.zeros(256, dtype=np.int8)
+"""How much deeper what follows a byte is."""
+STEPS[list(b"[{")], STEPS[list(b"]}")] = 1, -1
 
 Pairs = Callable[[list[tuple[str, Any]]], Any]
 Constant = Callable[[str], Any]
@@ -56,7 +63,8 @@ def load_json(
         content = _decoder(object_pairs_hook, parse_constant).decode(text)
     except RecursionError:
         raise LimitError(f"it has more than {DEEPEST} levels") from None
-    _check_depth(content)
+    if text.count("[") + text.count("{") > DEEPEST and not _seems_flat(text):
+        _check_depth(content)
     return content
 
 
@@ -74,6 +82,21 @@ def _read_integer(digits: str) -> int:
             "are read"
         )
     return int(digits)
+
+
+def _seems_flat(text: str) -> bool:
+    """Return whether the brackets outside texts show that no limit is exceeded.
+
+    It takes a fifth of the time of a walk through the content, and says no if there are escapes.
+    """
+    if "\\" in text:
+        return False
+    marks = np.frombuffer(
+        text.encode("utf-8", "surrogatepass").translate(None, NOT_MARKS), dtype=np.uint8
+    )
+    within_text = np.logical_xor.accumulate(marks == ord('"'))
+    steps = np.where(within_text, 0, STEPS[marks])
+    return bool(np.cumsum(steps, dtype=np.int32).max() <= DEEPEST)
 
 
 def _check_depth(content: Any) -> None:
