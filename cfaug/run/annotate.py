@@ -196,14 +196,14 @@ class Export:
         from cfaug.annotation.forms import CaptionForm
         from cfaug.annotation.page import QUESTIONS_PAGE, share_out, write_questions
 
-        check_output(Path(self.out), QUESTIONS_PAGE, "annotate.out")
+        check_output(Path(self.out).expanduser(), QUESTIONS_PAGE, "annotate.out")
         items, everyone = self._items(source)
         instructions: Sequence[ImageItem] = ()
         if isinstance(self.question, CaptionForm):
             instructions = self.question.example_items(source.index, self.assignment.seed)
         title = f"{self.question.title} {source.name}"
         questions = share_out(self.question, items, self.assignment, title, everyone, instructions)
-        out = Path(self.out)
+        out = Path(self.out).expanduser()
         pages: list[tuple[Path, list[str] | None]] = [(out, None)]
         if self.pages == "each":
             pages = [(out.with_stem(f"{out.stem}-{who}"), [who]) for who in questions.orders]
@@ -267,7 +267,7 @@ class Taxonomy:
         from cfaug.annotation.page import QUESTIONS_PAGE, ask_one, write_questions
 
         _refuse_form(self.question, "taxonomy")
-        check_output(Path(self.out), QUESTIONS_PAGE, "annotate.out")
+        check_output(Path(self.out).expanduser(), QUESTIONS_PAGE, "annotate.out")
         findings = _find_answers(self.question, self.answers, source.items(self.question))
         sampled = findings.sample_rejected(self.sample, self.seed)
         questions = ask_one(
@@ -277,7 +277,7 @@ class Taxonomy:
             f"{self.category_question.title} {source.name}",
         )
         written = write_questions(
-            questions, Path(self.out), source.index.read_image, side=self.side
+            questions, Path(self.out).expanduser(), source.index.read_image, side=self.side
         )
         say(f"wrote {written}: {len(sampled):,} of {len(findings.rejected):,} errors", sys.stdout)
 
@@ -328,7 +328,7 @@ class ReadAnswers:
         from cfaug.annotation.page import sentences, write_report
         from cfaug.annotation.record import Sorting, are_simulated, record_of, write_record
 
-        question, out = self.question, Path(self.out)
+        question, out = self.question, Path(self.out).expanduser()
         for name in _FORM_FILES if isinstance(question, Form) else _READ_FILES:
             check_output(out / name, name)
         if isinstance(question, Form):
@@ -373,7 +373,8 @@ class ReadAnswers:
         rated = ratings.read_ratings(_find_answer_files(self.answers), items, form)
         rated, failed = ratings.leave_out_inattentive(rated, items, form)
         _say_failed(failed, "of the attention checks answered correctly")
-        summary, out = ratings.summarise_ratings(rated, items, form, source.name), Path(self.out)
+        summary = ratings.summarise_ratings(rated, items, form, source.name)
+        out = Path(self.out).expanduser()
         written = [ratings.write_ratings(summary, out), ratings.write_ratings_page(summary, out)]
         for line in ratings.sentences(summary):
             say(line, sys.stdout)
@@ -430,7 +431,7 @@ class Simulate:
         from cfaug.annotation.answers import simulate_answers, simulate_categories
         from cfaug.annotation.forms import CaptionForm, Preference
 
-        question, seed, out = self.question, self.assignment.seed, Path(self.out)
+        question, seed, out = self.question, self.assignment.seed, Path(self.out).expanduser()
         if not isinstance(question, CaptionForm):
             _refuse_form(question, "simulate")
         items, truth = self._truth(source)

@@ -93,6 +93,14 @@ def test_mistakes_are_named(annotate, words, said):
     assert said in refusal(annotate, *words)
 
 
+def test_a_tilde_is_the_home_folder(annotate, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "page.html").write_text("of somebody")
+    assert f"{tmp_path}/page.html is there" in refusal(
+        annotate, "export", "annotate.out=~/page.html"
+    )
+
+
 @pytest.mark.slow
 def test_the_oracle_knows_the_world_only(place, annotate, shards):
     assert annotate("simulate") == 0
