@@ -147,7 +147,7 @@ def draw_answers(settings: RowSettings) -> list[EditAnswer]:
 def main_rows(argv: list[str]) -> int:
     """Write the rows."""
     settings = read(RowSettings, argv)
-    file = Path(settings.out)
+    file = Path(settings.out).expanduser()
     check_output(file, ROWS, "out", replace=False)
     answers = draw_answers(settings)
     write_rows(file, answers)
