@@ -22,6 +22,7 @@ from cfaug.cfmm.question_items import (
     BLIND,
     PRIOR,
     QuestionRow,
+    Reply,
     choice_columns,
     question_columns,
     question_outcomes,
@@ -47,6 +48,7 @@ from cfaug.editing.edit_prompts import OPTIONS, read_wording
 from cfaug.evaluation.benchmark import WritesModelPage, fingerprint
 from cfaug.evaluation.failures import Cell, Cells
 from cfaug.evaluation.vqa_inference import Asker
+from cfaug.models.indistinct import check_answers
 from cfaug.stats.choices import Reduction
 
 if TYPE_CHECKING:
@@ -261,6 +263,7 @@ class VisualQuestions(WritesModelPage):
         if asked_as.writes:
             named = "written" if self.protocol == "write" else "rationale"
             items[named] = [reply.text for reply in replies]
+        self._check_answers(replies)
         if blind is not None:
             items |= reply_columns(self._rows, leave_out_too(blind, replies), BLIND)
         if self.prior and self.protocol == "rank":
@@ -270,6 +273,24 @@ class VisualQuestions(WritesModelPage):
             reasons = sorted(set(items["left_out"]))
             raise UserError(f"{self.name}: every question was left out ({', '.join(reasons)})")
         return Evaluation(question_outcomes(str(self.name), self._rows, items), items)
+
+    def _check_answers(self, replies: Sequence[Reply]) -> None:
+        """Say if the model answers every question alike, by the words or by the option's place."""
+        asked = [(row.image.key, row.question.text) for row in self._rows]
+        if self.protocol == "write":
+            check_answers(asked, [reply.text for reply in replies])
+            return
+        options = [row.question.options for row in self._rows]
+        chosen = [reply.chosen for reply in replies]
+        texts = [
+            None if place is None else names[place]
+            for names, place in zip(options, chosen, strict=True)
+        ]
+        check_answers(asked, texts)
+        # A set may have every right answer in one place.
+        if len(set(texts) - {None}) > 1 and len({row.question.answer for row in self._rows}) > 1:
+            places = [None if place is None else f"option {place + 1}" for place in chosen]
+            check_answers(asked, places)
 
     def failure_cells(self, items: Items) -> Cells:
         """Return the counterfactual questions: a wrong answer, with that to the basic question.

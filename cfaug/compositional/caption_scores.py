@@ -42,6 +42,7 @@ from cfaug.evaluation.inference import (
     match_pairs,
 )
 from cfaug.evaluation.vqa_inference import Ask, Asker
+from cfaug.models.indistinct import check_varying
 from cfaug.stats.choices import pair_similarities
 
 if TYPE_CHECKING:
@@ -239,7 +240,9 @@ class AnswererScorer(CaptionScorer):
     def score(self) -> np.ndarray:
         """Return log-likelihoods, float64 (items, captions, images)."""
         texts, rows, number_NKM = _distinct_pairs(self._items)
-        return _spread(self._rank(texts, rows), number_NKM)
+        ranked = self._rank(texts, rows)
+        check_varying(ranked, f"all {len(ranked):,} pairs of images and captions the same score")
+        return _spread(ranked, number_NKM)
 
     def score_blind(self) -> np.ndarray | None:
         """Return the log-likelihoods when no image is shown, float64 (items, captions)."""

@@ -257,6 +257,32 @@ def check_varying(outputs: np.ndarray, what: str) -> None:
         say_once(f"warning: {check[0]}: the model gives {what}: nothing it answers depends on them")
 
 
+def check_answers(questions: Sequence[Hashable], answers: Sequence[str | None]) -> None:
+    """Warn, within ``refuse_indistinct``, of a model that answers every question alike.
+
+    Such a model scores what the answers of the set give it: a half of a balanced yes-or-no set.
+
+    Args:
+        questions: what tells questions apart, such as image and text.
+        answers: the answer to each, ``None`` without one; case and spaces make no difference.
+    """
+    check = _CHECK.get()
+    given = {
+        question: " ".join(answer.split()).casefold()
+        for question, answer in zip(questions, answers, strict=True)
+        if answer is not None
+    }
+    if check is None or len(given) < FEWEST_QUESTIONS or len(set(given.values())) > 1:
+        return
+    answer = next(answer for answer in answers if answer is not None)
+    say_once(
+        f"warning: {check[0]}: the model gives all {len(given):,} different questions the same "
+        f"answer, {answer[:60]!r}: what is measured says how often that is right, and nothing else"
+    )
+
+
+FEWEST_QUESTIONS = 20
+"""Number of different questions from which equal answers are said."""
 FEWEST_INPUTS = 10
 """Number of inputs from which equal outputs are no coincidence."""
 

@@ -29,6 +29,7 @@ from cfaug.data.sources.lists import LISTS
 from cfaug.evaluation.benchmark import fingerprint
 from cfaug.evaluation.cached_model import CachedEntailer, image_keys, recall_or_compute, text_keys
 from cfaug.evaluation.inference import Pixels, check_outputs, compute_distinct, evaluating
+from cfaug.models.indistinct import check_answers
 from cfaug.report.items import Items, read_items
 from cfaug.stats.classification import MacroScores, confusion_matrix, macro_scores
 from cfaug.xmai.entailment_items import (
@@ -156,6 +157,11 @@ class Entailment(TextPairBenchmark):
             self._photos, np.tile(self._at, len(texts)), [text for kind in texts for text in kind]
         )
         answers = entail(model, claims, self.batch_size).reshape(len(texts), len(self._at), -1)
+        chosen = answers.argmax(-1).reshape(-1).tolist()
+        check_answers(
+            list(zip(claims.at.tolist(), claims.texts, strict=True)),
+            [ENTAILMENT[label] for label in chosen],
+        )
         items = self._items(answers)
         outcomes = self.means(items, {n: m for n, m in METRICS.items() if n in items})
         if self._before_alone:

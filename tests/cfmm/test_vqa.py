@@ -13,13 +13,15 @@ import pytest
 
 from cfaug.cfmm.question_checks import validate
 from cfaug.cfmm.vqa import VisualQuestions
-from cfaug.core.errors import UserError
+from cfaug.core.errors import UserError, say_once
 from cfaug.core.pixels import decode_image
 from cfaug.core.protocols import Benchmark
-from cfaug.core.questions import AskedImage, AskedQuestion, Question
+from cfaug.core.questions import Answered, AskedImage, AskedQuestion, Question
+from cfaug.core.types import OptionScore
 from cfaug.data.sources.question_sets import read_questions
 from cfaug.evaluation import cached_model
 from cfaug.evaluation.cached_model import CachedAnswerer
+from cfaug.models.indistinct import refuse_indistinct
 from cfaug.models.vision_language import VisionLanguageModel
 from cfaug.report.items import Items, write_items
 from tests.data.question_files import (
@@ -412,6 +414,55 @@ def test_written_answers_are_read_strictly_and_counted():
     assert "prior_right" not in items["i0/basic"]
     with pytest.raises(UserError, match="Drawn ranks options and writes no text"):
         opened(images, protocol="write").run(Drawn())
+
+
+def favours(chosen):
+    """Return a model that prefers one option, by its words or its place."""
+
+    class Model(Drawn):
+        def answer(self, images, questions):
+            return [
+                [
+                    Answered(
+                        tuple(
+                            OptionScore(1.0 if chosen(place, option) else 2.0, 1)
+                            for place, option in enumerate(question.options)
+                        )
+                    )
+                    for question in about
+                ]
+                for about in questions
+            ]
+
+    return Model()
+
+
+def yes_or_no(count, right=lambda number: number % 2):
+    return [
+        image(
+            n, questions=[AskedQuestion("basic", "basic", f"Is it {n}?", ("yes", "no"), right(n))]
+        )
+        for n in range(count)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("model", "images", "said"),
+    [
+        (favours(lambda place, option: option == "yes"), yes_or_no(20), "answer, 'yes'"),
+        (favours(lambda place, option: option == "yes"), yes_or_no(19), ""),
+        (favours(lambda place, option: option == "yes"), yes_or_no(20, lambda n: 0), "'yes'"),
+        (Drawn(), yes_or_no(20), ""),
+        (favours(lambda place, option: place == 1), [image(n) for n in range(6)], "'option 2'"),
+    ],
+)
+def test_a_model_that_answers_every_question_alike_is_said(model, images, said, capsys):
+    say_once.cache_clear()
+    with refuse_indistinct("asked_vqa", 0.2):
+        opened(images, prior=False, blind=False).run(model)
+    err = capsys.readouterr().err
+    assert said in err
+    assert bool(said) == ("the same answer" in err)
 
 
 @pytest.mark.parametrize(

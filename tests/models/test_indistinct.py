@@ -20,6 +20,7 @@ from cfaug.core.words import normalise_caption
 from cfaug.evaluation.inference import embed_texts
 from cfaug.models.indistinct import (
     Indistinct,
+    check_answers,
     check_captions,
     check_image_embeddings,
     check_text_embeddings,
@@ -220,6 +221,26 @@ def test_outputs_that_do_not_depend_on_the_input_are_said(capsys):
         assert capsys.readouterr().err == ""
         check_varying(np.full(20, 0.5), "all 20 pairs the same score")
         assert "photos: the model gives all 20 pairs the same score" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("answer", ["yes", "B", "a very long answer " * 20])
+def test_one_answer_to_every_question_is_said(answer, capsys):
+    say_once.cache_clear()
+    asked = [(image, text) for image in range(5) for text in "abcd"]
+    different = [answer] * 19 + ["no"]
+    with refuse_indistinct("vqa", 0.2):
+        check_answers(asked, different)
+        check_answers(asked[:19], different[:19])
+        check_answers([asked[0]] * 20, [answer] * 20)  # one question
+        check_answers(asked, [answer] * 19 + [None])  # too few answers
+        check_answers(asked, [None] * 20)
+        assert capsys.readouterr().err == ""
+        check_answers([*asked, "x"], [answer, f" {answer.upper()}", *[answer] * 18, None])
+    said = capsys.readouterr().err
+    assert "vqa: the model gives all 20 different questions the same answer" in said
+    assert answer[:60] in said
+    check_answers(asked, [answer] * 20)  # outside of an evaluation nothing is said
+    assert capsys.readouterr().err == ""
 
 
 @pytest.fixture
