@@ -49,8 +49,8 @@ def load_json(
     """Return the content of JSON, as ``json.loads`` does, within limits.
 
     Args:
-        object_pairs_hook: that of ``json.loads``.
-        parse_constant: that of ``json.loads``, by which NaN and Infinity are refused or replaced.
+        object_pairs_hook: the hook of ``json.loads``.
+        parse_constant: the function of ``json.loads`` by which NaN and Infinity are refused or replaced.
 
     Raises:
         ValueError: if it is not JSON, or exceeds a limit.
