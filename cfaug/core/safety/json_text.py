@@ -50,7 +50,8 @@ def load_json(
 
     Args:
         object_pairs_hook: the hook of ``json.loads``.
-        parse_constant: the function of ``json.loads`` by which NaN and Infinity are refused or replaced.
+        parse_constant: the function of ``json.loads`` by which NaN and Infinity are refused or
+            replaced.
 
     Raises:
         ValueError: if it is not JSON, or exceeds a limit.
