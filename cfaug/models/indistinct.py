@@ -263,7 +263,7 @@ def check_answers(questions: Sequence[Hashable], answers: Sequence[str | None]) 
     Such a model scores what the answers of the set give it: a half of a balanced yes-or-no set.
 
     Args:
-        questions: what tells questions apart, such as image and text.
+        questions: the keys of questions, such as image and text together.
         answers: the answer to each, ``None`` without one; case and spaces make no difference.
     """
     check = _CHECK.get()
