@@ -441,7 +441,7 @@ class HFEncoder(FromFolder, Encoder):
         super().__init__(model, transform, log_scale_bounds)
         self.processor = processor
         self.tokenizer = tokenizer
-        check_end_of_text(model, tokenizer.tokenizer, folder)
+        check_end_of_text(model, tokenizer.tokenizer, tokenizer.max_length, folder)
         check_size(self.encode_image, transform, folder)
         say_other_size(model.config, transform, folder)
         log_scale = float(self.log_scale.detach().max())

@@ -114,7 +114,7 @@ def _count(read: Callable[[list[str]], list[Hashable]], texts: Sequence[str]) ->
     return Indistinct(len(captions), len(counts), alike, example)
 
 
-def check_end_of_text(model: Any, tokenizer: Any, owner: object) -> None:
+def check_end_of_text(model: Any, tokenizer: Any, length: int, owner: object) -> None:
     """Refuse a model that looks for the end of a text where its tokenizer writes none.
 
     CLIP's text tower takes its embedding at the token ``eos_token_id`` of config.json. Where no
@@ -123,10 +123,11 @@ def check_end_of_text(model: Any, tokenizer: Any, owner: object) -> None:
     Args:
         model: a model of transformers; one whose modules have no ``eos_token_id`` pools otherwise.
         tokenizer: its tokenizer, of transformers as well.
+        length: the number of tokens at which its texts are cut; tokenizers save this.
     """
     ends = {getattr(module, "eos_token_id", None) for module in model.modules()} - {None}
     for end in ends:
-        ids = tokenizer(["a photo of a dog"])["input_ids"][0]
+        ids = tokenizer(["a photo of a dog"], truncation=True, max_length=length)["input_ids"][0]
         # Configurations from before transformers 4.31 have 2, for "the largest number".
         place = ids.index(max(ids)) if end == 2 else ids.index(end) if end in ids else 0
         if place > 0 and (end != 2 or place == len(ids) - 1):

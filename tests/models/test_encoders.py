@@ -335,6 +335,17 @@ def test_what_is_saved_is_the_same_where_every_caption_is_kept(tmp_path):
     assert b'"max_length": 12' in first
 
 
+def test_a_loaded_model_is_saved_with_the_length_of_its_texts_before_any_caption(tmp_path):
+    """A check at loading asked the tokenizer without a length.
+
+    That was saved, unless the process read captions that it had not read before.
+    """
+    model = HFClip("zoo:clip-0").load()
+    model.save(tmp_path / "saved")
+    saved = json.loads((tmp_path / "saved" / "tokenizer.json").read_bytes())
+    assert saved["truncation"]["max_length"] == model.tokenizer.max_length
+
+
 @pytest.mark.parametrize(
     ("text", "warned"), [("Two bicyclists near a river", True), ("a red ball on the beach", False)]
 )
