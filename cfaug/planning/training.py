@@ -344,6 +344,20 @@ def check_warmup(overrides: Sequence[str], optim: OptimSettings, steps: int) -> 
     return f"{message}; optim.warmup_steps=0 starts at the full rate"
 
 
+def check_batch(task: Task) -> str | None:
+    """Return a warning if there are fewer training examples than a contrastive batch should have.
+
+    Its loss tells the examples of a batch apart, so that a smaller batch is an easier task.
+    """
+    rows = task.counts["train"]
+    if rows >= task.batch_size:
+        return None
+    return (
+        f"data.batch_size={task.batch_size} is more than the {rows:,} training examples: a batch "
+        "has them all and no more, and the loss tells them apart alone"
+    )
+
+
 def check_scale(model: Mapping[str, Any]) -> str | None:
     """Return a warning if a bound keeps the logit scale, exp(log scale), below 1."""
     upper = model.get("logit_scale_max")

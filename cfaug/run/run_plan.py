@@ -46,6 +46,7 @@ from cfaug.planning.training import (
     TrainPlan,
     TrainRequest,
     TrainSettings,
+    check_batch,
     check_scale,
     check_warmup,
     notes,
@@ -157,6 +158,7 @@ def plan_run(settings: TrainSettings) -> TrainJob:
         *notes(settings.preset or {}, settings.optim, settings.tuning),
         check_warmup(words, asked.optim, planned.task.steps),
         check_scale(settings.model),
+        check_batch(planned.task) if type(data) is DataSettings else None,
     ]
     config = settings.config()
     config = {**config, "data": {**config["data"], **planned.data}}

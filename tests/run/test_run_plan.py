@@ -253,6 +253,7 @@ def test_negatives_that_there_are_may_be_ignored(plan, tmp_path):
             ["data.cf_ratio=0", "trainer.max_steps=3"],
             "the warm-up of 10 steps is as long as the run",
         ),
+        (["data.cf_ratio=0", "data.batch_size=100000"], "batch_size=100000 is more than the"),
     ],
 )
 def test_what_works_but_helps_nobody_is_a_warning(plan, words, said):
