@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 from statistics import fmean
 
 from cfaug.core.errors import UserError
@@ -278,8 +279,13 @@ def different_tests(rows: Iterable[Result], labels: Mapping[str, str] | None = N
 def equal_weights(
     rows: Sequence[Result], baselines: Iterable[str], labels: Mapping[str, str] | None = None
 ) -> list[str]:
-    """Return a sentence for each arm that has weights in common with a baseline."""
+    """Return a sentence for each arm that has weights in common with a baseline.
+
+    Other arms that have the same weights at every seed are named as well: settings that differ in
+    name alone, such as two shares that are rounded to the same examples, are one arm twice.
+    """
     names, grouped, sentences = labels or {}, answers(rows), {}
+    baselines = list(baselines)
     for base in baselines:
         for (arm, cell), ours in grouped.items():
             theirs = grouped.get((base, cell), {})
@@ -290,6 +296,17 @@ def equal_weights(
             sentences[arm, base] = same_weights_say(
                 names.get(arm, arm), names.get(base, base), same, every=same == shared
             )
+    others: dict[Cell, dict[str, Answers]] = {}
+    for (arm, cell), by_seed in grouped.items():
+        if arm not in baselines:
+            others.setdefault(cell, {})[arm] = by_seed
+    for arms in others.values():
+        for (other, theirs), (arm, ours) in combinations(arms.items(), 2):
+            shared = ours.keys() & theirs.keys()
+            if shared and same_weights(ours, theirs) == shared:
+                both = f"{names.get(other, other)} and {names.get(arm, arm)}"
+                sentence = f"{both} have the same weights at every seed: they are one arm twice."
+                sentences.setdefault((other, arm), sentence)
     return list(sentences.values())
 
 

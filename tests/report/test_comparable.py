@@ -191,6 +191,20 @@ def test_arms_that_were_asked_other_test_data_are_named_once_a_benchmark():
     assert equal_weights(rows, ["real"]) == []
 
 
+def test_arms_that_are_one_arm_twice_are_named():
+    rows = [
+        Result("", name, seed, "b", metric, 0.5, 8, f"{name[:6]} {seed}", "data")
+        for name in ("real", "cf_0.6", "cf_0.601", "cf_0.8")
+        for seed in (1, 2)
+        for metric in ("acc1", "acc5")
+    ]
+    (said,) = equal_weights(rows, ["real"], {"cf_0.601": "0.601"})
+    assert said == "cf_0.6 and 0.601 have the same weights at every seed: they are one arm twice."
+    rows[-1] = replace(rows[-1], weights="")
+    other = [replace(r, weights="x") if (r.arm, r.seed) == ("cf_0.601", 2) else r for r in rows]
+    assert equal_weights(other, ["real"]) == []
+
+
 # A metric in which lower is better is printed, marked, tested and drawn in its own direction.
 
 STRESS = "stress"
