@@ -301,9 +301,9 @@ def equal_weights(
         if arm not in baselines:
             others.setdefault(cell, {})[arm] = by_seed
     for arms in others.values():
-        for (other, theirs), (arm, ours) in combinations(arms.items(), 2):
-            shared = ours.keys() & theirs.keys()
-            if shared and same_weights(ours, theirs) == shared:
+        for (other, first), (arm, second) in combinations(arms.items(), 2):
+            shared = first.keys() & second.keys()
+            if shared and same_weights(first, second) == shared:
                 both = f"{names.get(other, other)} and {names.get(arm, arm)}"
                 sentence = f"{both} have the same weights at every seed: they are one arm twice."
                 sentences.setdefault((other, arm), sentence)
