@@ -191,6 +191,7 @@ def as_tar(folder: Path, image: bytes) -> None:
 
 def as_shards(folder: Path, image: bytes) -> None:
     members = (Member("a square", "image", "a"),)
+    shutil.rmtree(folder, ignore_errors=True)
     write_shards([CounterfactualSet("a", "a", members, {"image": image})], folder)
 
 

@@ -118,7 +118,16 @@ def test_a_commit_of_another_format_is_refused_by_name(tmp_path):
 def test_other_sets_are_not_mixed_with_those_already_there(tmp_path):
     write_shards(PAIRS, tmp_path, sets_per_shard=2)
     with pytest.raises(UserError, match=r"00001\.tar"):
+        write_shards(PAIRS[:2], tmp_path, sets_per_shard=2)
+    with pytest.raises(UserError, match=r"holds other sets, in 00000\.tar"):
         write_shards([pair(100), pair(101)], tmp_path, sets_per_shard=2)
+    assert list(read_sets(tmp_path)) == PAIRS
+
+
+def test_a_file_is_no_folder_of_shards(tmp_path):
+    (tmp_path / "mine").write_text("mine")
+    with pytest.raises(UserError, match="cannot be made a folder"):
+        write_shards(PAIRS, tmp_path / "mine")
 
 
 def test_a_full_disk_names_the_folder_and_keeps_what_was_complete(tmp_path):

@@ -62,8 +62,12 @@ def write_shards(
         UserError: if a file of another would be replaced in the folder, or two sets
             have one key.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{folder} cannot be made a folder: {error.strerror}") from error
     _check_replaced(folder)
+    before = {int(tar.stem): str(commit["sha256"]) for tar, commit in list_committed(folder)}
     keys: set[str] = set()
     stream = iter(sets)
     count = 0
@@ -75,7 +79,7 @@ def write_shards(
                     "keys must be unique in a source; rename one or remove it"
                 )
             keys.add(counterfactual.key)
-        write_shard(batch, folder, count)
+        write_shard(batch, folder, count, replaced=before.get(count))
         count += 1
     left = [tar.name for tar, _ in list_committed(folder) if int(tar.stem) >= count]
     if left:
@@ -114,6 +118,7 @@ def write_shard(
     *,
     about: Mapping[str, Any] | None = None,
     beside: Mapping[str, bytes] | None = None,
+    replaced: str | None = None,
 ) -> None:
     """Write shard ``number`` and commit it; the same arguments give the same bytes.
 
@@ -122,6 +127,7 @@ def write_shard(
         about: further fields of the commit, JSON.
         beside: further files of the shard by suffix, such as ``.parquet``, written before the
             commit, which has their hashes.
+        replaced: the SHA-256 of the only tar that may be replaced; ``None`` for any.
     """
     files = [file for counterfactual in sets for file in encode_set(counterfactual)]
     stem = folder / f"{number:05d}"
@@ -138,6 +144,11 @@ def write_shard(
             size = handle.tell()
             with Path(handle.name).open("rb") as written:  # as read back from the disk
                 digest = hashlib.file_digest(written, "sha256").hexdigest()
+            if replaced not in (None, digest):
+                raise UserError(
+                    f"{folder} holds other sets, in {stem.name}.tar, which would be replaced: "
+                    "write to an empty or a new folder, or remove them"
+                )
             # Removing the commit invalidates the old tar: a new tar never has an old commit.
             stem.with_suffix(".json").unlink(missing_ok=True)
             for suffix, content in (beside or {}).items():
