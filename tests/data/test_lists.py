@@ -340,3 +340,11 @@ def test_parquet_with_images_inside_is_no_list_to_name(tmp_path):
     parquet(tmp_path / "set" / "train.parquet", {"image": cells, "text": [*TEXTS.values()]})
     with pytest.raises(UserError, match="is a file: name the folder"):
         open_index(tmp_path / "set" / "train.parquet", tmp_path / "cache")
+
+
+def test_objects_a_line_in_a_json_are_named(tmp_path):
+    """POPE's lists are called .json."""
+    file = tmp_path / "coco_pope_random.json"
+    file.write_text('{"image": "1.jpg"}\n{"image": "2.jpg"}\n')
+    with pytest.raises(UserError, match=r"Extra data.* is called coco_pope_random\.jsonl"):
+        list(list_records(file))

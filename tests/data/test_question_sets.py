@@ -354,6 +354,17 @@ def test_mmvp_says_wrong_answers_and_pairs_that_are_not_whole(tmp_path, capsys, 
         assert [entry.questions[0].right for entry in entries] == ["Open", "Shut"]
 
 
+@pytest.mark.parametrize(("rows", "said"), [([0, 1], False), ([0, 0], True)])
+def test_one_answer_for_both_images_of_a_pair_is_said(tmp_path, capsys, rows, said):
+    row = naturalbench_row(0)
+    for number, answer in enumerate(rows):
+        row[f"Image_{number}_Question_0"] = ("Yes", "No")[answer]
+    write_parquet(tmp_path / "data" / "test-00000-of-00001.parquet", [row])
+    read_questions(tmp_path)
+    warned = capsys.readouterr().err
+    assert ("1 of 2 questions have one answer for both images of a pair" in warned) == said
+
+
 def test_mmvp_says_pairs_of_two_questions(tmp_path, capsys):
     for number in (1, 2):
         put_image(tmp_path / "MMVP Images" / f"{number}.jpg", number)

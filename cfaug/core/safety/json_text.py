@@ -150,5 +150,11 @@ def json_file(file: Path) -> Any:
     """Parse a file of JSON, see ``parse_json``."""
     try:
         return parse_json(require_regular(file).read_bytes(), str(file))
+    except UserError as error:
+        cause = error.__cause__
+        if isinstance(cause, json.JSONDecodeError) and cause.msg == "Extra data":
+            name = file.with_suffix(".jsonl").name
+            raise UserError(f"{error}; a file with an object a line is called {name}") from cause
+        raise
     except OSError as error:
         raise UserError(f"{file} cannot be read: {error.strerror}") from error

@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 
 from cfaug.core.errors import UserError, name_some, say_once
-from cfaug.core.questions import NO_OPTION, AskedImage
+from cfaug.core.questions import AskedImage
 from cfaug.data.sources.question_sets.released import (
     C_VQA,
     HALLUSION_BENCH,
@@ -69,6 +69,8 @@ def read_questions(path: Path | str, image_roots: Sequence[Path] = ()) -> list[A
         _check_numbers(table.source, images)
     elif form is MMVP:
         _say_incomplete(table.source, images)
+    if form in (MMVP, NATURALBENCH, VISMIN):
+        _say_same_answers(table.source, images)
     _say_unanswerable(table.source, images)
     return images
 
@@ -94,11 +96,31 @@ def _say_incomplete(source: Path, images: Sequence[AskedImage]) -> None:
         )
 
 
+def _say_same_answers(source: Path, images: Sequence[AskedImage]) -> None:
+    """Say which questions have one answer for both images of a pair, where they should have two."""
+    answers: dict[tuple[str, str], list[str]] = {}
+    for image in images:
+        for question in image.questions:
+            if question.right is not None:
+                answers.setdefault((image.group, question.text), []).append(question.right)
+    pairs = {asked: rights for asked, rights in answers.items() if len(rights) > 1}
+    same = [asked for asked, rights in pairs.items() if len({*rights}) == 1]
+    if same:
+        group, text = same[0]
+        say_once(
+            f"{source}: {len(same):,} of {len(pairs):,} questions have one answer for both images "
+            f"of a pair, first {text[:60]!r} of pair {group}, which can be answered without them: "
+            "are answers or images exchanged?"
+        )
+
+
 def _say_unanswerable(source: Path, images: Sequence[AskedImage]) -> None:
     """Say which answers are not among the options, and in which form they are."""
     asked = [(image, question) for image in images for question in image.questions]
     without = [
-        (image, question) for image, question in asked if question.answer == NO_OPTION
+        (image, question)
+        for image, question in asked
+        if question.answer is not None and question.right is None
     ]  # fmt: skip
     if not without:
         return
@@ -106,8 +128,9 @@ def _say_unanswerable(source: Path, images: Sequence[AskedImage]) -> None:
     options = ", ".join(map(repr, question.options)) or "none, as no answer is a number"
     say_once(
         f"{source}: {len(without):,} of {len(asked):,} answers are not among the options, such as "
-        f"{question.extra.get('answer')!r} to {question.text[:60]!r} of {image.key!r} (options: "
-        f"{options}): these questions are left out; write the letter or the text of an option"
+        f"{question.extra.get('answer', question.answer)!r} to {question.text[:60]!r} of "
+        f"{image.key!r} (options: {options}): these questions are left out; write the text of an "
+        "option, or its letter or number where the form has them"
     )
 
 
