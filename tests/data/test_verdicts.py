@@ -116,6 +116,39 @@ def test_hypotheses_are_not_read_as_captions(tmp_path, columns):
         open_index(tmp_path / "x", tmp_path / "cache")
 
 
+@pytest.mark.parametrize(
+    ("column", "values"),
+    [
+        ("verdict", "SUPPORTS,REFUTES,NOT ENOUGH INFO"), ("pair", "match,mismatch,match"),
+        ("gold_label", "e,n,c"), ("falsified", "True,False,True"),
+        ("gold_label", "contradiction,contradiction,-"),
+    ],
+)  # fmt: skip
+def test_other_words_of_a_verdict_are_refused(tmp_path, column, values):
+    images(tmp_path / "x")
+    rows = [(f"{n}.png", f"{n} is out", v) for n, v in zip("abc", values.split(","), strict=True)]
+    table(tmp_path / "x" / "captions.csv", ["image", "caption", column], rows)
+    with pytest.raises(UserError, match=f"'{column}' is .* would be read as a right caption"):
+        open_index(tmp_path / "x", tmp_path / "cache")
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "said"),
+    [
+        ("mood", "neutral,neutral,neutral", ""), ("letter", "e,n,c", ""),
+        ("gold_label", "entailment,entailment,-", ""), ("lang", "en,en,en", ""),
+        ("lang", "en,de,en", "texts are of 2 languages (en in 2 rows, de in 1 rows)"),
+    ],
+)  # fmt: skip
+def test_words_that_are_no_verdict_are_kept(tmp_path, column, values, said):
+    images(tmp_path / "x")
+    rows = [(f"{n}.png", f"{n} is out", v) for n, v in zip("abc", values.split(","), strict=True)]
+    table(tmp_path / "x" / "captions.csv", ["image", "caption", column], rows)
+    notes = notes_on(tmp_path / "x")
+    assert said in notes
+    assert bool(said) == bool(notes)
+
+
 def test_a_premise_that_is_not_read_is_said(tmp_path):
     images(tmp_path / "x")
     rows = [(f"{name}.png", f"{name} is out", "Two men", str(n)) for n, name in enumerate("abc")]

@@ -30,7 +30,7 @@ KINDS = {
     "no letter": re.compile(r"[\W\d_]+"),
 }
 """What a caption holds, and how it is found; no letter by its whole text, as in YOLO's boxes."""
-SHORT = {"single words": WORD, "lists of words": WORDS}
+SHORT = {"lists of words": WORDS, "single words": WORD}
 """What most captions of a source should not be."""
 
 
@@ -53,6 +53,7 @@ class OddTexts:
             if form.fullmatch(row.text):
                 self._counts[short] += 1
                 self._first_short.setdefault(short, row.text)
+                break
         for kind, form in KINDS.items():
             if (form.fullmatch if kind == "no letter" else form.search)(row.text):
                 self._counts[kind] += 1

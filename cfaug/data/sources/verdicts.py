@@ -23,15 +23,34 @@ NAMES = frozenset({
     "matching", "aligned", "is_aligned", "foil", "is_foil", "hallucinated", "is_hallucinated",
     "correct", "is_correct", "right", "wrong", "is_wrong", "true", "is_true", "is_false",
     "positive", "is_positive", "is_negative", "negative", "valid", "is_valid", "entailed", "gt",
-    "ground_truth", "answer", "target",
+    "ground_truth", "answer", "target", "falsified", "is_falsified", "verdict", "consistent",
+    "is_consistent", "misaligned", "supported",
 })  # fmt: skip
 """Names of such columns, in lower case."""
 UNNAMED = re.compile(r"0*([01])")
 """A class without a name, of a column of 0 and 1."""
 ANSWERED = re.compile(r"(?:\?|yes or no\.?)\s+(yes|no)\.?", re.IGNORECASE)
 """The end of a question with its answer, as in the files of MME."""
-FOLLOWS, OPEN = ENTAILMENT[0], {*ENTAILMENT, "-"}
-"""What SNLI and its kind say of a sentence: "-" if annotators did not agree."""
+RIGHT = {
+    ENTAILMENT[0],
+    "aligned",
+    "consistent",
+    "entails",
+    "match",
+    "matched",
+    "supported",
+    "supports",
+}
+WRONG = {
+    *ENTAILMENT[1:], "contradicts", "inconsistent", "misaligned", "mismatch", "mismatched",
+    "refuted", "refutes",
+}  # fmt: skip
+UNSURE = {"-", "nei", "not enough info", "not_enough_info", "unsure"}
+"""What SNLI, FEVER and sets of their kind say of a sentence: "-" if annotators did not agree."""
+LETTERS = {label[0]: label for label in ENTAILMENT}
+"""Labels of entailment by their first letters."""
+LANGUAGES = frozenset({"lang", "language", "language_id", "locale"})
+"""Names of the language of a text."""
 OTHER_SENTENCE = frozenset({"hypothesis", "sentence2", "sentence_2", "statement"})
 """Names of the sentence that is judged, if the caption is what it is judged by."""
 PREMISES = frozenset({"premise", "sentence1", "sentence_1"})
@@ -72,6 +91,7 @@ class CaptionVerdicts:
         self._columns, self._no_entailment = set[str](), set[str]()
         self._ratings: dict[str, array[float]] = {}
         self._voted = self._unsure = 0
+        self._languages = Counter[str]()
 
     def count_text(self, text: str, label: str | None) -> None:
         """Count a caption: whether it is a question, with its answer, and what its class says."""
@@ -97,6 +117,11 @@ class CaptionVerdicts:
                 f"{self._questions:,} of {self._rows:,} captions are questions: sets of questions "
                 "with answers are read by benchmark=vqa"
             )
+        return notes + self._notes_on_columns()
+
+    def _notes_on_columns(self) -> list[str]:
+        """Return sentences on columns that may say which captions fit, and that are not read."""
+        notes = []
         for name, values in self._ratings.items():
             if (low := min(values)) < (high := max(values)):
                 below = sum(value < (low + high) / 2 for value in values)
@@ -117,6 +142,12 @@ class CaptionVerdicts:
             for name, counts in self._judging()
             if OTHER_SENTENCE & self._columns
         ]
+        if len(self._languages) > 1:
+            languages = self._named(self._languages)
+            notes.append(
+                f"texts are of {len(self._languages):,} languages ({languages}), and all are read: "
+                "keep those that the model was trained on"
+            )
         if QUESTIONS & self._columns:
             notes.append(
                 f"{name_some(sorted(QUESTIONS & self._columns))} is not read: a caption that is "
@@ -135,21 +166,26 @@ class CaptionVerdicts:
         return [
             (name, counts)
             for name, counts in self._entailed.items()
-            if name not in self._no_entailment and len(counts.keys() - {"-"}) > 1
+            if name not in self._no_entailment
+            and counts.keys() & WRONG
+            and (len(counts.keys() - UNSURE) > 1 or ENTAILMENT[1] not in counts)
         ]
 
     @staticmethod
     def _named(counts: Counter[str]) -> str:
-        return ", ".join(f"{value} in {rows:,} rows" for value, rows in counts.most_common())
+        return name_some(f"{value} in {rows:,} rows" for value, rows in counts.most_common())
 
     def _count_judgements(self, values: Mapping[str, Any]) -> None:
         """Count what a row says of entailment, how well the caption fits, and annotators' votes."""
         votes = {}
         for name, value in flat(values):
             self._columns.add(name)
+            if name.lower() in LANGUAGES and isinstance(value, str) and value:
+                self._languages[value] += 1
             if name not in self._no_entailment:
                 text = str(value).strip().lower()
-                if text in OPEN:
+                text = LETTERS.get(text, text) if name.lower() in NAMES else text
+                if text in RIGHT | WRONG | UNSURE:
                     self._entailed.setdefault(name, Counter())[text] += 1
                 elif text and value is not None:
                     self._no_entailment.add(name)
@@ -187,8 +223,8 @@ class CaptionVerdicts:
                 raise UserError(
                     f"{source}: {name!r} is {self._named(counts)}: it seems to say which texts "
                     "follow from their image, and every one would be read as a right caption. Keep "
-                    f"the rows with {FOLLOWS!r}; benchmark=entailment reads SNLI-VE as released "
-                    "(docs/xmai.md)"
+                    f"the rows with {name_some(sorted(counts.keys() & RIGHT)) or ENTAILMENT[0]}; "
+                    "benchmark=entailment reads SNLI-VE as released (docs/xmai.md)"
                 )
         for name, counts in self._values.items():
             if name in self._others or not (counts.keys() & YES and counts.keys() & NO):
