@@ -288,7 +288,7 @@ def test_other_items_are_refused(runs, tmp_path):
     with pytest.raises(UserError, match=r"lack k, labels: .*=skew.*; remove items/\S+t in"):
         SkewItems("clip", replace(items, columns=columns))
     for name, text, said in (
-        ("labels", "[1", "Expecting"), ("labels", "[" * 100_000, "recursion"),
+        ("labels", "[1", "Expecting"), ("labels", "[" * 100_000, "levels"),
         ("labels", '["a", "a", "b"]', "a label twice"), ("labels", '["a"]', "different lengths"),
         ("top_counts", "[1, 1, 0]", "do not add up"), ("top_counts", "[-1, 2, 2]", "below 0"),
         ("pool_counts", "[0, 0, 0]", "do not add up"), ("top_counts", "null", "not iterable"),
