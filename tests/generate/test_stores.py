@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import sys
 import time
 from collections import defaultdict
@@ -287,6 +288,7 @@ def test_batches_are_those_of_a_folder_though_answers_are_late_and_short(
 def test_what_changed_in_a_store_is_noticed(source, store, tmp_path, monkeypatch):
     monkeypatch.setenv(stores.LIMIT, "1e-9")
     before = opened(tmp_path / "other")
+    shutil.rmtree(source)
     write_shards(map(pair, range(30, 60)), source, sets_per_shard=6)
     client = fsspec.filesystem("memory")
     for file in source.iterdir():
