@@ -246,7 +246,7 @@ slurm-test: $(STAMP)  ## as root on Debian: install slurm, prove the sbatch scri
 
 # Not of $(STAMP): a machine with a GPU may have a torch of its own that nothing should replace.
 gpu:  ## check this machine's GPU and measure on it: runs/gpu/RESULTS-block.md (20 min at most)
-	$(or $(wildcard $(BIN)/python),$(PYTHON)) -m tools.gpu $(ARGS)
+	python="$(BIN)/python"; [ -x "$$python" ] || python="$(PYTHON)"; "$$python" -m tools.gpu $(ARGS)
 
 lint: $(STAMP)  ## ruff, check and format
 	$(BIN)/ruff check .
