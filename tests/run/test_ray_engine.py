@@ -55,11 +55,23 @@ def test_every_task_is_done_also_with_more_workers_than_the_cluster_has_room_for
 def test_a_claim_beyond_the_cluster_is_said(capsys):
     """A worker of more cores than there are waited without a word."""
     remote = SimpleNamespace(options=lambda **_: SimpleNamespace())
-    cluster = SimpleNamespace(cluster_resources=lambda: {"CPU": 2.0}, remote=lambda _: remote)
+    cluster = SimpleNamespace(
+        cluster_resources=lambda: {"CPU": 2.0}, nodes=lambda: [], remote=lambda _: remote
+    )
     RayEngine(cpus_per_worker=64, gpus_per_worker=0.5)._start(cluster, lambda: len, 0)
     said = capsys.readouterr().err
     assert "engine.cpus_per_worker=64, and the cluster has 2 CPUs now: workers wait" in said
     assert "engine.gpus_per_worker=0.5, and the cluster has 0 GPUs now" in said
+
+
+def test_workers_start_where_the_path_of_python_has_spaces(tmp_path, monkeypatch):
+    """Ray gave up after minutes."""
+    python = tmp_path / "a folder; 'x" / "python"
+    python.parent.mkdir()
+    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    assert answers(RayEngine(workers=1), lambda: ray_tasks.square, 1) == {0: 0}
 
 
 def test_a_task_whose_worker_is_lost_is_started_again_but_not_for_ever(tmp_path, capsys):
