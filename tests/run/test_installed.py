@@ -45,7 +45,9 @@ def installed(wheel, tmp_path_factory):
     venv.create(folder / "env", with_pip=False)
     python = folder / "env/bin/python"
     [site] = (folder / "env/lib").glob("python3*/site-packages")
-    (site / "needed.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    # A path of letters beyond ASCII, written as it is, would stop Python where LC_ALL=C.
+    needed = ascii(sysconfig.get_path("purelib"))
+    (site / "needed.pth").write_text(f"import sys; sys.path.append({needed})\n")
     uv = Path(sys.executable).with_name("uv")
     subprocess.run(
         [uv, "pip", "install", "--offline", "--no-deps", "--python", python, wheel],
