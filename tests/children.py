@@ -14,15 +14,27 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from cfaug.core.processes import use_threads
+
 _SERVER = multiprocessing.get_context("forkserver")
 _SERVER.set_forkserver_preload(["tests.warm"])
 
 
 def start(work: Callable[..., Any], *args: Any, **kwargs: Any) -> BaseProcess:
     """Run ``work`` (a module's function) in a child that starts with the slow imports done."""
-    child = _SERVER.Process(target=work, args=args, kwargs=kwargs)
+    threads = torch.get_num_threads()  # the server has those of the test that started it
+    child = _SERVER.Process(target=work_with_threads, args=(threads, work, args, kwargs))
     child.start()
     return child
+
+
+def work_with_threads(
+    threads: int, work: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    use_threads(threads)
+    work(*args, **kwargs)
 
 
 def kill_at_line(log: Path, line: int, work: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
