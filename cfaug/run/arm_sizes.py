@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,6 +62,8 @@ def equal_data(jobs: Sequence[TrainJob]) -> list[str]:
         A sentence for each arm that equals an earlier one.
     """
     messages: dict[str, None] = {}
+    asked = {job.folder.path for job in jobs}
+    recorded = cache(_recorded)  # every arm of a seed asks for the same
     for place, planned in enumerate(jobs):
         if planned.task.trainer.max_steps == 0:
             continue
@@ -71,8 +74,8 @@ def equal_data(jobs: Sequence[TrainJob]) -> list[str]:
             if job.folder.path.name == folder.name  # the seed
             and job.folder.path.parent.parent == folder.parent.parent
         ]
-        asked = {job.folder.path for job in jobs}
-        for other in (*others, *(run for run in _recorded(folder) if run[0] not in asked)):
+        before = recorded(folder.parent.parent, folder.name)
+        for other in (*others, *(run for run in before if run[0] not in asked)):
             message = _compare_data(planned, *other)
             if message is not None:
                 messages[message] = None
@@ -80,13 +83,17 @@ def equal_data(jobs: Sequence[TrainJob]) -> list[str]:
     return list(messages)
 
 
-def _recorded(folder: Path) -> Iterator[tuple[Path, Mapping[str, Any], Mapping[str, int]]]:
-    """Yield (folder, identity, counts) of the experiment's trained runs of the same seed."""
-    for file in sorted(folder.parent.parent.glob(f"*/{folder.name}/run.json")):
+def _recorded(
+    experiment: Path, seed: str
+) -> list[tuple[Path, Mapping[str, Any], Mapping[str, int]]]:
+    """Return (folder, identity, counts) of an experiment's trained runs of a seed."""
+    runs = []
+    for file in sorted(experiment.glob(f"*/{seed}/run.json")):
         with suppress(UserError):  # a damaged record is said where that run is read
             record = read_run(file.parent).record
             if record.get("steps"):
-                yield file.parent, record.get("identity") or {}, record.get("counts") or {}
+                runs.append((file.parent, record.get("identity") or {}, record.get("counts") or {}))
+    return runs
 
 
 def _compare_data(

@@ -334,14 +334,14 @@ class RayEngine:
             # A worker without a claim on a GPU sees those that this command sees.
             "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
         }
-        workers_have: dict[str, Any] = {"env_vars": environment}
+        runtime_env: dict[str, Any] = {"env_vars": environment}
         hosts = {node["NodeManagerHostname"] for node in ray.nodes() if node["Alive"]}
         if hosts == {socket.gethostname()}:
             # Ray gives the path of Python to a shell as it is, also one with spaces.
-            workers_have["py_executable"] = shlex.quote(sys.executable)
+            runtime_env["py_executable"] = shlex.quote(sys.executable)
         start = ray.remote(_Worker).options(
             num_cpus=self.cpus_per_worker, num_gpus=self.gpus_per_worker, max_restarts=-1,
-            runtime_env=workers_have,
+            runtime_env=runtime_env,
         )  # fmt: skip
         return [start.remote(make_worker, os.getcwd()) for _ in range(count)]
 

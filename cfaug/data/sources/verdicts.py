@@ -32,15 +32,8 @@ UNNAMED = re.compile(r"0*([01])")
 ANSWERED = re.compile(r"(?:\?|yes or no\.?)\s+(yes|no)\.?", re.IGNORECASE)
 """The end of a question with its answer, as in the files of MME."""
 RIGHT = {
-    ENTAILMENT[0],
-    "aligned",
-    "consistent",
-    "entails",
-    "match",
-    "matched",
-    "supported",
-    "supports",
-}
+    ENTAILMENT[0], "aligned", "consistent", "entails", "match", "matched", "supported", "supports",
+}  # fmt: skip
 WRONG = {
     *ENTAILMENT[1:], "contradicts", "inconsistent", "misaligned", "mismatch", "mismatched",
     "refuted", "refutes",
