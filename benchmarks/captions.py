@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from cfaug.core.types import Edited
 
 
-SAMPLE = Path(__file__).parents[1] / "tests/shapescapes/zoo/held_out_captions.json"
+SAMPLE = Path(__file__).parents[1] / "tests/zoo/held_out_captions.json"
 WAYS = ("together", "one caption", "one text", "one candidate")
 
 

@@ -60,7 +60,7 @@ class Laid:
 def captions() -> list[str]:
     """Return distinct captions in words that the tiny model knows."""
     from cfaug.core.rng import generator
-    from cfaug.shapescapes.settings import (
+    from cfaug.worlds.shapescapes.settings import (
         COLOURS,
         PLACES,
         SUBJECTS,
@@ -190,14 +190,14 @@ def forget() -> None:
 
 def ask_choice(model: Any, index: Index) -> Any:
     """Run ``benchmark=choice`` without the blind rows, which the loops lack."""
-    from cfaug.compositional.caption_choice import CaptionChoice
+    from cfaug.evaluation.choices.caption_choice import CaptionChoice
 
     return CaptionChoice(name="sugarcrepe", blind=None).ask(index).run(model)
 
 
 def ask_pairs(model: Any, index: Index) -> Any:
     """Run ``benchmark=pairs benchmark.details=true``."""
-    from cfaug.compositional.pairs import PairMatching
+    from cfaug.evaluation.choices.pairs import PairMatching
 
     return PairMatching(name="winoground", details=True).ask(index).run(model)
 

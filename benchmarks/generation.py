@@ -358,7 +358,7 @@ def main(argv: list[str]) -> int:
     cuda = args.device == "cuda"
     args.candidates = args.candidates or (16 if cuda else 8)
     args.dtype = args.dtype or ("bf16" if cuda else "fp32")
-    shipped = Path(__file__).parents[1] / "cfaug/shapescapes/zoo/weights/diffusion"
+    shipped = Path(__file__).parents[1] / "cfaug/weights/diffusion"
     args.weights = args.weights or (
         "sd15" if cuda else "zoo:diffusion" if shipped.exists() else "tiny"
     )

@@ -60,11 +60,12 @@ from cfaug.editing.language_models import MaskedLM, SentenceEncoder
 from cfaug.editing.protocols import Blank, Fill, MaskFiller, SentenceEmbedder
 from cfaug.editing.sentence import TextBlobTagger, split
 from cfaug.models.specs import HFClip
-from cfaug.xmai.insertions import AttributeInsertion, ImageTextDistance
-from cfaug.xmai.insertions.mentions import Context
+from cfaug.papers.xmai.insertions import AttributeInsertion, ImageTextDistance
+from cfaug.papers.xmai.insertions.mentions import Context
+from cfaug.run.settings_files import find_sweep
 
 ROOT = Path(__file__).parents[1]
-SAMPLE = ROOT / "tests/shapescapes/zoo/held_out_captions.json"
+SAMPLE = ROOT / "tests/zoo/held_out_captions.json"
 SWEEPS = ("xmai_lambdas", "xmai_k", "xmai_thresholds")
 ATTRIBUTES = ("white", "black", "brown", "red", "blue", "wooden", "large", "small", "round", "wet")
 OBJECTS = 5
@@ -309,7 +310,7 @@ def compare(editor: AttributeInsertion, examples: Sequence[Example], rounds: int
 
 def sweep_settings(name: str) -> list[dict[str, Any]]:
     """Return the settings of the editor in a sweep."""
-    content = yaml.safe_load((ROOT / "sweeps" / f"{name}.yaml").read_text(encoding="utf-8"))
+    content = yaml.safe_load(find_sweep(f"{name}.yaml").read_text(encoding="utf-8"))
     [(key, spec)] = [
         (key.rpartition(".")[2], spec)
         for key, spec in content["parameters"].items()

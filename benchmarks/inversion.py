@@ -144,8 +144,8 @@ class Bench:
         return DiffusionWeights(self.args.weights, **options)
 
     def _draw(self, seed: int) -> Photo:
-        from cfaug.shapescapes.drawing import Scene, render
-        from cfaug.shapescapes.settings import STYLES, Factors
+        from cfaug.worlds.shapescapes.drawing import Scene, render
+        from cfaug.worlds.shapescapes.settings import STYLES, Factors
 
         buffer = io.BytesIO()
         scene = Scene(Factors("ball", "red", "beach"), seed)

@@ -44,7 +44,7 @@ P, GUIDANCE = 0.5, 7.5
 
 def captions(count: int) -> list[str]:
     """Return the texts of a set: colour x background, the base first."""
-    from cfaug.shapescapes.settings import COLOURS, PLACES, CaptionWording, Factors, caption
+    from cfaug.worlds.shapescapes.settings import COLOURS, PLACES, CaptionWording, Factors, caption
 
     every = product(COLOURS, PLACES)
     texts = [caption(Factors("ball", *both), CaptionWording()) for both in islice(every, count)]

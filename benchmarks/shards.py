@@ -207,8 +207,8 @@ def compare_with_kills(folder: Path, workers: int = 2) -> Comparison:
     Returns:
         Seconds; ``lost`` is the workers' time that made nothing which was kept.
     """
+    from benchmarks.cluster_simulation import Cluster, Workload, simulate
     from cfaug.generate import job as generation
-    from cfaug.generate.cluster_simulation import Cluster, Workload, simulate
     from cfaug.run.parallel import RayEngine
 
     job = make_job(folder / "shards", SHARDS, PER_SHARD, SECONDS)

@@ -32,8 +32,9 @@ from cfaug.imaging.clip import ClipScorer
 from cfaug.imaging.model import DiffusionWeights
 from cfaug.imaging.select import direction
 from cfaug.models.specs import HFClip
-from cfaug.shapescapes.drawing import Scene, render
-from cfaug.shapescapes.settings import (
+from cfaug.worlds.shapescapes.drawing import Scene, render
+from cfaug.worlds.shapescapes.judge import Judge, load_judge
+from cfaug.worlds.shapescapes.settings import (
     COLOURS,
     PLACES,
     STYLES,
@@ -43,7 +44,6 @@ from cfaug.shapescapes.settings import (
     caption,
     edit_factors,
 )
-from cfaug.shapescapes.zoo.factor_classifier import Judge, load_judge
 
 SHARES = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9)
 SIZE = 64

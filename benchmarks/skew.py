@@ -25,8 +25,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from cfaug.social.grid_sets import GridImages, GridSets
-from cfaug.social.skew import Skew
+from cfaug.papers.social.grid_sets import GridImages, GridSets
+from cfaug.papers.social.skew import Skew
 
 SUBJECTS, DIM = 261, 512
 GRIDS: dict[str, tuple[int, dict[str, int]]] = {

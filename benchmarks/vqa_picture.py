@@ -14,9 +14,9 @@ from PIL import Image
 
 from cfaug.core.files import write_file
 from cfaug.core.pixels import decode_image
-from cfaug.shapescapes.question_parts import CATEGORIES, make_questions
-from cfaug.shapescapes.settings import WorldSettings
-from cfaug.shapescapes.zoo.command import read, run
+from cfaug.worlds.shapescapes.question_parts import CATEGORIES, make_questions
+from cfaug.worlds.shapescapes.settings import WorldSettings
+from zoo.command import read, run
 
 SIDE, GAP, WIDER_GAP = 96, 4, 12
 """Pixels: the side of a picture, the gap in pairs and between rows, the gap between pairs."""
@@ -30,7 +30,7 @@ class PictureSettings:
         out: the PNG to write.
         seed: the seed of the world.
         first: the first pair of the part ``test``, a multiple of 6; it and the next five are shown.
-        styles: the names of ``cfaug.shapescapes.settings.STYLES``, joined by "+".
+        styles: the names of ``cfaug.worlds.shapescapes.settings.STYLES``, joined by "+".
     """
 
     out: str

@@ -16,7 +16,7 @@ COMMANDS = {
     "train": ("cfaug.run.train", "fine-tune a model on real and counterfactual pairs"),
     "generate": ("cfaug.run.generate", "make counterfactual image-text sets"),
     "evaluate": ("cfaug.run.evaluate", "evaluate runs or a checkpoint, and compare arms"),
-    "zoo": ("cfaug.shapescapes.zoo", "list the tiny models that are shipped, or train one anew"),
+    "zoo": ("cfaug.run.zoo", "list the tiny models that are shipped"),
     "new": ("cfaug.run.new_recipe", "write a working recipe of your own to start from"),
     "doctor": ("cfaug.run.doctor", "say which optional parts are here, and how to get the others"),
 }

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import yaml
 
 from cfaug.planning.build import build
-
-CONF = Path(__file__).parents[1] / "conf/table"
+from tests.settings import settings_file
 
 
 def table(name: str, **changes):
-    return build(yaml.safe_load((CONF / f"{name}.yaml").read_text()) | changes)
+    return build(yaml.safe_load(settings_file(f"table/{name}").read_text()) | changes)

@@ -63,8 +63,8 @@ def opened(tmp_path_factory):
     """Indexes of the first sets of parts of the world, by part."""
     from cfaug.data.index import open_index
     from cfaug.data.shards.shards import write_shards
-    from cfaug.shapescapes import WorldSettings
-    from cfaug.shapescapes.parts import make_part
+    from cfaug.worlds.shapescapes import WorldSettings
+    from cfaug.worlds.shapescapes.parts import make_part
 
     world = WorldSettings(seed=3, style="drawing", id_scenes=40, ood_pairs=14)
     root = tmp_path_factory.mktemp("world")

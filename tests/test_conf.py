@@ -25,13 +25,19 @@ from cfaug.run.arguments import flatten, sweep_overrides
 from cfaug.run.compose import compose_jobs
 from cfaug.run.evaluate import EvaluateSettings
 from cfaug.run.generate import GenerateSettings, build_recipe
+from cfaug.run.settings_files import find_settings, find_sweep, settings_folders, sweep_files
 from cfaug.run.usage import names_itself, options_in
+from tests.settings import settings_file, settings_files
 
 ROOT = Path(__file__).resolve().parent.parent
 CONF = ROOT / "conf"
 COMMANDS = {"train": TrainSettings, "evaluate": EvaluateSettings, "generate": GenerateSettings}
-FILES = sorted(p.relative_to(CONF).as_posix() for p in CONF.rglob("*.yaml"))
-EXPERIMENTS = sorted(set(options_in(CONF, "train")("experiment")) - {"null"})
+FILES = sorted(
+    path.relative_to(CONF.parent).as_posix()
+    for folder in settings_folders()
+    for path in folder.rglob("*.yaml")
+)
+EXPERIMENTS = sorted(set(options_in("train")("experiment")) - {"null"})
 ELSEWHERE = {
     "coco_cf_3/human_validated": "coco_cf_11",
     "social/nothing": "social_nothing",
@@ -40,16 +46,16 @@ ELSEWHERE = {
     "repair_clip/start": "repair_start",
 }
 """Arms of an experiment whose runs belong to another one."""
-SWEEPS = sorted(p.name for p in (ROOT / "sweeps").glob("*.yaml"))
+SWEEPS = sorted(path.name for path in sweep_files())
 
 
 def _compose(name, *overrides, multirun=False):
-    return compose_jobs(CONF, name, overrides, multirun=multirun, command=COMMANDS[name])
+    return compose_jobs(name, overrides, multirun=multirun, command=COMMANDS[name])
 
 
 @pytest.mark.parametrize("file", FILES)
 def test_every_target_binds(file):
-    tree = yaml.safe_load((CONF / file).read_text()) or {}
+    tree = yaml.safe_load((ROOT / file).read_text()) or {}
     tree.pop("defaults", None)
     for target, node in _targets(tree):
         taken = inspect.signature(locate(target)).parameters
@@ -108,7 +114,7 @@ def options_of(script):
     """Yield ``group=option`` for every option of every group of a script."""
     for entry in yaml.safe_load((CONF / f"{script}.yaml").read_text())["defaults"]:
         if isinstance(entry, dict):
-            for file in sorted((CONF / next(iter(entry))).glob("*.yaml")):
+            for file in settings_files(next(iter(entry))):
                 if file.parent.name != "experiment" or names_itself(file):
                     yield f"{file.parent.name}={file.stem}"
 
@@ -118,7 +124,7 @@ TOGETHER = {
     "evaluate": ("benchmark", "model", "data"),
 }
 """Groups that know nothing of each other: the first options of all are composed at once."""
-READERS = {"data": "weights=zoo:clip-0", "cluster": "dry_run=true"}
+READERS = {"data": "weights=zoo:clip-0"}
 """What reads the options of a group where nothing does by default."""
 
 
@@ -132,7 +138,7 @@ def list_rows(script):
     for option in options_of(script):
         group, _, stem = option.partition("=")
         if group == "table":
-            kind = yaml.safe_load((CONF / "table" / f"{stem}.yaml").read_text()).get("_target_")
+            kind = yaml.safe_load(settings_file(f"table/{stem}").read_text()).get("_target_")
             if kind in kinds:
                 continue
             kinds.add(kind)
@@ -205,14 +211,14 @@ def test_every_experiment_composes_and_builds(experiment):
 @pytest.mark.slow
 @pytest.mark.parametrize("sweep", SWEEPS)
 def test_every_sweep_is_a_wandb_grid_and_a_multirun(sweep):
-    content = yaml.safe_load((ROOT / "sweeps" / sweep).read_text())
+    content = yaml.safe_load(find_sweep(sweep).read_text())
     program = content["program"].removesuffix(".py")
     # The module, not the program: there is no train.py where cfaug is installed.
     command = ["${env}", "${interpreter}", "-m", "cfaug", program, "${args_no_hyphens}"]
     assert content["command"] == command
     points = {key: len(spec.get("values", [0])) for key, spec in content["parameters"].items()}
     assert math.prod(points.values()) > 1
-    words = sweep_overrides(ROOT / "sweeps" / sweep)
+    words = sweep_overrides(find_sweep(sweep))
     assert len(words) == len(points)
     # Composing takes a while a job; one seed tells as much as all, and each experiment composes.
     assert set(content["parameters"].get("experiment", {}).get("values", [])) <= set(EXPERIMENTS)
@@ -233,7 +239,7 @@ def test_the_clear_arm_of_demo_full_differs_in_the_weather_alone():
     usual, clear = (flatten(made[name]) for name in made)
     changed = {key for key in usual.keys() | clear.keys() if usual.get(key) != clear.get(key)}
     assert {key for key in changed if not key.startswith("recipe.postprocess")} == {"paths.shards"}
-    assert usual["recipe.postprocess._target_"] == "cfaug.shapescapes.drawing.Weather"
+    assert usual["recipe.postprocess._target_"] == "cfaug.worlds.shapescapes.drawing.Weather"
     assert clear["recipe.postprocess"] is None
     ((arm, _),) = _compose("train", "experiment=demo_full/generated_clear", "seed=107")
     assert (
@@ -241,12 +247,12 @@ def test_the_clear_arm_of_demo_full_differs_in_the_weather_alone():
     )
 
 
-RECIPES = sorted(file.stem for file in (CONF / "recipe").glob("*.yaml"))
-ZOOS = sorted(file.stem for file in (CONF / "zoo").glob("*.yaml"))
+RECIPES = sorted(file.stem for file in settings_files("recipe"))
+ZOOS = sorted(file.stem for file in settings_files("zoo"))
 LIKE_PAPER = ("flux2_klein", "sd35")
 """Zoos that differ from the paper's in their image model: recipes with a file for it are tried."""
 WHOLE = {
-    "shapescapes": ("coco_cf", "lance", "lance_r", "lance_fixed", "lance_oracle"),
+    "shapescapes": ("coco_cf", "lance", "lance_r", "lance_fixed", "photo_edits_oracle"),
     "paper": ("coco_cf", "lance", "lance_r", "lance_fixed"),
 }
 """Recipes of which a zoo has every part."""
@@ -257,7 +263,10 @@ IMAGE_SERVER = "recipe.image_editor='${zoo.image_server}'"
 def _recipes():
     """Give every recipe with every zoo; all but the paper's are slow."""
     for recipe, zoo in product(RECIPES, ZOOS):
-        if zoo not in LIKE_PAPER or (CONF / "recipe" / recipe / f"{zoo}.yaml").is_file():
+        if (
+            zoo not in LIKE_PAPER
+            or find_settings(settings_folders(), f"recipe/{recipe}/{zoo}") is not None
+        ):
             yield pytest.param(recipe, zoo, marks=[] if zoo == "paper" else [pytest.mark.slow])
 
 
@@ -300,7 +309,7 @@ def test_a_zoo_has_image_editors_of_several_kinds(recipe, words, kind):
 @pytest.mark.parametrize("zoo", ZOOS)
 def test_a_zoo_names_models_only(zoo):
     """How a recipe differs with a zoo stands beside the recipe: recipe/NAME/ZOO.yaml."""
-    text = (CONF / "zoo" / f"{zoo}.yaml").read_text()
+    text = settings_file(f"zoo/{zoo}").read_text()
     assert "@package" not in text
     roles = yaml.safe_load(text)
     assert roles.pop("defaults", ["paper", "_self_"]) == ["paper", "_self_"]
@@ -326,7 +335,7 @@ def test_the_papers_numbers():
 @pytest.mark.slow
 def test_lances_numbers():
     """LANCE, Table 6, and section 3.2's choice among all f."""
-    [(config, _)] = _compose("generate", "recipe=lance", "zoo=paper")
+    [(config, _)] = _compose("generate", "recipe=photo_edits", "zoo=paper")
     recipe, captioner = config["recipe"], config["zoo"]["captioner"]
     assert captioner["name_or_path"] == "Salesforce/blip2-opt-2.7b"
     named = ("num_beams", "min_new_tokens", "max_new_tokens", "repetition_penalty", "prefix")
@@ -345,8 +354,8 @@ def test_lances_numbers():
     assert random["recipe"]["scorers"]["clip"]["consistency"] == "phrase"
     for part in ("image_editor", "draws", "selection", "annotators"):
         assert random["recipe"][part] == recipe[part]
-    [(oracle, _)] = _compose("generate", "recipe=lance_oracle")
-    [(world, _)] = _compose("generate", "recipe=lance")
+    [(oracle, _)] = _compose("generate", "recipe=photo_edits_oracle")
+    [(world, _)] = _compose("generate", "recipe=photo_edits")
     assert oracle["recipe"]["editor"] == world["recipe"]["editor"]
     assert oracle["data"] == world["data"]
 
@@ -377,7 +386,7 @@ def test_a_multirun_composes_all_jobs_before_any_runs():
 
 def test_a_benchmarks_name_means_one_thing():
     nodes = {}
-    for file in sorted((CONF / "benchmark").glob("*.yaml")):
+    for file in sorted(settings_files("benchmark")):
         content = yaml.safe_load(file.read_text())
         for place in ("world", "folders"):
             for name, node in content.get(place, {}).items():

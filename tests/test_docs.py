@@ -16,6 +16,7 @@ from cfaug.report.layout import ITEM_COLUMNS
 from cfaug.report.significance_rows import SignificanceRow
 from tests import children
 from tests.scripts import ROOT
+from tests.settings import settings_files
 
 
 def build_pages(folder: Path) -> None:
@@ -66,6 +67,12 @@ def test_no_page_loads_anything_from_elsewhere(site):
         assert not re.search(r"(?:@import|url\()\s*['\"]?(?:https?:)?//", sheet.read_text())
 
 
+def makefiles() -> str:
+    """Return the Makefile with what it includes."""
+    included = sorted((ROOT / "cfaug/papers").glob("*/reproduce.mk"))
+    return "\n".join(file.read_text() for file in (ROOT / "Makefile", *included))
+
+
 def listed(page: str, heading: str) -> set[str]:
     """Return the names in code style in the first column of the table below a heading."""
     text = (
@@ -83,7 +90,7 @@ def test_the_columns_of_the_csv():
 
 
 def test_the_benchmarks():
-    choices = {file.stem for file in (ROOT / "conf/benchmark").glob("*.yaml")}
+    choices = {file.stem for file in settings_files("benchmark")}
     assert listed("models.md", "Benchmarks") == choices
 
 
@@ -92,7 +99,7 @@ COST = r"\d+ min(?: on two cores)?, (?:\d+ seeds|trains nothing)"
 
 def test_what_a_target_costs_is_said_alike_everywhere():
     """Minutes on two cores and seeds: in the Makefile, README and docs/."""
-    said = re.findall(rf"(?m)^([a-z]+): .*\(({COST})\)$", (ROOT / "Makefile").read_text())
+    said = re.findall(rf"(?m)^([a-z]+): .*\(({COST})\)$", makefiles())
     costs = dict(said)
     assert set(costs) == {
         "demo", "tables", "stress", "social", "xmai", "compositional", "cfmm", "editors", "repair",

@@ -152,18 +152,16 @@ OF_OURS = {
     "editing/edit_prompts.py", "evaluation/cached_model.py", "generate/candidate_scoring.py",
     "generate/captions.py", "generate/folder.py", "generate/image_server.py", "models/lora.py",
     "planning/sources.py", "report/items.py", "run/exports.py", "run/new_recipe.py",
-    "run/run_folder.py", "run/train.py", "shapescapes/labels.py", "shapescapes/parts.py",
-    "shapescapes/zoo/diffusion.py", "shapescapes/zoo/diffusion_unet.py", "train/card.py",
-    "train/checkpoint.py", "train/loggers.py",
+    "run/run_folder.py", "run/train.py",
+    "train/card.py", "train/checkpoint.py", "train/loggers.py", "worlds/shapescapes/labels.py",
+    "worlds/shapescapes/parts.py",
 }  # fmt: skip
 PLAIN = {
     "core/errors.py", "core/files.py", "core/outputs.py", "core/processes.py",
     "data/export/dataset_card.py", "data/export/hub.py", "data/index/disk_format.py",
     "data/shards/shards.py", "evaluation/cached_model.py", "generate/folder.py",
     "models/checkpoints.py", "models/classifiers.py", "models/fusion.py", "models/lora.py",
-    "models/open_clip.py", "report/results.py", "run/compare.py", "shapescapes/zoo/command.py",
-    "shapescapes/zoo/diffusion.py", "shapescapes/zoo/diffusion_unet.py",
-    "shapescapes/zoo/factor_classifier.py", "train/checkpoint.py",
+    "models/open_clip.py", "report/results.py", "run/compare.py", "train/checkpoint.py",
     "train/lightning_parts.py", "train/loggers.py",
 }  # fmt: skip
 REMOVING = {

@@ -279,9 +279,7 @@ def test_the_commands_for_a_gpu_compose(tmp_path, monkeypatch):
     kinds = {"train": TrainSettings, "evaluate": EvaluateSettings, "generate": GenerateSettings}
     for name, words in asked:
         line = read([re.sub(r"^seed=107,.*", "seed=107", word) for word in words])
-        compose_jobs(
-            ROOT / "conf", name, line.overrides, multirun=line.multirun, command=kinds[name]
-        )
+        compose_jobs(name, line.overrides, multirun=line.multirun, command=kinds[name])
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from cfaug.run.settings_files import settings_folders, sweep_files
 from tests.hygiene import ROOT, problems, tracked
 
 LIGHT = (
@@ -24,7 +25,7 @@ LIGHT = (
     "cfaug.data.index",
     "cfaug.data.mixture.mixture", "cfaug.data.mixture.settings",
     "cfaug.models.specs", "cfaug.train.settings",
-    "cfaug.evaluation.suites", "cfaug.report.results", "cfaug.shapescapes",
+    "cfaug.evaluation.suites", "cfaug.report.results", "cfaug.worlds.shapescapes",
 )  # fmt: skip
 HEAVY = (
     "torch",
@@ -180,8 +181,8 @@ def test_every_text_file_is_read_and_written_as_utf_8(trees):
 
 PLACES = {
     "pages": [ROOT / "README.md", *(ROOT / "docs").glob("*.md")],
-    "settings": (ROOT / "conf").rglob("*.yaml"),
-    "sweeps": (ROOT / "sweeps").iterdir(),
+    "settings": [file for folder in settings_folders() for file in folder.rglob("*.yaml")],
+    "sweeps": sweep_files(),
     "code": (ROOT / "cfaug").rglob("*.py"),
 }
 DOTTED = re.compile(r"\bcfaug(?:\.[a-z_]\w*)+\.[A-Z]\w*[a-z]\w*")
@@ -227,7 +228,7 @@ def module_name(file: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-@pytest.mark.parametrize("package", ["cfaug/data", "cfaug/coco_cf"])
+@pytest.mark.parametrize("package", ["cfaug/data", "cfaug/papers/social"])
 def test_no_module_imports_itself_by_way_of_others(trees, package):
     """Whether it is imported at the top, inside a function, or for types only."""
     modules = {module_name(file): tree for file, tree in of_package(trees, package).items()}

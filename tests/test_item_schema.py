@@ -13,6 +13,7 @@ import yaml
 from cfaug.core.errors import UserError
 from cfaug.core.item_schema import ItemColumn, ItemSchema, to_json
 from cfaug.evaluation.benchmark import SourceBenchmark
+from tests.settings import settings_files
 
 ROOT = Path(__file__).parents[1]
 SCHEMA = ItemSchema(
@@ -72,7 +73,7 @@ def test_json_has_null_for_what_is_no_number():
 
 def shipped_benchmarks():
     """Yield the class of every benchmark in ``conf/benchmark``."""
-    for file in sorted((ROOT / "conf" / "benchmark").glob("*.yaml")):
+    for file in settings_files("benchmark"):
         target = (yaml.safe_load(file.read_text()) or {}).get("_target_", "")
         module, _, name = target.rpartition(".")
         if module:

@@ -30,7 +30,7 @@ SMALL = {
     "generate.py": ["limit=2"],
     "data=shapescapes_ve": ["data.world.ve_photos=40"],
     "data.cf_ratio=": SCENES,
-    "recipe=lance": ["recipe.draws.self_replace_steps=[0.8]"],
+    "recipe=photo_edits": ["recipe.draws.self_replace_steps=[0.8]"],
     "world@data.world=compositional": ["data.world.compositional_test_pairs=24"],
     "world@data.world=cfmm": ["data.world.vqa_test_pairs=4"],
 }
@@ -77,7 +77,7 @@ def test_every_command_that_is_not_run_composes(command):
     name = Path(script).stem
     assert name in COMMANDS, f"{command}: no such script"
     if "--help" in words:
-        assert "key=value" in usage(name, "", ROOT / "conf")
+        assert "key=value" in usage(name, "")
         return
     line = read(words)
     # Composing takes a while a job; one seed tells as much as all.
@@ -86,7 +86,7 @@ def test_every_command_that_is_not_run_composes(command):
     if any(word.startswith(("sweep=", "hydra/sweeper=")) for word in words):
         sweeper = ("hydra/sweeper", "hydra.sweeper")
         overrides = first_values([word for word in overrides if not word.startswith(sweeper)])
-    compose_jobs(ROOT / "conf", name, overrides, multirun=line.multirun, command=COMMANDS[name])
+    compose_jobs(name, overrides, multirun=line.multirun, command=COMMANDS[name])
 
 
 @pytest.fixture

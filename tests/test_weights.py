@@ -16,7 +16,8 @@ from safetensors.torch import load_file, save_file
 from cfaug.core import weights
 from cfaug.core.errors import UserError
 from cfaug.core.safety.safe_loading import check_numbers
-from cfaug.core.weights import find_weights, is_questions, is_world, questions_part, world_part
+from cfaug.core.weights import find_weights
+from cfaug.core.worlds import is_questions, is_world, world_part
 from cfaug.editing.causal_lm import CausalLM
 from cfaug.editing.language_models import MaskedLM
 from cfaug.models import lora as adapters
@@ -171,7 +172,7 @@ def test_a_folder_is_no_part(folder):
 
 def test_questions_about_the_world_are_no_part_of_its_pictures():
     assert is_questions("shapescapes_vqa:test@fog")
-    assert questions_part("shapescapes_vqa:test@fog") == "test@fog"
+    assert world_part("shapescapes_vqa:test@fog") == "test@fog"
     assert not is_world("shapescapes_vqa:test")
     assert is_world("shapescapes_compositional:choice@photo")
     assert world_part("shapescapes_compositional:choice@photo") == "compositional_choice@photo"

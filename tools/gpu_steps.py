@@ -379,7 +379,7 @@ def list_steps() -> list[Step]:
     """Return all steps, in their order."""
     sets = ("limit=2", "shards.sets_per_shard=2", "recipe.draws.candidates=2")
     null_text = "recipe.image_editor.inversion._target_=cfaug.imaging.inversion.NullText"
-    lance = ("recipe=lance", "limit=1")
+    lance = ("recipe=photo_edits", "limit=1")
     tiny_vlm = ("model=tiny_vlm", "weights=zoo:vlm-both-0", "benchmark=vqa")
     world = ("data.world.ood_pairs=60", "data.world.id_scenes=100")
     return [

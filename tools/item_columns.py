@@ -23,21 +23,21 @@ value is null where the item does not count. This page is made from the benchmar
 
 def schemas() -> Iterator[tuple[str, ItemSchema]]:
     """Yield the value of ``benchmark=``, and the columns of its items."""
-    from cfaug.cfmm.question_items import ANSWER_ITEMS
-    from cfaug.compositional.caption_choice import CaptionChoice
-    from cfaug.compositional.pairs import PairMatching
+    from cfaug.evaluation.choices.caption_choice import CaptionChoice
+    from cfaug.evaluation.choices.pairs import PairMatching
     from cfaug.evaluation.classification import Classification
     from cfaug.evaluation.editor_report import EDIT_ITEMS
+    from cfaug.evaluation.questions.question_items import ANSWER_ITEMS
     from cfaug.evaluation.retrieval import Matching, Retrieval
-    from cfaug.lance.quality import CaptionPerplexity, ImageQuality
-    from cfaug.lance.stress_items import STRESS_ITEMS
-    from cfaug.repair.repair_test import REPAIR_ITEMS
-    from cfaug.social.attribute_detector import AttributeDetector
-    from cfaug.social.skew_items import SKEW_ITEMS
-    from cfaug.social.skew_rankings import SKEW_RANKINGS
-    from cfaug.social.visogender import NeutralRetrieval, PronounResolution
-    from cfaug.xmai.entailment_items import ENTAILMENT_ITEMS
-    from cfaug.xmai.text_pair_items import INSERTION_ITEMS, OVERLAP_ITEMS
+    from cfaug.evaluation.stress.stress_items import STRESS_ITEMS
+    from cfaug.evaluation.text_pairs.entailment_items import ENTAILMENT_ITEMS
+    from cfaug.evaluation.text_pairs.text_pair_items import INSERTION_ITEMS, OVERLAP_ITEMS
+    from cfaug.papers.lance.quality import CaptionPerplexity, ImageQuality
+    from cfaug.papers.repair.repair_test import REPAIR_ITEMS
+    from cfaug.papers.social.attribute_detector import AttributeDetector
+    from cfaug.papers.social.skew_items import SKEW_ITEMS
+    from cfaug.papers.social.skew_rankings import SKEW_RANKINGS
+    from cfaug.papers.visogender.visogender import NeutralRetrieval, PronounResolution
 
     yield "`benchmark=retrieval`", Retrieval.item_schema
     yield "`benchmark=classification`", Classification.item_schema

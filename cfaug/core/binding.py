@@ -19,7 +19,7 @@ from cfaug.core.targets import (
     locate_class,
 )
 from cfaug.core.validation import write_value
-from cfaug.core.weights import is_questions, is_world
+from cfaug.core.worlds import is_questions, is_world
 
 VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 NOT_TYPED = ("overrides",)

@@ -64,7 +64,7 @@ class AskedQuestion:
         text: the question's text, without the options.
         options: the options in the set's order.
         answer: the index of the right option; ``None`` if the set gives no answer. An index without
-            an option is not refused here: ``cfaug.cfmm.question_checks`` finds it.
+            an option is not refused here: ``cfaug.evaluation.questions.question_checks`` finds it.
         extra: the set's further fields about the question, JSON.
     """
 

@@ -2,7 +2,7 @@
 
 LANCE's authors judged 500 edits by hand (Table 3). The rules here judge every edit by the changed
 words and their places. Captions of ShapeScapes are judged exactly
-(``cfaug.shapescapes.language``).
+(``cfaug.worlds.shapescapes.language``).
 """
 
 from __future__ import annotations

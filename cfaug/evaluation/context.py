@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from cfaug.core.errors import UserError
 from cfaug.core.protocols import Classifier, DualEncoder, FeatureExtractor, NoModel
-from cfaug.core.weights import is_world
+from cfaug.core.worlds import is_world
 from cfaug.evaluation.benchmark import AlsoAsks, Prompted
 
 if TYPE_CHECKING:

@@ -83,8 +83,8 @@ class EditorQuality(WritesModelPage, SourceBenchmark):
     """Kept content outside each edit, and its success, by editor and kind of edit.
 
     Args:
-        data: sets of a photo and its edits, such as shards of ``recipe=lance`` or ``coco_cf``; or
-            several editors, ``{NAME: FOLDER}``, each with a list of folders for several seeds.
+        data: sets of a photo and its edits, such as shards of ``recipe=photo_edits``; or several
+            editors, ``{NAME: FOLDER}``, each with a list of folders for several seeds.
         name: the name in tables, ending in the kind; ``None`` takes the folder's name, or the kind
             alone for several.
         without_leaks: whether to leave out sets of photos that the run was trained on.

@@ -377,7 +377,8 @@ def find_failures(
 
 
 CONTROLS = {
-    "stress": "the reconstruction of its photo; recipe=lance writes it, a list of photos has none",
+    "stress": "the reconstruction of its photo; recipe=photo_edits writes it, a list of photos has "
+    "none",
     "choice": "an item with another edit, and all items have the same one",
 }
 """What an item of a kind of benchmark is compared with, where it may be missing."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, cast
 from cfaug.core.binding import LEARNT, WORLD, ReadWith
 from cfaug.core.errors import UserError, say, say_once
 from cfaug.core.validation import check_fields
-from cfaug.core.weights import is_world
+from cfaug.core.worlds import is_world
 from cfaug.data.index.index import captioned_classes
 from cfaug.data.sources.row import class_words, require_names, split_home
 from cfaug.evaluation.classification import NAMED_BY_FILE, PAPER_TEMPLATE, Classes, ZeroShot

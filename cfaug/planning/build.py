@@ -5,13 +5,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, is_dataclass
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 from typing import Annotated, Any
 
 from cfaug.core.annotations import annotation_of
 from cfaug.core.errors import UserError
 from cfaug.core.fitting import fit_value
+from cfaug.core.plugins import plugins
 from cfaug.core.targets import (
     OF_NODES,
     PARTIAL,
@@ -21,6 +22,7 @@ from cfaug.core.targets import (
     item_annotation,
     locate_class,
 )
+from cfaug.core.worlds import worlds
 from cfaug.models import specs
 
 SETTINGS_OF_A_RUN = frozenset(
@@ -29,15 +31,17 @@ SETTINGS_OF_A_RUN = frozenset(
         "cfaug.data.mixture.settings.DataSettings",
         "cfaug.data.mixture.settings.EntailmentData",
         "cfaug.data.mixture.settings.QuestionData",
-        "cfaug.coco_cf.mixtures.PaperMixture",
-        "cfaug.shapescapes.WorldSettings",
         *(f"{kind.__module__}.{kind.__name__}" for kind in specs.every()),
         "cfaug.editing.causal_lm.CausalLM",
         "cfaug.train.generative_tasks.EditData",
         "cfaug.train.settings.LoggerSettings",
     }
 )
-"""Classes that a run's config.yaml may name, all of them plain settings without side effects."""
+"""Classes that a run's config.yaml may name, all of them plain settings without side effects.
+
+The settings of a world are among them, and what a plug-in's package lists under this name.
+"""
+LISTED = "SETTINGS_OF_A_RUN"
 MOST_SETTINGS = 10_000
 """Most values in a run's node, as with YAML anchors a few lines can expand to any number."""
 
@@ -132,7 +136,7 @@ def _build_settings(node: Any) -> Any:
         if TARGET not in item:
             return settings
         target = item[TARGET]
-        if not isinstance(target, str) or target not in SETTINGS_OF_A_RUN:
+        if not isinstance(target, str) or target not in _settings_of_a_run():
             raise _foreign(target)
         module, _, name = target.rpartition(".")
         kind = getattr(import_module(module), name)
@@ -152,8 +156,15 @@ def _build_settings(node: Any) -> Any:
     return made(node)
 
 
+@cache
+def _settings_of_a_run() -> frozenset[str]:
+    packages = (import_module(plugin.package) for plugin in plugins() if plugin.package)
+    of_plugins = (name for package in packages for name in getattr(package, LISTED, ()))
+    return SETTINGS_OF_A_RUN.union(of_plugins, (world.settings for world in worlds()))
+
+
 def _foreign(name: object) -> UserError:
     return UserError(
         f"the run's config.yaml asks for {name!r}, which a run's folder may not name; "
-        f"allowed: {', '.join(sorted(SETTINGS_OF_A_RUN))}. Nothing was run."
+        f"allowed: {', '.join(sorted(_settings_of_a_run()))}. Nothing was run."
     )

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from cfaug.core.errors import UserError, say
 from cfaug.core.types import Example
-from cfaug.core.weights import is_world, world_part
+from cfaug.core.worlds import is_world, world_of
 from cfaug.data.sources.lists import LISTS
 from cfaug.data.sources.row import split_home
 from cfaug.generate.recipe import ExamplePer
@@ -194,37 +194,30 @@ def _read_world(name: str, settings: ExampleSettings) -> Sequence[Example]:
     """Return the unedited examples of a part of the world: the first member of each set, or all."""
     from cfaug.data.index import open_index
     from cfaug.data.shards.shards import read_sets
-    from cfaug.shapescapes.parts import (
-        UNEDITED_PARTS,
-        make_part,
-        read_leave_out,
-        shorten_caption,
-    )
 
     assert settings.world is not None
-    worlds, part = Path(settings.paths["worlds"]), world_part(name)
-    world = build(settings.world)
+    worlds, known = Path(settings.paths["worlds"]), world_of(name)
+    part, world = known.find_part(name), build(settings.world)
     every: Iterator[Example]
-    whole = part.partition("@")[0] in UNEDITED_PARTS
+    whole = part.partition("@")[0] in known.unedited
     if settings.images or whole:
-        folder = part_folder(world, settings.seed, part, worlds)
+        folder = part_folder(known, world, settings.seed, part, worlds)
         index = open_index(folder, Path(settings.paths["cache"]))
         unedited = _read_index(index, replace(settings, limit=None))
         every = (example for example in unedited if whole or example.key.endswith("_0"))
     else:
         if settings.limit is None:
-            sets = read_sets(part_folder(world, settings.seed, part, worlds))
+            sets = read_sets(part_folder(known, world, settings.seed, part, worlds))
         else:  # a few captions need no drawing of the whole part
             plain, settled = settle_part(world, settings.seed, part)
-            sets = make_part(settled, plain)
+            sets = known.draw_sets(settled, plain)
         every = (
             Example(counterfactual.key, counterfactual.group, (counterfactual.members[0].text,))
             for counterfactual in sets
         )
     if settings.leave_out is not None:
-        shares = read_leave_out(settings.leave_out)
         seed = settings.seed if world.seed is None else world.seed
-        every = (shorten_caption(example, shares, seed) for example in every)
+        every = map(known.shorten_captions(settings.leave_out, seed), every)
     return tuple(islice(every, settings.limit))
 
 

@@ -20,7 +20,8 @@ from cfaug.core.processes import end_with_parent
 from cfaug.core.protocols import Answerer, Entailer, LanguageModel
 from cfaug.core.questions import AskedImage
 from cfaug.core.types import ENTAILMENT
-from cfaug.core.weights import is_questions, sha256, sha256_text
+from cfaug.core.weights import sha256, sha256_text
+from cfaug.core.worlds import is_questions
 from cfaug.data.mixture.hard_negatives import require_neutral
 from cfaug.data.mixture.mixture import mix
 from cfaug.data.mixture.question_rows import QuestionRows, name_digest, read_digest

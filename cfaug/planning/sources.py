@@ -24,7 +24,7 @@ from cfaug.core.stores import (
     mirror_folder,
     open_mirror,
 )
-from cfaug.core.weights import is_questions, is_world, questions_part, world_part
+from cfaug.core.worlds import World, is_questions, is_world, world_of, world_part
 from cfaug.data.mixture.settings import LabelData, Sources
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from cfaug.data.index import Index
     from cfaug.data.mixture.records import HeldOutTest, Join
     from cfaug.data.mixture.settings import DataSettings
-    from cfaug.shapescapes import WorldSettings
     from cfaug.train.settings import LossSettings
 
 
@@ -48,7 +47,7 @@ SOURCE = "data.source"
 
 def open_source(
     name: str,
-    world: WorldSettings | None,
+    world: Any | None,
     data_seed: int | None,
     shards: Path,
     cache: Path,
@@ -85,7 +84,8 @@ def open_source(
     if not is_world(name):
         return open_index(name, cache, image_roots)
     part = world_part(name)
-    return open_index(part_folder(_require_world(world, name), data_seed, part, shards), cache)
+    settings = _require_world(world, name)
+    return open_index(part_folder(world_of(name), settings, data_seed, part, shards), cache)
 
 
 def _mirror_shards(name: str, cache: Path, *, fetch: bool) -> Path:
@@ -115,7 +115,7 @@ def _mirror_shards(name: str, cache: Path, *, fetch: bool) -> Path:
 
 def open_questions(
     name: str,
-    world: WorldSettings | None,
+    world: Any | None,
     data_seed: int | None,
     image_roots: Sequence[Path] = (),
 ) -> list[AskedImage]:
@@ -128,10 +128,8 @@ def open_questions(
 
     if not is_questions(name):
         return read_questions(name, image_roots)
-    from cfaug.shapescapes.question_parts import make_questions
-
-    part, settled = settle_part(_require_world(world, name), data_seed, questions_part(name))
-    return list(make_questions(settled, part))
+    part, settled = settle_part(_require_world(world, name), data_seed, world_part(name))
+    return list(world_of(name).draw_questions(settled, part))
 
 
 def permitted_roots(paths: Mapping[str, Any]) -> tuple[Path, ...]:
@@ -151,7 +149,7 @@ def permitted_roots(paths: Mapping[str, Any]) -> tuple[Path, ...]:
     return roots
 
 
-def _require_world(world: WorldSettings | None, name: str) -> WorldSettings:
+def _require_world(world: Any | None, name: str) -> Any:
     if world is None:
         raise UserError(f"{name} needs data.world: choose data=shapescapes, or name a file")
     return world
@@ -290,19 +288,17 @@ def say_once(line: str) -> None:
         say(line)
 
 
-def label_file(name: str, world: WorldSettings | None, data_seed: int | None, shards: Path) -> Path:
+def label_file(name: str, world: Any | None, data_seed: int | None, shards: Path) -> Path:
     """Return a file of human labels, or of the world oracle's answers for a part of pairs.
 
     Args:
         name: a file, or ``shapescapes:PART``, whose answers are written on first use.
         data_seed: the seed of a world without a seed of its own.
     """
-    from cfaug.shapescapes.labels import ensure_labels
-
     if not is_world(name):
         return Path(name)
     part, settled = settle_part(_require_world(world, name), data_seed, world_part(name))
-    return ensure_labels(settled, part, shards)
+    return world_of(name).write_labels(settled, part, shards)
 
 
 def shows_world(name: str) -> bool:
@@ -316,20 +312,18 @@ def shows_world(name: str) -> bool:
     return made is not None and is_world(str(made.captions.get(SOURCE, "")))
 
 
-def part_folder(world: WorldSettings, data_seed: int | None, part: str, shards: Path) -> Path:
+def part_folder(
+    world: World, settings: Any, data_seed: int | None, part: str, shards: Path
+) -> Path:
     """Return the shards of one part of the world; a world without a seed takes the data seed.
 
     ``PART@STYLE`` is the same part in another style: the same scenes, rendered differently.
     """
-    from cfaug.shapescapes import ensure
-
-    part, settled = settle_part(world, data_seed, part)
-    return ensure(settled, part, shards)
+    part, settled = settle_part(settings, data_seed, part)
+    return world.write_part(settled, part, shards)
 
 
-def settle_part(
-    world: WorldSettings, data_seed: int | None, part: str
-) -> tuple[str, WorldSettings]:
+def settle_part(world: Any, data_seed: int | None, part: str) -> tuple[str, Any]:
     """Return a part's name without its style, and its world with the seed and the style."""
     part, _, style = part.partition("@")
     settled = world if world.seed is not None else replace(world, seed=data_seed)
@@ -423,7 +417,6 @@ def check_undrawn(data: DataSettings, words: Sequence[str]) -> None:
     """
     from cfaug.data.sources.remote import is_remote
     from cfaug.data.sources.row import split_home
-    from cfaug.shapescapes.parts import check_part
 
     for role, needed in zip(("real", "counterfactual"), data.needed, strict=True):
         name = getattr(data, role)
@@ -432,7 +425,7 @@ def check_undrawn(data: DataSettings, words: Sequence[str]) -> None:
         if needed or not typed or name is None or is_remote(name) or is_store(name):
             continue
         if is_world(name):
-            check_part(world_part(name).partition("@")[0])
+            world_of(name).check_part(world_part(name).partition("@")[0])
         elif not is_questions(name) and not split_home(Path(name).expanduser())[0].exists():
             raise UserError(
                 f"data.{role}={name} does not exist; nothing is drawn from it at "

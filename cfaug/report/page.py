@@ -17,9 +17,9 @@ from PIL import Image
 
 from cfaug.core.errors import UserError
 from cfaug.core.outputs import write_output
+from cfaug.core.plugins import PACKAGE, plugin_files
 from cfaug.core.types import Better
 
-PACKAGE = Path(__file__).parents[1]
 TEMPLATES = PACKAGE / "report" / "templates"
 """The common style, and the parts and pages that belong to no capability; a capability, or another
 folder of the package, has pages of its own in its ``templates/``."""
@@ -38,7 +38,9 @@ def render(template: str, **content: Any) -> str:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
-        loader=FileSystemLoader([TEMPLATES, *sorted(PACKAGE.glob("*/templates"))]),
+        loader=FileSystemLoader(
+            [TEMPLATES, *sorted(PACKAGE.glob("*/templates")), *plugin_files("templates")]
+        ),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from cfaug.core.errors import UserError
+from cfaug.core.plugins import plugin_files
 from cfaug.core.safety.json_text import load_json
 from cfaug.report.arm_results import MissingError, Runs
 from cfaug.report.document import (
@@ -198,22 +199,24 @@ def read_answers(
     return answers
 
 
-# The numbers that papers print: ``<paper>/published/<name>.json``, a file per table.
+# The numbers that papers print: ``published/<name>.json`` of a plug-in, a file per table.
 #
 # A file has ``columns``, ``rows`` and ``note``. A row has ``values``, one per column: a number,
 # [mean, standard deviation], or ``null`` if the paper prints no number; every other key names the
 # row.
 
-PACKAGE = Path(__file__).parents[1]
+
+def published(name: str) -> Mapping[str, Any]:
+    """Return a paper's numbers for one table."""
+    files = {file.stem: file for file in plugin_files("published/*.json")}
+    if name not in files:
+        raise UserError(f"no numbers of {name}; there are {', '.join(sorted(files))}")
+    return _load_numbers(files[name])
 
 
 @cache
-def published(name: str) -> Mapping[str, Any]:
-    """Return a paper's numbers for one table."""
-    files = {file.stem: file for file in PACKAGE.glob("*/published/*.json")}
-    if name not in files:
-        raise UserError(f"no numbers of {name}; there are {', '.join(sorted(files))}")
-    content: Mapping[str, Any] = load_json(files[name].read_text(encoding="utf-8"))
+def _load_numbers(file: Path) -> Mapping[str, Any]:
+    content: Mapping[str, Any] = load_json(file.read_text(encoding="utf-8"))
     return content
 
 

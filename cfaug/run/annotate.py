@@ -132,7 +132,7 @@ def annotation(
         seed: the seed of the world, if ``data`` has none.
         paths: the folders ``shards``, ``cache`` and ``image_roots``.
     """
-    from cfaug.core.weights import is_world
+    from cfaug.core.worlds import is_world
     from cfaug.planning.sources import label_file, open_source, permitted_roots
 
     if "_target_" not in node:

@@ -148,7 +148,7 @@ def generate_sets(
             the defaults.
         config_dir: a folder of configurations and classes of one's own, as ``--config-dir``.
         quiet: whether to print nothing, unless the call fails.
-        more: further settings, whose names hold no dot: ``recipe="coco_cf", limit=6``.
+        more: further settings, whose names hold no dot: ``recipe="substitution", limit=6``.
 
     Returns:
         The folder of shards, an absolute path, or its address in an object store: a source of

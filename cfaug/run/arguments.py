@@ -18,7 +18,7 @@ from typing import Any
 
 from cfaug.core.errors import UserError
 from cfaug.core.files import read_yaml
-from cfaug.core.processes import find_folder
+from cfaug.run.settings_files import find_sweep, settings_of, sweep_files
 
 HYDRA_FLAGS = {
     "--hydra-help", "--cfg", "-c", "--resolve", "--package", "-p", "--info", "-i",
@@ -125,7 +125,7 @@ def search_also(folder: str, flag: str) -> str:
             f"{flag} {folder}: there is no such folder; name the one that holds your recipe/, "
             "benchmark/ or model/"
         )
-    address = f"file://{path.resolve()}"
+    address = f"file://{settings_of(path.resolve())}"
     return f"{SEARCH_PATH}=[{address if _hydra_reads(address) else _quote(address)}]"
 
 
@@ -239,7 +239,7 @@ def _expand_sweeps(overrides: Iterable[str], script: str | None) -> Iterator[str
         if word.startswith("sweep="):
             file = Path(word.removeprefix("sweep="))
             if not file.exists() and file.parent == Path("sweeps"):  # one that cfaug ships
-                file = find_folder("sweeps") / file.name
+                file = find_sweep(file.name) or file
             swept = sweep_overrides(file, script)
             yield from (setting for setting in swept if key_of(setting) not in given)
         else:
@@ -254,7 +254,7 @@ def sweep_overrides(file: Path, script: str | None = None) -> list[str]:
         script: the script that runs it, ``train`` for ``train.py``; ``None`` accepts any.
     """
     if not file.is_file():
-        have = ", ".join(sorted(f"sweeps/{p.name}" for p in find_folder("sweeps").glob("*.yaml")))
+        have = ", ".join(sorted(f"sweeps/{shipped.name}" for shipped in sweep_files()))
         raise UserError(f"no sweep file {file}; there are: {have}")
     content = read_yaml(file)
     if not isinstance(content, Mapping) or content.get("method") != "grid":

@@ -17,7 +17,7 @@ from typing import Any
 
 from cfaug.core.binding import Config, bind, signature_of
 from cfaug.core.errors import UserError, name_some, say, say_once
-from cfaug.core.processes import speaks
+from cfaug.core.processes import find_folder, speaks
 from cfaug.core.progress import watch
 from cfaug.core.safety.addresses import hide_settings
 from cfaug.core.safety.yaml_text import UNDERSCORED
@@ -25,6 +25,12 @@ from cfaug.core.stores import is_address
 from cfaug.core.targets import TARGET, locate
 from cfaug.data.mixture.settings import data_seed
 from cfaug.run.arguments import KEY, SEARCH_PATH, flatten, how_to_quote, key_of
+from cfaug.run.settings_files import (
+    CONF,
+    register_search_path,
+    settings_folders,
+    use_folders,
+)
 from cfaug.run.unread import refuse_unread
 from cfaug.run.usage import (
     ARMS,
@@ -55,7 +61,7 @@ PLAIN = re.compile(r"(?!\+?hydra)(\+\w+\.)?[\w.]+=", re.ASCII)
 
 
 def compose_jobs(
-    conf: Path, name: str, overrides: Sequence[str], *, multirun: bool, command: Callable[..., Any]
+    name: str, overrides: Sequence[str], *, multirun: bool, command: Callable[..., Any]
 ) -> list[tuple[Config, list[str]]]:
     """Compose every job of a command line, before any of them runs.
 
@@ -75,10 +81,11 @@ def compose_jobs(
     GlobalHydra.instance().clear()
     _merge_words.cache_clear()
     _register_resolvers()
-    with initialize_config_dir(version_base="1.3", config_dir=str(conf.resolve())):
+    register_search_path()
+    with initialize_config_dir(version_base="1.3", config_dir=str(find_folder(CONF).resolve())):
         parsed = _parse(overrides, multirun)
         refuse_duplicated(parsed)
-        options = options_in(conf, name)
+        options = options_in(name)
         jobs = split(parsed, options) if multirun else [list(overrides)]
         experiments = set()
         for word in dict.fromkeys(word for job in jobs for word in job):
@@ -87,7 +94,7 @@ def compose_jobs(
             if arms and choice not in options(group):
                 typed = f", {group}=".join(arms)
                 raise UserError(f"{word} has several arms: choose {group}={typed}")
-            instead = name_both(conf, name, group, choice) if "/" in choice else None
+            instead = name_both(name, group, choice) if "/" in choice else None
             if instead is not None:
                 raise UserError(
                     f"{word} cannot be chosen alone; it is a part of {instead}: type these"
@@ -101,10 +108,13 @@ def compose_jobs(
             and isinstance(override.value(), list)  # Hydra refuses anything else
             for address in override.value()
         ]
-        check_files(conf, folders)
-        register_arms([conf, *folders], experiments)
+        check_files(folders)
+        use_folders(folders)
+        register_arms(settings_folders(folders), experiments)
         # Last, so that no file there hides a module of another package.
-        sys.path += [folder for path in folders if (folder := str(path.resolve())) not in sys.path]
+        for path in folders:
+            home = str((path.parent if path.name == CONF else path).resolve())
+            sys.path += [] if home in sys.path else [home]
         every = watch(jobs, "composing the sweep", len(jobs), "jobs")
         merged = [_job(name, job, command, options) for job in every]
         before = {tuple(words): job for (_, words), job in zip(merged, jobs, strict=True)}

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 from cfaug import __version__
 from cfaug.core.errors import UserError, say
 from cfaug.core.processes import find_folder, is_checkout
+from cfaug.run.settings_files import settings_folders
 
 DATA = re.compile(r"\$\{paths\.data\}/([\w.-]+)")
 """The name of a folder of data in the settings."""
@@ -186,10 +187,10 @@ def find_extras() -> Iterator[CheckedPart]:
 
 def find_weights() -> Iterator[CheckedPart]:
     """Find the models of the Hub that the settings name, in the cache."""
-    conf = find_folder("conf")
     users: dict[str, list[str]] = {}
-    for folder, use in WEIGHTS.items():
-        files = sorted((conf / folder).rglob("*.yaml")) or [conf / folder]
+    for name, use in WEIGHTS.items():
+        paths = [conf / name for conf in settings_folders() if (conf / name).exists()]
+        files = [file for path in paths for file in sorted(path.rglob("*.yaml")) or [path]]
         names = {name for file in files for name in HUB_ID.findall(_read(file))}
         for name in sorted(names):
             users.setdefault(name, []).append(use)
@@ -224,10 +225,10 @@ def find_trouble(name: str) -> str | None:
 def find_data(folder: Path) -> Iterator[CheckedPart]:
     """Find the folders in which suites look for data."""
     users: dict[str, set[str]] = {}
-    conf = find_folder("conf")
-    for file in sorted(conf.rglob("*.yaml")):
-        for name in DATA.findall(_read(file)):
-            users.setdefault(name, set()).add(str(file.relative_to(conf).with_suffix("")))
+    for conf in settings_folders():
+        for file in sorted(conf.rglob("*.yaml")):
+            for name in DATA.findall(_read(file)):
+                users.setdefault(name, set()).add(str(file.relative_to(conf).with_suffix("")))
     for name in sorted(users):
         details = f"for {', '.join(sorted(users[name])[:3])}"
         yield CheckedPart(

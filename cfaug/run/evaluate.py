@@ -29,7 +29,7 @@ from cfaug.core.annotations import Means
 from cfaug.core.errors import USERS_MISTAKE, UserError, name_some, say
 from cfaug.core.files import check_place, visible_files
 from cfaug.core.outputs import check_output
-from cfaug.core.processes import Threads, check_device, choose_device, find_folder, use_threads
+from cfaug.core.processes import Threads, check_device, choose_device, use_threads
 from cfaug.core.protocols import NoModel
 from cfaug.core.targets import Makes
 from cfaug.core.validation import Node, RunPaths, RunSeed, Share, Words, check_fields
@@ -256,7 +256,7 @@ def _ask_all(
             if rule is not None:
                 failures += find_model_failures(target, benchmarks, rule)
             if label_frequency and target.trained and target.data.read_pairs:
-                from cfaug.coco_cf.label_frequency import write_label_frequencies
+                from cfaug.evaluation.label_frequency import write_label_frequencies
 
                 pairs = opener.open(target.data.read_pairs, target.data)
                 write_label_frequencies(target.folder, benchmarks, pairs, label_frequency)
@@ -553,7 +553,7 @@ class EvaluateSettings:
             check_output(Path(self.failures).expanduser(), FAILURES, "failures")
 
 
-SCRIPT = Script("evaluate", EvaluateSettings, run_jobs, find_folder("conf"), __doc__ or "")
+SCRIPT = Script("evaluate", EvaluateSettings, run_jobs, __doc__ or "")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -15,7 +15,8 @@ from cfaug.core.processes import end_with_parent
 from cfaug.core.safety.safe_loading import read_json
 from cfaug.core.stores import is_store, mirror_folder
 from cfaug.core.validation import write_value
-from cfaug.core.weights import is_questions, is_world, resolve, world_part
+from cfaug.core.weights import resolve
+from cfaug.core.worlds import is_questions, is_world, world_of, world_part, worlds
 from cfaug.data.mixture.settings import data_seed
 from cfaug.models.specs import HFClip, NoModelSpec
 from cfaug.planning.build import build
@@ -115,7 +116,9 @@ class DataOpener:
             return []
         folder = mirror_folder(name, self.cache, "read") if is_store(name) else Path(name)
         if is_world(name):
-            folder = part_folder(data.world, data.seed, world_part(name), self.shards)
+            folder = part_folder(
+                world_of(name), data.world, data.seed, world_part(name), self.shards
+            )
         return list(islice(read_sets(folder), count)) if (folder / CARD).exists() else []
 
 
@@ -168,9 +171,11 @@ def describe_data(target: EvaluationTarget, opener: DataOpener) -> EvaluationCon
 
 
 def _edit_oracle() -> EditOracle:
-    from cfaug.shapescapes.oracles.lance import WorldEdits
-
-    return WorldEdits()
+    oracles = (world.make_edit_oracle() for world in worlds())
+    oracle: EditOracle | None = next((oracle for oracle in oracles if oracle is not None), None)
+    if oracle is None:
+        raise UserError("no world that is installed has an oracle of edits: name a folder of masks")
+    return oracle
 
 
 def prepare_worlds(tested: Sequence[EvaluationTarget], suite: Any, opener: DataOpener) -> None:
@@ -349,7 +354,7 @@ def world_words(data: DataSettings, seed: int) -> list[str]:
     The default seed of a world is the run's seed plus one.
 
     >>> from cfaug.data.mixture.settings import DataSettings
-    >>> from cfaug.shapescapes import WorldSettings
+    >>> from cfaug.worlds.shapescapes import WorldSettings
     >>> world_words(DataSettings(None, None, seed=5, world=WorldSettings(style="drawing")), 4)
     ['world.style=drawing']
     >>> world_words(DataSettings(None, None, seed=5, world=WorldSettings(seed=108)), 4)

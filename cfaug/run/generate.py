@@ -23,13 +23,14 @@ from cfaug.core.binding import Config
 from cfaug.core.errors import UserError, say, say_record
 from cfaug.core.files import check_place
 from cfaug.core.outputs import begin_record, check_output
-from cfaug.core.processes import Threads, equal_threads, find_folder
+from cfaug.core.processes import Threads, equal_threads
 from cfaug.core.safety.json_text import json_file
 from cfaug.core.stores import is_store, local_name, mirror_of, open_mirror, shown
 from cfaug.core.targets import Makes, locate
 from cfaug.core.types import Example
 from cfaug.core.validation import DryRun, Node, Positive, Processes, check
-from cfaug.core.weights import HUB_ID, QUESTIONS_PREFIX, is_world
+from cfaug.core.weights import HUB_ID
+from cfaug.core.worlds import is_questions, is_world, name_world
 from cfaug.generate.failures import Failure, ProgressReporter
 from cfaug.generate.folder import (
     CANDIDATES,
@@ -128,7 +129,6 @@ class GenerateSettings(RunSettings):
     force: bool = False
     threads: Threads = None
     engine: Node | None = None
-    cluster: Node | None = None
     overrides: Sequence[str] = ()
 
 
@@ -244,7 +244,7 @@ def describe_settings(settings: GenerateSettings) -> JobIdentity:
     data = settings.data
     source = str(data["source"])
     if data["grid"] is not None:  # its images may show the embedded world
-        source = "shapescapes:grid" if data["world"] is not None else "grid"
+        source = "grid" if data["world"] is None else f"{name_world(data['world'])}:grid"
     elif not is_world(source):
         source = OWN_FILE  # its content is hashed separately
     return JobIdentity(
@@ -255,14 +255,11 @@ def describe_settings(settings: GenerateSettings) -> JobIdentity:
 
 
 def _job(settings: GenerateSettings, folder: Path) -> Job:
-    source, world = settings.data["source"], QUESTIONS_PREFIX.removesuffix(":")
-    if source is not None and source.partition(":")[0] == world:
+    source = settings.data["source"]
+    if source is not None and is_questions(source):
         raise UserError(
-            f"data.source={source}: the embedded world has its own counterfactual questions, so "
-            "none are generated. They are asked by python evaluate.py benchmark=vqa "
-            f"benchmark.data={world}:test world@data.world=cfmm model=vlm weights=zoo:vlm-basic-0, "
-            "and python -m cfaug zoo questions out=FOLDER part=train writes them as "
-            "data.source=FOLDER/questions.jsonl"
+            f"data.source={source}: the world has its own counterfactual questions, so none are "
+            f"generated. They are asked by python evaluate.py benchmark=vqa benchmark.data={source}"
         )
     if not settings.force:
         _refuse_unknown_kind(settings, folder)
@@ -407,37 +404,22 @@ def _plan(job: Job) -> dict[str, Any]:
 
 
 def _say_plan(settings: GenerateSettings, job: Job) -> None:
-    """Print the plan of a job, its cost, and the time of a simulated cluster."""
+    """Print the plan of a job and its cost."""
     from cfaug.report.layout import part_lines
 
     about = _plan(job) | _find_downloads(settings)
     parts: list[Part] = []
     if job.run.stage != "captions":
-        from cfaug.generate.costs import GPUS, cost_parts, describe_cost, estimate
+        from cfaug.generate.costs import cost_parts, describe_cost, estimate
 
         examples = about["captions"]
         cost, basis = estimate(job, examples)
         about["cost"] = describe_cost(cost, job, basis)
         parts += cost_parts(cost, job, basis)
-        if settings.cluster is not None:
-            from cfaug.generate.cluster_simulation import cluster_part, predict, recommend
-
-            cluster = build(settings.cluster)
-            counted = GPUS[cluster.gpu].seconds(cost.work) if cost.images else 0.0
-            seconds = cluster.seconds_per_set or counted / examples
-            if not seconds:  # scores alone would promise a generation in no time
-                raise UserError(
-                    "cluster.seconds_per_set=null: the work of this recipe is not counted "
-                    f"({'; '.join(cost.missing) or 'no models'}): give the seconds of an example"
-                )
-            candidates = about["candidates_at_most"] / examples
-            predictions = predict(examples, seconds, job.shards.batch / candidates, cluster)
-            about["recommended_sets_per_shard"] = recommend(predictions, cluster.most_files)
-            parts.append(cluster_part(predictions, cluster))
     if settings.dry_run == "json":
         say_record(about, as_json=True)
         return
-    say_record(about, hidden=("cost", "recommended_sets_per_shard"), as_json=False)
+    say_record(about, hidden=("cost",), as_json=False)
     for part in parts:
         for line in part_lines(part, LINE, styled=False) if part.rows else ():
             say(line.plain, sys.stdout)
@@ -505,7 +487,7 @@ def _is_newer(page: Path, *sources: Path) -> bool:
     return all(source.stat().st_mtime_ns < written for source in sources)
 
 
-SCRIPT = Script("generate", GenerateSettings, run_jobs, find_folder("conf"), __doc__ or "")
+SCRIPT = Script("generate", GenerateSettings, run_jobs, __doc__ or "")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

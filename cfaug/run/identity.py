@@ -15,7 +15,7 @@ from typing import Any
 
 from cfaug.core.errors import UserError
 from cfaug.core.files import check_place, read_yaml
-from cfaug.core.weights import is_questions, is_world
+from cfaug.core.worlds import is_questions, is_world
 from cfaug.report.arms import CONTENT
 from cfaug.report.checkpoint_tables import WEIGHTS
 from cfaug.run.arguments import flatten

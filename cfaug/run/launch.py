@@ -20,11 +20,12 @@ from typing import Any
 
 from cfaug.core.binding import Config, lists_of_numbers
 from cfaug.core.errors import USERS_MISTAKE, UserError, say
-from cfaug.core.processes import explain_missing, interruptible, rank, wait_briefly
+from cfaug.core.processes import explain_missing, find_folder, interruptible, rank, wait_briefly
 from cfaug.core.safety.addresses import hide_keys, hide_words, scrub
 from cfaug.run.arguments import CommandLine, own_settings, read
 from cfaug.run.compose import PRESET, compose_jobs, first_values, resolve
 from cfaug.run.hydra_settings import refuse_settings_of_hydra
+from cfaug.run.settings_files import CONF, register_search_path, settings_of
 from cfaug.run.usage import reason_of, usage
 
 Jobs = list[tuple[Config, list[str]]]
@@ -59,14 +60,13 @@ class Script:
     name: str
     command: Callable[..., Any]
     run_jobs: Callable[[Jobs], int]
-    conf: Path
     examples: str
     measure: Callable[[Jobs], float | None] | None = None
 
     def compose(self, overrides: Sequence[str], *, multirun: bool) -> Jobs:
         """Compose every job of a command line; see ``compose_jobs``."""
         return compose_jobs(
-            self.conf, self.name, hide_words(overrides), multirun=multirun, command=self.command
+            self.name, hide_words(overrides), multirun=multirun, command=self.command
         )
 
 
@@ -100,7 +100,8 @@ def _say_interrupted(stop: KeyboardInterrupt) -> None:
 def _launch(script: Script, words: Sequence[str]) -> int:
     if {"--help", "-h"} & set(words):
         folder = own_settings(words)
-        say(usage(script.name, script.examples, script.conf, folder, words), sys.stdout)
+        own = [] if folder is None else [settings_of(folder)]
+        say(usage(script.name, script.examples, own, words), sys.stdout)
         return DONE
     if "--version" in words:
         say(version_lines(), sys.stdout)
@@ -317,12 +318,15 @@ def version_lines() -> str:
 def _hydra_main(script: Script, words: list[str], task: Callable[[Any], Any]) -> int:
     import hydra
 
+    register_search_path()
     before = sys.argv, os.environ.get("HYDRA_FULL_ERROR")
     sys.argv = [f"{script.name}.py", *words]
     os.environ["HYDRA_FULL_ERROR"] = "1"
     try:
         composed = hydra.main(
-            config_path=str(script.conf.resolve()), config_name=script.name, version_base="1.3"
+            config_path=str(find_folder(CONF).resolve()),
+            config_name=script.name,
+            version_base="1.3",
         )
         composed(task)()
     except SystemExit as stop:

@@ -17,7 +17,7 @@ from pathlib import Path
 from cfaug.core.errors import USERS_MISTAKE, UserError, say
 from cfaug.core.files import write_file
 from cfaug.core.outputs import check_output_folder, output_folder
-from cfaug.core.processes import find_folder
+from cfaug.run.settings_files import find_settings, settings_folders
 
 EXAMPLE = Path(__file__).parent / "example_recipe"
 NAME, CLASS = "swap_colours", "SwapColours"
@@ -80,7 +80,7 @@ def _check(name: str, folder: Path) -> None:
         )
     check_output_folder(folder, KIND, replace=False)
     for group in ("recipe", "benchmark"):
-        if (find_folder("conf") / group / f"{name}.yaml").exists():
+        if find_settings(settings_folders(), f"{group}/{name}") is not None:
             raise UserError(f"{group}={name} is shipped: choose another name")
     if name in sys.stdlib_module_names or find_spec(name) is not None:
         raise UserError(f"{name} is the name of an installed Python module: choose another name")

@@ -25,7 +25,7 @@ from cfaug.core.processes import (
 )
 from cfaug.core.progress import watch
 from cfaug.core.validation import RunSeed, check
-from cfaug.core.weights import is_world
+from cfaug.core.worlds import is_world
 from cfaug.data.mixture.settings import (
     ClassificationData,
     DataSettings,

@@ -27,7 +27,6 @@ from cfaug.core.files import write_file
 from cfaug.core.processes import (
     check_accelerator,
     check_logger,
-    find_folder,
     has_launcher,
     rank,
     speaks,
@@ -450,9 +449,7 @@ def measure(jobs: Jobs) -> float | None:
     return read_run(plan_run(settings).folder.path).metric(settings.optimized_metric)
 
 
-SCRIPT = Script(
-    "train", TrainSettings, run_jobs, find_folder("conf"), __doc__ or "", measure=measure
-)
+SCRIPT = Script("train", TrainSettings, run_jobs, __doc__ or "", measure=measure)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -15,6 +15,7 @@ from cfaug.core.known_names import HOW_RUNS_RESUME, OF_RESUMING, nearest
 from cfaug.core.processes import find_folder
 from cfaug.core.safety.yaml_text import MOST_CHARACTERS, parse_yaml
 from cfaug.run.arguments import flatten, key_of
+from cfaug.run.settings_files import CONF, find_settings, settings_folders
 from cfaug.run.unread import describe_readers
 
 # ``experiment=demo/real`` is the arm ``real`` of ``conf/experiment/demo.yaml``.
@@ -93,23 +94,27 @@ NOTHING = "null"
 """The default of a group from which nothing is chosen."""
 
 
-def options_in(conf: Path, name: str) -> Callable[[str], list[str]]:
+def options_in(name: str) -> Callable[[str], list[str]]:
     """Return a function that lists the choices of a group; empty for an unknown group."""
-    chosen, beside = _chosen(conf / f"{name}.yaml"), _entries_beside(conf / f"{name}.yaml")
+    chosen, beside = _chosen(_root(name)), _entries_beside(_root(name))
 
     @lru_cache
     def options(group: str) -> list[str]:
         if group not in chosen:
             return []
-        names = _names(conf, group, nested=group not in beside)
+        names = _names(settings_folders(), group, nested=group not in beside)
         return [*names, *([NOTHING] if chosen[group] is None else [])]
 
     return options
 
 
-def top_level(conf: Path, name: str) -> set[str]:
+def _root(name: str) -> Path:
+    return find_folder(CONF) / f"{name}.yaml"
+
+
+def top_level(name: str) -> set[str]:
     """Return the groups and settings at the top of a root configuration."""
-    file = conf / f"{name}.yaml"
+    file = _root(name)
     return {*_chosen(file), *_load(file)} - {"defaults"}
 
 
@@ -123,14 +128,11 @@ def _parse(text: str, file: Path) -> dict[str, Any]:
     return parse_yaml(text, file) or {}
 
 
-def check_files(conf: Path, folders: Iterable[Path]) -> None:
-    """Refuse the user's own folders of settings with a file that Hydra should not read.
-
-    Args:
-        conf: the shipped settings, which have the folders in which files can be chosen.
-    """
+def check_files(folders: Iterable[Path]) -> None:
+    """Refuse the user's own folders of settings with a file that Hydra should not read."""
+    groups = sorted({path.name for conf in settings_folders() for path in conf.glob("*/")})
     for folder in folders:
-        for group in (path.name for path in sorted(conf.iterdir()) if path.is_dir()):
+        for group in groups:
             for file in sorted((folder / group).rglob("*.yaml")):
                 _load(file)
 
@@ -165,7 +167,7 @@ def _entries_beside(root_file: Path) -> dict[str, str]:
     }
 
 
-def name_both(conf: Path, name: str, group: str, choice: str) -> str | None:
+def name_both(name: str, group: str, choice: str) -> str | None:
     """Return the words that choose a file by two choices together; ``None`` for other files.
 
     ``recipe/NAME/ZOO.yaml`` follows from ``recipe=NAME zoo=ZOO`` and is not a choice of ``recipe``.
@@ -173,31 +175,39 @@ def name_both(conf: Path, name: str, group: str, choice: str) -> str | None:
     Args:
         choice: the typed choice, ``NAME/ZOO``.
     """
-    chosen, beside = _chosen(conf / f"{name}.yaml"), _entries_beside(conf / f"{name}.yaml")
+    chosen, beside = _chosen(_root(name)), _entries_beside(_root(name))
     parts, pattern = choice.split("/"), beside.get(group, "").split("/")
-    if len(parts) != len(pattern) or not (conf / group / f"{choice}.yaml").is_file():
+    if len(parts) != len(pattern) or _find(f"{group}/{choice}") is None:
         return None
     named = {f"${{{key}}}": key for key in chosen}
     pairs = zip(pattern, parts, strict=True)
     return " ".join(f"{named[reference]}={part}" for reference, part in pairs if reference in named)
 
 
-def _names(conf: Path, group: str, *, nested: bool) -> list[str]:
+def _find(name: str) -> Path | None:
+    return find_settings(settings_folders(), name)
+
+
+def _names(folders: Iterable[Path], group: str, *, nested: bool) -> list[str]:
     """Return the options of a group.
 
     Folders are left out that are groups of their own, from which its options choose, as
     ``question: which_caption``.
     """
-    folder = conf / group
+    homes = [folder / group for folder in folders]
     inner = {
         key.partition("@")[0]
-        for file in folder.glob("*.yaml")
+        for home in homes
+        for file in home.glob("*.yaml")
         for key, option in _defaults(file)
         if option != ""
     }
     names = []
-    for file in folder.rglob("*.yaml"):
-        name = file.relative_to(folder).with_suffix("")
+    for file, name in (
+        (file, file.relative_to(home).with_suffix(""))
+        for home in homes
+        for file in home.rglob("*.yaml")
+    ):
         if name.parts[0] in inner or (len(name.parts) > 1 and not nested):
             continue
         if group == EXPERIMENT:
@@ -207,46 +217,40 @@ def _names(conf: Path, group: str, *, nested: bool) -> list[str]:
     return sorted(names)
 
 
-def usage(
-    name: str, examples: str, conf: Path, user_conf: Path | None = None, words: Sequence[str] = ()
-) -> str:
+def usage(name: str, examples: str, own: Sequence[Path] = (), words: Sequence[str] = ()) -> str:
     """Return the help text of a script.
 
     Args:
         name: the root configuration, ``train`` for ``train.py``.
         examples: the purpose of the script, and commands to start from.
-        user_conf: the user's own folder of configurations; ``None`` without one.
+        own: the user's own folders of settings.
         words: the words beside ``--help``; a choice such as ``benchmark=vqa`` shows its settings.
     """
-    root_file = conf / f"{name}.yaml"
+    root_file, folders = _root(name), settings_folders(own)
     usual, beside = _chosen(root_file), _entries_beside(root_file)
     chosen = dict(usual)
     for group, _, typed in (word.partition("=") for word in words):
-        if group in chosen and (conf / group / f"{typed}.yaml").is_file():
+        if group in chosen and _find(f"{group}/{typed}") is not None:
             chosen[group] = typed
     lines = [examples.strip(), "", "Choices (group=option; the default is marked *):"]
     for group, default in usual.items():
         nested = group not in beside
-        names = {
-            choice
-            for folder in (conf, user_conf or conf)
-            for choice in _names(folder, group, nested=nested)
-        }
+        names = set(_names(folders, group, nested=nested))
         marked = [f"{choice}*" if choice == default else choice for choice in sorted(names)]
         lines.append(f"  {group}: {', '.join(marked)}")
     lines += ["", "Settings (key=value) and their defaults:"]
     for group, option in chosen.items():
         if option is not None:
-            lines += [f"{group}:", *_with_nested(conf / group / f"{option}.yaml", conf)]
+            lines += [f"{group}:", *_with_nested(_find(f"{group}/{option}"))]
     for group, option in beside.items():
         for other, default in usual.items():
             option = option.replace(f"${{{other}}}", str(default))
-        file = conf / group / f"{option}.yaml"
-        if file.is_file():
-            lines += [f"{option} (added to {group}):", *_with_nested(file, conf)]
+        file = _find(f"{group}/{option}")
+        if file is not None:
+            lines += [f"{option} (added to {group}):", *_with_nested(file)]
     lines += [line.removeprefix("  ") for line in _body(root_file)]
     lines += ["", "Settings that are read only in some cases:"]
-    lines += describe_readers(name, dict(_targets(conf, chosen)))
+    lines += describe_readers(name, dict(_targets(chosen)))
     lines += [
         "",
         "--multirun (-m) runs every combination of key=a,b; --cfg job prints the settings.",
@@ -254,30 +258,34 @@ def usage(
     return "\n".join(lines)
 
 
-def _targets(conf: Path, chosen: Mapping[str, str | None]) -> Iterator[tuple[str, str]]:
+def _targets(chosen: Mapping[str, str | None]) -> Iterator[tuple[str, str]]:
     """Yield (group, its class) for the files chosen of each group, or for those they extend."""
     for group, choice in chosen.items():
         option = choice
         while option is not None:
-            file = conf / group / f"{option}.yaml"
-            target = _load(file).get("_target_")
-            if target is not None:
-                yield group, target
+            file = _find(f"{group}/{option}")
+            target = None if file is None else _load(file).get("_target_")
+            if file is None or target is not None:
+                if target is not None:
+                    yield group, target
                 break
             texts = (key for key, named in _defaults(file) if named == "")
             option = next((text for text in texts if text != "_self_" and "@" not in text), None)
 
 
-def _with_nested(file: Path, conf: Path) -> list[str]:
+def _with_nested(file: Path | None) -> list[str]:
     """Return a file's settings followed by those that it takes from another group's file."""
+    if file is None:
+        return []
     lines = _body(file)
     for key, option in _defaults(file):
         group, _, package = key.partition("@")
         if package and option is not None and not group.startswith("override"):
-            beside = file.parent / f"{group}.yaml"  # `- option@package`: of the file's own group
-            taken = conf / group.lstrip("/") / f"{option}.yaml" if option else beside
+            # `- option@package` is of the file's own group.
+            beside = _find(f"{file.parent.name}/{group}")
+            taken = _find(f"{group.lstrip('/')}/{option}") if option else beside
             named = package.removeprefix("_global_.")
-            lines += [f"  {named}:", *(f"  {line}" for line in _with_nested(taken, conf))]
+            lines += [f"  {named}:", *(f"  {line}" for line in _with_nested(taken))]
     return lines
 
 
@@ -396,7 +404,7 @@ def _explain_one(
     owners = [
         f"{name}.py"
         for name in ("train", "generate", "evaluate")
-        if head not in tree and head in top_level(find_folder("conf"), name)
+        if head not in tree and head in top_level(name)
     ]
     if owners:
         take = f"{' and '.join(owners)} take{'s' * (len(owners) == 1)} it"

@@ -412,7 +412,7 @@ class EditData:
         if self.edits is None:
             raise UserError(
                 "data.edits=FILE.jsonl is missing: edited captions, one JSON object a line with "
-                "caption, kind and edit; `python -m cfaug zoo perturber_rows out=FILE.jsonl` "
+                "caption, kind and edit; `python -m zoo perturber_rows out=FILE.jsonl` "
                 "writes some of the embedded world"
             )
         file = Path(self.edits).expanduser()

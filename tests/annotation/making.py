@@ -5,19 +5,18 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import yaml
-
 from cfaug.annotation.answers import Answer, read_answers
 from cfaug.annotation.question import AnnotationQuestion
 from cfaug.core.types import CounterfactualSet, Edit, Member
 from tests.report.example import picture
+from tests.settings import read_settings
 
 ROOT = Path(__file__).parents[2]
 
 
 def question(name: str) -> AnnotationQuestion:
     """Return a question of ``conf/annotate/question``."""
-    node = yaml.safe_load((ROOT / f"conf/annotate/question/{name}.yaml").read_text())
+    node = read_settings(f"annotate/question/{name}")
     assert node.pop("_target_") == "cfaug.annotation.question.AnnotationQuestion"
     return AnnotationQuestion(**node)
 

@@ -7,7 +7,6 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -29,10 +28,11 @@ from cfaug.core.errors import UserError
 from cfaug.data.index import open_index
 from cfaug.data.shards.shards import write_shards
 from cfaug.planning.build import build
-from tests.annotation.making import ROOT, WHY, write_answers
+from tests.annotation.making import WHY, write_answers
 from tests.grid_sets import grid_set, lay_grid_sets
 from tests.properties import examples
 from tests.report.example import data_of
+from tests.settings import read_settings
 
 
 def numbered(pairs: int) -> list[ImageItem]:
@@ -90,7 +90,7 @@ def test_a_sample_is_drawn_by_key():
     assert Assignment(sample=1000).choose_items(items) == items
 
 
-NODE = yaml.safe_load((ROOT / "conf/annotate/question/social_errors.yaml").read_text())
+NODE = read_settings("annotate/question/social_errors")
 ERRORS: AnnotationQuestion = build(NODE)
 FEW = replace(ERRORS, strata=replace(ERRORS.strata, each=2))
 ATTRIBUTES = {"race": ("White", "Middle Eastern"), "gender": ("male", "female")}

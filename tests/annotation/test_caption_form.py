@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import yaml
 
 from cfaug.annotation.answers import Answer, draw_check, read_answers, split_checks, who_failed
 from cfaug.annotation.assignment import Assignment
@@ -19,13 +18,12 @@ from cfaug.core.errors import UserError
 from cfaug.data.shards.shards import read_scores
 from cfaug.planning.build import build
 from cfaug.stats.item_tests import mcnemar
-from tests.annotation.making import HOSTILE, ROOT, pairs, write_answers
+from tests.annotation.making import HOSTILE, pairs, write_answers
 from tests.annotation.text_sets import write_text_sets
 from tests.report.example import data_of
+from tests.settings import read_settings
 
-PAPER: CaptionForm = build(
-    yaml.safe_load((ROOT / "conf/annotate/question/quality.yaml").read_text())
-)
+PAPER: CaptionForm = build(read_settings("annotate/question/quality"))
 FORM = replace(PAPER, per_kind=4, examples=3)
 ALL = replace(FORM, per_kind=None)
 
@@ -105,9 +103,7 @@ def test_the_page_shows_the_examples_and_one_caption_at_a_time(watched, index, t
     assert '"quality":4' in watched.run("window.cfaugAnswers()")
 
 
-ASKED: Preference = build(
-    yaml.safe_load((ROOT / "conf/annotate/question/preference.yaml").read_text())
-)
+ASKED: Preference = build(read_settings("annotate/question/preference"))
 
 
 @pytest.fixture(scope="module")

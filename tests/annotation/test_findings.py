@@ -20,13 +20,13 @@ from cfaug.annotation.findings import Findings
 from cfaug.annotation.page import sentences, write_report
 from cfaug.annotation.question import ImageItem
 from cfaug.annotation.record import Sorting, are_simulated, read_record, record_of, write_record
-from cfaug.coco_cf import figures as annotation_tables
-from cfaug.coco_cf.figures import CATEGORIES, OUTCOMES, AnnotationTable
-from cfaug.coco_cf.label_frequency import altered_subjects
-from cfaug.coco_cf.label_gains import AlteredSubjects, Subjects, count_subjects
-from cfaug.coco_cf.tables import published
 from cfaug.core.errors import UserError
 from cfaug.data.mixture.pool import read_labels
+from cfaug.evaluation.label_frequency import altered_subjects
+from cfaug.papers.coco_cf import figures as annotation_tables
+from cfaug.papers.coco_cf.figures import CATEGORIES, OUTCOMES, AnnotationTable
+from cfaug.papers.coco_cf.label_gains import AlteredSubjects, Subjects, count_subjects
+from cfaug.papers.coco_cf.tables import published
 from cfaug.report.arm_results import Runs
 from cfaug.report.document import to_markdown
 from tests.annotation.making import WHICH, WHY, answered, line, read, write_answers

@@ -9,7 +9,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -32,10 +31,11 @@ from cfaug.data.index import open_index
 from cfaug.data.shards.shards import write_shards
 from cfaug.planning.build import build
 from cfaug.stats.agreement import krippendorff_alpha
-from tests.annotation.making import HOSTILE, ROOT, write_answers
+from tests.annotation.making import HOSTILE, write_answers
 from tests.report.example import data_of, picture
+from tests.settings import read_settings
 
-LANCE: Form = build(yaml.safe_load((ROOT / "conf/annotate/question/lance.yaml").read_text()))
+LANCE: Form = build(read_settings("annotate/question/lance"))
 ALL = replace(LANCE, per_kind=None)
 KINDS = ("adjective", "background", "domain")
 FULL = {"realism": 4, "edit_success": 5, "fidelity": 3, "label_consistent": True,

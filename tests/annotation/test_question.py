@@ -17,9 +17,6 @@ from cfaug.annotation.findings import Findings
 from cfaug.annotation.page import sentences, share_out, write_questions, write_report
 from cfaug.annotation.question import AnnotationQuestion, QuestionReview
 from cfaug.annotation.record import Sorting, read_record, record_of, write_record
-from cfaug.coco_cf import figures as annotation_tables
-from cfaug.coco_cf.figures import AnnotationTable
-from cfaug.coco_cf.label_gains import AlteredSubjects
 from cfaug.core.errors import UserError
 from cfaug.core.questions import CATEGORY, QUESTION, AskedQuestion, details_of
 from cfaug.core.types import CounterfactualSet, Member
@@ -27,10 +24,14 @@ from cfaug.data.export import export_questions
 from cfaug.data.index import Index, open_index
 from cfaug.data.shards.shards import read_sets, write_shards
 from cfaug.data.sources.question_sets import read_questions
+from cfaug.papers.coco_cf import figures as annotation_tables
+from cfaug.papers.coco_cf.figures import AnnotationTable
+from cfaug.papers.coco_cf.label_gains import AlteredSubjects
 from cfaug.report.arm_results import MissingError, Runs
 from tests.annotation.making import WHICH, WHY, answered, pairs, question, write_answers
 from tests.data.question_files import encode_image
 from tests.report.example import data_of, picture
+from tests.settings import settings_file
 
 TRUE = question("caption_true")
 COUNT = AnnotationQuestion(
@@ -173,7 +174,7 @@ def test_invalid_questions_name_the_setting(change, said):
         replace(COUNT, **change)
 
 
-CONF = Path(__file__).parents[2] / "conf" / "annotate" / "question" / "question_review.yaml"
+CONF = settings_file("annotate/question/question_review")
 
 
 def asked(number: int, verified: bool | None = False, **changes: Any) -> AskedQuestion:

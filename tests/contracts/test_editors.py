@@ -98,7 +98,8 @@ def test_a_result_belongs_to_its_example_alone(recipe, asked):
 
 IMAGE_EDITORS = {
     "coco_cf": ["recipe.image_editor.steps=2"], "lance": ["recipe.image_editor.steps=2"],
-    "lance_oracle": [], "social": ["recipe.image_editor.steps=2"], "social_oracle": [], "xmai": [],
+    "photo_edits_oracle": [], "social": ["recipe.image_editor.steps=2"], "social_oracle": [],
+    "xmai": [],
 }  # fmt: skip
 """{a recipe for each image editor that makes images without a server: words of a small one}."""
 

@@ -32,9 +32,9 @@ from cfaug.report.records import write_leaks
 from cfaug.run.exports import check_exports
 from cfaug.run.new_recipe import write_example
 from cfaug.run.run_folder import RunFolder
-from cfaug.shapescapes.zoo.command import fresh_folder
-from cfaug.shapescapes.zoo.diffusion import main as train_diffusion
 from tests.data.making import pair
+from zoo.command import fresh_folder
+from zoo.diffusion import main as train_diffusion
 
 SETS = [pair(0), pair(1)]
 ABOUT = PublisherStatements("Pairs")

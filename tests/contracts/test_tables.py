@@ -15,11 +15,12 @@ from cfaug.planning.build import build
 from cfaug.report.arm_results import MissingError, Runs
 from cfaug.report.document import Document, read_document, to_csv, to_latex, to_markdown
 from cfaug.report.paper_tables import write_tables_page
-from tests.coco_cf.test_paper_tables import CONF, table_node
+from tests.papers.coco_cf.test_paper_tables import table_node
+from tests.settings import settings_files
 
 pytestmark = pytest.mark.slow  # each is composed
 
-TABLES = sorted(file.stem for file in (CONF / "table").glob("*.yaml") if file.stem[0] != "_")
+TABLES = sorted(file.stem for file in settings_files("table") if file.stem[0] != "_")
 AMONG_OURS = ("compositional",)
 """Tables with printed numbers of others beside ours in one part."""
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from cfaug.coco_cf.mixtures import PaperMixture
 from cfaug.core.rng import derive
 from cfaug.data.mixture.mixture import mix
 from cfaug.data.mixture.records import Mixture
 from cfaug.data.mixture.settings import DataSettings, Sources
+from cfaug.papers.coco_cf.mixtures import PaperMixture
 from tests.data.making import Columns
 
 PLANS = ("real", "base", "medium", "all", "human_validated")

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cfaug.compositional.pairs import count_items
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import decode_image
 from cfaug.data.index import open_index
 from cfaug.data.index.index import Index
 from cfaug.data.mixture.leakage import coco_ids
 from cfaug.data.sources.compositional import FORMS, ItemList
+from cfaug.evaluation.choices.pairs import count_items
 from tests.data.compositional import (
     BOXES,
     CAPTIONS,

@@ -25,7 +25,6 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfaug.cfmm.question_checks import group_accuracies
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import decode_image
 from cfaug.core.questions import CATEGORY, QUESTION, Answered, AskedQuestion, details_of
@@ -39,12 +38,13 @@ from cfaug.data.export import (
     hub,
 )
 from cfaug.data.export.evaluators import question_rows
+from cfaug.evaluation.questions.question_checks import group_accuracies
 from cfaug.report.item_files import compare_item_files, read_item_files
 from cfaug.report.item_tables import ItemColumns
 from cfaug.stats.choices import parse_answer
 from tests.data.making import pair
 from tests.data.question_files import own_record, write_own
-from tests.evaluation.questions import Writer, image, opened
+from tests.evaluation.drawn_questions import Writer, image, opened
 from tests.properties import examples
 from tests.skips import skip
 

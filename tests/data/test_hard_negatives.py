@@ -13,7 +13,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfaug.coco_cf.mixtures import PaperMixture
 from cfaug.core.errors import UserError
 from cfaug.data.index import Index, open_index
 from cfaug.data.mixture.hard_negatives import PairNegatives, find_pairs, keep_whole_sets
@@ -23,6 +22,7 @@ from cfaug.data.mixture.order import epoch_order
 from cfaug.data.mixture.records import COUNTERFACTUAL, Mixture
 from cfaug.data.mixture.settings import DataSettings, Sources
 from cfaug.data.shards.shards import write_shards
+from cfaug.papers.coco_cf.mixtures import PaperMixture
 from tests.data.layouts import NEGATIVES, TEXTS, cells, images, jsonl, negclip, parquet, table
 from tests.data.loading import TRANSFORM, pixels_of
 from tests.data.making import pair

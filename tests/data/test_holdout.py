@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfaug.coco_cf.mixtures import PaperMixture
 from cfaug.core.errors import UserError
 from cfaug.data.mixture.leakage import hold_out, withhold
 from cfaug.data.mixture.loader import TrainingShares
 from cfaug.data.mixture.mixture import mix
 from cfaug.data.mixture.records import COUNTERFACTUAL, REAL
 from cfaug.data.mixture.settings import DataSettings, Sources
+from cfaug.papers.coco_cf.mixtures import PaperMixture
 from tests.data.making import Columns
 from tests.data.planned import (
     PAIRS,

@@ -27,7 +27,7 @@ from cfaug.data.mixture.settings import DataSettings, Sources
 from cfaug.data.sources.question_sets.rows import EmbeddedImage, FileImage
 from cfaug.evaluation.benchmark import LeakAware
 from tests.data.making import Columns, photo_folder
-from tests.evaluation.questions import Drawn, Picture, context, image, opened
+from tests.evaluation.drawn_questions import Drawn, Picture, context, image, opened
 from tests.properties import examples
 
 
@@ -289,7 +289,7 @@ def asking(trained):
 
 
 def test_the_benchmark_reports_leaks_or_leaves_them_out():
-    from cfaug.cfmm.vqa import VisualQuestions
+    from cfaug.evaluation.questions.vqa import VisualQuestions
 
     plain = opened(IMAGES)
     assert isinstance(plain, LeakAware)

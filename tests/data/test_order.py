@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfaug.coco_cf.mixtures import PaperMixture
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import DIGEST_BYTES
 from cfaug.data.index.disk_format import DIGESTS, NUMBERS
@@ -18,6 +17,7 @@ from cfaug.data.mixture.mixture import plan_mixture
 from cfaug.data.mixture.order import MANY, epoch_order, pack, rank_share, split_sets
 from cfaug.data.mixture.records import REAL
 from cfaug.data.mixture.settings import DataSettings, EntailmentData
+from cfaug.papers.coco_cf.mixtures import PaperMixture
 from tests.data.making import Columns
 from tests.properties import examples
 

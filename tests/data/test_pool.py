@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfaug.coco_cf.mixtures import PaperMixture
 from cfaug.core.errors import UserError
 from cfaug.core.words import normalise_caption
 from cfaug.data.index import open_index
@@ -18,6 +17,7 @@ from cfaug.data.mixture.mixture import mix
 from cfaug.data.mixture.pool import CHOICES, find_edited_rows, read_labels
 from cfaug.data.mixture.settings import DataSettings, Sources
 from cfaug.data.shards.shards import write_shards
+from cfaug.papers.coco_cf.mixtures import PaperMixture
 from tests.data.layouts import jsonl
 from tests.data.making import Columns, pair
 from tests.properties import examples

@@ -19,7 +19,7 @@ from cfaug.data.index import open_index
 from cfaug.data.sources import captioned_parquet as social_counterfactuals
 from cfaug.data.sources import import_sets
 from cfaug.data.sources import parquet as released
-from cfaug.social.grid_sets import read_grid_sets
+from cfaug.papers.social.grid_sets import read_grid_sets
 from tests.data.hostile import assert_refused
 from tests.data.making import pair
 from tests.data.released import GENDERS, RACES, image, jpeg, refused

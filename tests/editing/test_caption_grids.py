@@ -129,7 +129,7 @@ def test_captions_are_those_of_the_released_lists():
 
 
 def test_the_grid_of_the_embedded_world_speaks_its_language():
-    from cfaug.shapescapes.language import parse
+    from cfaug.worlds.shapescapes.language import parse
 
     for proposal in edited(read_grid("shapescapes")):
         assert parse(proposal.example.extra["neutral"]).subject == proposal.group

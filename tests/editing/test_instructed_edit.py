@@ -13,7 +13,7 @@ from cfaug.editing.filters import caption_report
 from cfaug.editing.instructed_edit import InstructedEdit, RandomWordEdit, RandomWords
 from cfaug.editing.label_guard import LabelGuard
 from cfaug.editing.protocols import Fill, VariationModel, Variations, Verdict
-from cfaug.shapescapes.language import VocabularyFiller
+from cfaug.worlds.shapescapes.language import VocabularyFiller
 from tests.editing.perturbing import Said, photo_of
 
 ANSWERS = {

@@ -10,8 +10,8 @@ import pytest
 from cfaug.editing.paraphrase import Paraphrase
 from cfaug.editing.sentence import TextBlobTagger
 from cfaug.editing.wordnet import Senses, Synonyms
-from cfaug.shapescapes.language import parse
-from cfaug.shapescapes.settings import PLACES
+from cfaug.worlds.shapescapes.language import parse
+from cfaug.worlds.shapescapes.settings import PLACES
 from tests.editing.tiny import real_captions
 from tests.records import example
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from cfaug.core.types import Edit, Edited, Example, Proposal, Rejected
 from cfaug.editing.filters import KeyedChoice, PartOfSpeech, caption_report
 from cfaug.editing.substitution import Substitution
-from cfaug.shapescapes.language import VocabularyFiller, VocabularyTagger
+from cfaug.worlds.shapescapes.language import VocabularyFiller, VocabularyTagger
 from tests.records import proposal
 
 TEXTS = ["a red ball on the beach", "a photo", "is"]

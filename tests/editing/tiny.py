@@ -22,7 +22,7 @@ CAPTIONS = [
 
 def real_captions() -> list[str]:
     """Return 200 captions of 40 real photos, five of each together."""
-    file = Path(__file__).parents[1] / "shapescapes" / "zoo" / "held_out_captions.json"
+    file = Path(__file__).parents[1] / "zoo" / "held_out_captions.json"
     return [text for scene in json.loads(file.read_text())["scenes"] for text in scene]
 
 

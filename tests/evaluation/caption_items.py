@@ -7,8 +7,8 @@ from itertools import islice
 from cfaug.core.types import CounterfactualSet, Member
 from cfaug.data.index import open_index
 from cfaug.data.shards.shards import write_shards
-from cfaug.shapescapes import WorldSettings
-from cfaug.shapescapes.parts import make_part
+from cfaug.worlds.shapescapes import WorldSettings
+from cfaug.worlds.shapescapes.parts import make_part
 
 WORLD = WorldSettings(seed=3, style="drawing", id_scenes=40, ood_pairs=14)
 CATEGORIES = ("replace_obj", "swap_obj", "swap_att")

@@ -7,7 +7,6 @@ import json
 import numpy as np
 import pytest
 
-from cfaug.compositional.pairs import PairMatching
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import decode_image
 from cfaug.core.protocols import Benchmark, Matcher
@@ -16,12 +15,13 @@ from cfaug.data.index import open_index
 from cfaug.data.shards.shards import write_shards
 from cfaug.evaluation import cached_model as features
 from cfaug.evaluation.cached_model import CachedMatcher
+from cfaug.evaluation.choices.pairs import PairMatching
 from cfaug.evaluation.classification import Classes, ZeroShot
 from cfaug.evaluation.retrieval import Matching, Retrieval
-from cfaug.shapescapes.settings import PROMPTS, SUBJECTS
 from cfaug.stats.ranking import GAPS, SCORES, gaps_where_scored
-from tests.compositional.test_pairs import apart, larger_sets
+from cfaug.worlds.shapescapes.settings import PROMPTS, SUBJECTS
 from tests.evaluation.caption_items import open_sets
+from tests.evaluation.choices.test_pairs import apart, larger_sets
 
 CLASSES = Classes(SUBJECTS, SUBJECTS, PROMPTS)
 
@@ -212,7 +212,7 @@ def test_chance_is_what_a_model_reaches_that_finds_everything_equal(encoder, ope
 
 
 def test_chance_of_pairs_is_the_mean_over_random_scores():
-    from cfaug.compositional.pairs import CHANCE
+    from cfaug.evaluation.choices.pairs import CHANCE
     from cfaug.stats.choices import pair_hits
 
     drawn = pair_hits(np.random.default_rng(0).random((40_000, 2, 2)))

@@ -31,12 +31,12 @@ from cfaug.report.arm_results import MissingError, Runs
 from cfaug.report.document import draw_figures
 from cfaug.report.items import Items, write_items
 from cfaug.report.results import RESULTS, Result, append_results
-from cfaug.shapescapes.drawing import Scene, encode_png, render
-from cfaug.shapescapes.language import describe
-from cfaug.shapescapes.oracle import edit_factors, redraw_edited
-from cfaug.shapescapes.oracles.lance import WorldEdits
-from cfaug.shapescapes.settings import STYLES, Factors
 from cfaug.stats.image_metrics import psnr_outside, ssim_outside
+from cfaug.worlds.shapescapes.drawing import Scene, encode_png, render
+from cfaug.worlds.shapescapes.edit_oracle import WorldEdits
+from cfaug.worlds.shapescapes.language import describe
+from cfaug.worlds.shapescapes.oracle import edit_factors, redraw_edited
+from cfaug.worlds.shapescapes.settings import STYLES, Factors
 from tests.evaluation.joined import joined_sets
 
 STYLE = STYLES["clear"]

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfaug.compositional.caption_choice import CaptionChoice
-from cfaug.compositional.pairs import PairMatching
 from cfaug.core.errors import UserError
 from cfaug.core.types import CLUSTER
 from cfaug.data.shards.shards import write_shards
+from cfaug.evaluation.choices.caption_choice import CaptionChoice
+from cfaug.evaluation.choices.pairs import PairMatching
 from cfaug.evaluation.failures import (
     FAMILIES,
     Cell,
@@ -32,13 +32,13 @@ from cfaug.evaluation.failures import (
     write_failures,
 )
 from cfaug.evaluation.retrieval import Matching, Retrieval
-from cfaug.lance.stress import Stress
+from cfaug.evaluation.stress.stress import Stress
 from cfaug.report.items import Items, read_items, write_items
 from cfaug.stats.significance import holm
 from tests.evaluation.caption_items import choices, open_sets, world_pairs
+from tests.evaluation.drawn_questions import Drawn, image, opened, rows
 from tests.evaluation.joined import joined_sets
-from tests.evaluation.questions import Drawn, image, opened, rows
-from tests.lance.test_stress import opener
+from tests.evaluation.stress.test_stress import opener
 
 FINDER = Finder("zoo:classifier", "sha", "a_stress", "data")
 TYPED = {"family": "stress", "kind": "background", "before": "on the beach", "after": "at night"}

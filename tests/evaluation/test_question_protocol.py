@@ -10,7 +10,7 @@ import yaml
 from cfaug.core.errors import UserError
 from cfaug.core.questions import Answered
 from cfaug.editing.edit_prompts import SHIPPED_WORDINGS, fill, read_wording
-from tests.evaluation.questions import Drawn, Picture, Writer, image, opened, rows
+from tests.evaluation.drawn_questions import Drawn, Picture, Writer, image, opened, rows
 
 IMAGES = [image(n) for n in range(4)]
 COUNT = {"question": "How many?", "answer": "2", "rationale": "I see two.", "options": ["2", "3"]}

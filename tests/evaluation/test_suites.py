@@ -10,8 +10,6 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from cfaug.coco_cf.label_frequency import altered_subjects, label_frequencies
-from cfaug.compositional.pairs import PairMatching
 from cfaug.core.errors import UserError
 from cfaug.core.protocols import Benchmark, LanguageModel
 from cfaug.core.types import Evaluation, Outcome
@@ -19,13 +17,15 @@ from cfaug.data.index import open_index
 from cfaug.data.mixture.leakage import withhold
 from cfaug.data.shards.shards import write_shards
 from cfaug.evaluation.benchmark import SourceBenchmark, cluster_rows, fingerprint, name_rows
+from cfaug.evaluation.choices.pairs import PairMatching
 from cfaug.evaluation.classification import Classification
 from cfaug.evaluation.context import EvaluationContext
+from cfaug.evaluation.label_frequency import altered_subjects, label_frequencies
 from cfaug.evaluation.retrieval import Matching, Retrieval
 from cfaug.evaluation.suites import Auto, HeldOut, Suite, check_member, open_member
-from cfaug.shapescapes import WorldSettings, ensure
-from cfaug.shapescapes.labels import WorldClassification, ensure_labels
-from cfaug.shapescapes.settings import COLOURS, PLACES, SUBJECTS
+from cfaug.worlds.shapescapes import WorldSettings, ensure
+from cfaug.worlds.shapescapes.labels import WorldClassification, ensure_labels
+from cfaug.worlds.shapescapes.settings import COLOURS, PLACES, SUBJECTS
 from tests.data.making import noise_image, pair
 
 WORLD = WorldSettings(seed=3, style="drawing", id_scenes=40, ood_pairs=14, counterfactual_pairs=20)

@@ -32,7 +32,7 @@ from cfaug.imaging.prompt_to_prompt import PromptToPrompt
 from cfaug.imaging.shared_pipeline import SharedPipeline
 from cfaug.imaging.tree import plan, shared_steps
 from cfaug.models.specs import HFClip
-from cfaug.shapescapes.oracle import OracleSets
+from cfaug.worlds.shapescapes.oracle import OracleSets
 from tests.generate.photos import photo
 from tests.imaging import tiny, tiny_pipelines
 

@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.cluster_simulation import Cluster, Workload, simulate
 from cfaug.core.errors import UserError
 from cfaug.core.safety import addresses
 from cfaug.core.safety.addresses import hide_keys, remember_key, scrub
-from cfaug.generate.cluster_simulation import Cluster, Workload, simulate
 from cfaug.generate.server_requests import (
     QuestionRefusedError,
     ServerClient,

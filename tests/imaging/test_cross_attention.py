@@ -199,7 +199,7 @@ def test_auto_replaces_one_word_by_one_and_refines_otherwise(words, base, edited
 
 FEW = 24
 START, END = 98, 99
-REAL = Path(__file__).parents[1] / "shapescapes" / "zoo" / "held_out_captions.json"
+REAL = Path(__file__).parents[1] / "zoo" / "held_out_captions.json"
 IDS = st.lists(st.integers(0, 5), max_size=FEW - 2)
 
 

@@ -34,7 +34,7 @@ from cfaug.models.specs import HFClip
 from tests.properties import examples
 from tests.scripts import load
 
-ZOO = Path("cfaug/shapescapes/zoo/weights")
+ZOO = Path("cfaug/weights")
 WORDS = ["a", "red", "ball", "star", "tench", "shark", "on", "the", "beach", "ostrich", "Ball", "."]
 
 

@@ -17,7 +17,7 @@ from cfaug.models.open_clip import _compare_activations
 from cfaug.models.specs import HFClip, OpenClip
 from cfaug.train.settings import OptimSettings
 from tests.models import tiny
-from tests.test_conf import CONF
+from tests.settings import settings_file
 from tests.train import tiny_plan
 
 VIT = {"img_size": tiny.SIZE, "patch_size": 8, "embed_dim": 16, "depth": 1, "num_heads": 2}
@@ -265,7 +265,7 @@ def test_another_activation_than_that_of_the_weights_is_said(
 def test_a_shipped_model_is_in_open_clips_list_with_its_own_activation(name, capsys):
     import open_clip
 
-    node = yaml.safe_load((CONF / "model" / f"{name}.yaml").read_text())
+    node = yaml.safe_load(settings_file(f"model/{name}").read_text())
     tag = node["architecture"], node["pretrained"]
     assert tag in open_clip.list_pretrained()
     _compare_activations(*tag)

@@ -31,6 +31,7 @@ from cfaug.report.layout import (
 from cfaug.report.records import Run
 from cfaug.report.results import Result
 from cfaug.report.significance_rows import Table
+from tests.settings import settings_file
 
 SEEDS = (11, 12, 13, 14, 15)
 OOD, ID = "shapescapes_ood_classification", "shapescapes_id_classification"
@@ -42,7 +43,7 @@ MEANS = {  # out of distribution, in distribution
     "unbiased": (0.593, 0.740),
 }
 CONF = Path(__file__).resolve().parents[2] / "conf"
-USUAL: ComparisonSettings = build(yaml.safe_load((CONF / "comparison/usual.yaml").read_text()))
+USUAL: ComparisonSettings = build(yaml.safe_load(settings_file("comparison/usual").read_text()))
 LABELS = USUAL.labels
 SOURCES = {
     "counterfactual": "shapescapes:counterfactual",

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from cfaug.core.types import ENTAILMENT
+from cfaug.evaluation.text_pairs.entailment_items import EntailmentItems
+from cfaug.evaluation.text_pairs.text_pair_items import InsertionItems
 from cfaug.report.items import Items
-from cfaug.xmai.entailment_items import EntailmentItems
-from cfaug.xmai.text_pair_items import InsertionItems
 
 METHODS: Mapping[str, float] = {"deletion": 0.05, "checklist": 0.0, "clare": 0.08, "xmai": 0.15}
 """By how much each lowers a reciprocal rank, about."""

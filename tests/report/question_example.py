@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from cfaug.cfmm.question_items import QuestionItems
+from cfaug.evaluation.questions.question_items import QuestionItems
 from cfaug.report.items import Items
 
 IMAGES: Mapping[str, int] = {"count": 9, "color": 6, "other": 4}

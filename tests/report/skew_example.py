@@ -9,10 +9,10 @@ from itertools import product
 
 import numpy as np
 
+from cfaug.papers.social.skew_items import SkewItems
 from cfaug.report.items import Items
-from cfaug.social.skew_items import SkewItems
-from cfaug.social.skew_tests import chance_skew
 from cfaug.stats.significance import holm
+from cfaug.stats.skew_tests import chance_skew
 from tests.report.example import picture
 
 RACES, GENDERS = ("White", "Black", "Indian"), ("male", "female")

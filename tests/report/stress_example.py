@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from cfaug.core.types import ORIGINAL, RECONSTRUCTION
-from cfaug.lance.stress_items import EDITED, StressItems
+from cfaug.evaluation.stress.stress_items import EDITED, StressItems
 from cfaug.report.items import Items
 from tests.report.example import HOSTILE, picture
 

@@ -27,7 +27,7 @@ from cfaug.report.records import (
     setting_node,
 )
 from cfaug.report.results import Result, append_results
-from tests.coco_cf import made_up
+from tests.papers.coco_cf import made_up
 from tests.properties import examples
 
 ROW = Result("demo/real/seed=1", "real", 1, "own_retrieval", "R@1", 0.5, 80, "abc")

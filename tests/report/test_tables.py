@@ -14,19 +14,19 @@ import numpy as np
 import pytest
 from rich.cells import cell_len
 
-from cfaug.cfmm.vqa import VisualQuestions
-from cfaug.compositional.caption_choice import CaptionChoice
-from cfaug.compositional.pairs import PairMatching
 from cfaug.core.errors import UserError
 from cfaug.evaluation.benchmark import HasPrimaryMetrics
+from cfaug.evaluation.choices.caption_choice import CaptionChoice
+from cfaug.evaluation.choices.pairs import PairMatching
+from cfaug.evaluation.questions.vqa import VisualQuestions
 from cfaug.evaluation.retrieval import Retrieval
+from cfaug.papers.xmai.insertion import Insertion
 from cfaug.report.document import Entry
 from cfaug.report.layout import comparisons_csv, print_table, write_tables
 from cfaug.report.results import Result
 from cfaug.report.significance_rows import describe_family, family_of
 from cfaug.report.significance_table import significance_table
 from cfaug.stats.significance import holm, paired_t, summarise, welch
-from cfaug.xmai.insertion import Insertion
 from tests.report.example import (
     ID,
     LABELS,

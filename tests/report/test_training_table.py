@@ -16,8 +16,9 @@ from cfaug.report.arm_results import MissingError, Runs
 from cfaug.report.items import Items, write_items
 from cfaug.report.joint_tests import TITLE
 from cfaug.report.results import Result, append_results
+from tests.settings import settings_file
 
-CONF = Path(__file__).parents[2] / "conf/table/social_debias.yaml"
+CONF = settings_file("table/social_debias")
 SEEDS = (107, 108, 109, 110, 111)
 PART = {"grid": "colour_background", "labelling": "colour_background", "k": "12"}
 CELLS = {  # benchmark, metric, part, unit, better

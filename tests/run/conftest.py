@@ -82,7 +82,7 @@ def stderr_of(run: Callable[..., int], *words: Any) -> str:
 def jobs_of(name: str, *words: str) -> list[tuple[dict[str, Any], list[str]]]:
     """Return the settings and the words of every job of a command line."""
     line = read(words)
-    return compose_jobs(CONF, name, line.overrides, multirun=line.multirun, command=COMMANDS[name])
+    return compose_jobs(name, line.overrides, multirun=line.multirun, command=COMMANDS[name])
 
 
 def compose(name: str, *words: str) -> dict[str, Any]:

@@ -17,14 +17,14 @@ from cfaug.data.index import open_index
 from cfaug.data.shards.shards import write_shards
 from cfaug.evaluation.context import EvaluationContext
 from cfaug.evaluation.failures import ModelFailure, write_failures
-from cfaug.shapescapes import WorldSettings
-from cfaug.shapescapes.parts import make_part
+from cfaug.worlds.shapescapes import WorldSettings
+from cfaug.worlds.shapescapes.parts import make_part
 from tests.data.compositional import sugarcrepe, winoground
+from tests.evaluation.drawn_questions import image
 from tests.evaluation.joined import joined_sets, picture, random_sets
-from tests.evaluation.questions import image
 from tests.evaluation.text_sets import text_set
 from tests.grid_sets import every_grid_set, lay_grid_sets
-from tests.visogender import lay_photos, oo_rows, op_rows, write_tsv
+from tests.papers.visogender.making import lay_photos, oo_rows, op_rows, write_tsv
 
 WORLD = WorldSettings(seed=3, style="drawing", id_scenes=12, ood_pairs=6)
 
@@ -191,7 +191,7 @@ HELD_OUT = {"subjects": "no subject was held out"}
 EDITED = {"data": "@words", "random": "@words", "more": {"again": "@words"}, "control": "domain"}
 STRESSED = {
     **EDITED, "parts": ["class"], "classes": "imagenet", "templates": ["an image of {c}"],
-    "clusters": {"_target_": "cfaug.lance.edit_clusters.EditClusters", "encoder": {
+    "clusters": {"_target_": "cfaug.evaluation.stress.edit_clusters.EditClusters", "encoder": {
         "_target_": "cfaug.models.specs.HFClip", "name_or_path": "zoo:clip-0"}},
 }  # fmt: skip
 
@@ -281,7 +281,7 @@ CASES = {
     ),
     "repair": Case(
         ("benchmark=repair", "benchmark.failures=@failures", "benchmark.test.data=@edits"),
-        {"test": {"_target_": "cfaug.lance.stress.Stress", "data": "@words"},
+        {"test": {"_target_": "cfaug.evaluation.stress.stress.Stress", "data": "@words"},
          "failures": "@others",
          "rule": {"_target_": "cfaug.evaluation.failures.FailureRule", "minimum": 0.2},
          "disjoint_from": {"FIND": "@edits"}},

@@ -18,7 +18,7 @@ from cfaug.run.evaluate import EvaluateSettings
 from cfaug.run.usage import name_both, names_itself, options_in, read_arms, usage
 from tests.properties import examples
 from tests.run.conftest import compose, jobs_of, refusal, stdout_of
-from tests.test_conf import CONF
+from tests.settings import settings_file
 
 PARSER = OverridesParser.create()
 TEXTS = st.text("ab1 ()[]{}#&;!~`<>^=\"'/.,:+-_%*@?|äß日", max_size=12).map(
@@ -301,15 +301,15 @@ def test_keys_of_a_dictionary_may_be_quoted():
 
 
 def test_an_arm_has_the_shared_settings_and_its_own():
-    arms = read_arms(CONF / "experiment/coco_cf_3.yaml")
+    arms = read_arms(settings_file("experiment/coco_cf_3"))
     assert arms["all"]["arm"] == "all"
     assert arms["all"]["name"] == "coco_cf_3"
     assert arms["all"]["defaults"] == [
         {"override /scale": "shapescapes"}, {"override /plan@data.plan": "coco_cf"},
     ]  # fmt: skip
     assert arms["human_validated"]["name"] == "coco_cf_11"
-    assert names_itself(CONF / "experiment/coco_cf_3.yaml")
-    assert not names_itself(CONF / "experiment/demo.yaml")
+    assert names_itself(settings_file("experiment/coco_cf_3"))
+    assert not names_itself(settings_file("experiment/demo"))
 
 
 def test_nested_settings_are_joined(tmp_path):
@@ -341,15 +341,17 @@ def test_an_experiment_of_several_arms_names_them(place):
 
 
 def test_what_follows_from_other_choices_is_no_choice_but_is_shown():
-    printed = usage("generate", "", CONF)
+    printed = usage("generate", "")
     (recipes,) = (line for line in printed.splitlines() if line.startswith("  recipe: "))
-    assert {"coco_cf*", "lance"} <= set(recipes.removeprefix("  recipe: ").split(", "))
-    assert "recipe/coco_cf" not in printed
-    assert "coco_cf/shapescapes (added to recipe):" in printed
-    assert {"coco_cf", "lance"} <= set(options_in(CONF, "generate")("recipe"))
-    assert "coco_cf_3/base" in options_in(CONF, "train")("experiment")
-    assert name_both(CONF, "generate", "recipe", "social/paper") == "recipe=social zoo=paper"
-    assert name_both(CONF, "generate", "recipe", "coco_cf/none") is None
+    assert {"substitution*", "coco_cf", "lance"} <= set(
+        recipes.removeprefix("  recipe: ").split(", ")
+    )
+    assert "recipe/substitution" not in printed
+    assert "substitution/shapescapes (added to recipe):" in printed
+    assert {"coco_cf", "lance"} <= set(options_in("generate")("recipe"))
+    assert "coco_cf_3/base" in options_in("train")("experiment")
+    assert name_both("generate", "recipe", "social/paper") == "recipe=social zoo=paper"
+    assert name_both("generate", "recipe", "coco_cf/none") is None
 
 
 def test_choices_of_ones_own_are_listed_beside_ours(tmp_path, script, capsys):

@@ -121,7 +121,7 @@ def test_what_cannot_be_done_is_refused(tmp_path, monkeypatch):
     assert "failure_rule.alpha=0.1 would have no effect" in said
     said = refused("generate", "recipe=repair_oracle", *WORLD, "limit=2")
     assert "recipe=repair needs data.failures=FILE" in said
-    said = refused("generate", "recipe=lance_oracle", "data.budget=64")
+    said = refused("generate", "recipe=photo_edits_oracle", "data.budget=64")
     assert "data.budget=64 would have no effect" in said
     assert not (tmp_path / "x.jsonl").exists()
 

@@ -12,9 +12,9 @@ from cfaug.data.sources import import_sets
 from cfaug.report.results import read_results
 from tests.data.layouts import TEXTS, images, table
 from tests.data.test_social_counterfactuals import social, social_rows
+from tests.papers.visogender.making import lay_photos, oo_rows, op_rows, write_tsv
 from tests.run.conftest import commands_of
 from tests.scripts import ROOT
-from tests.visogender import lay_photos, oo_rows, op_rows, write_tsv
 
 PAGE = ROOT / "docs" / "social.md"
 

@@ -26,8 +26,8 @@ from cfaug.report.results import read_results
 from cfaug.run.evaluate_checkpoint import EvaluationTarget as Checkpoint
 from cfaug.run.evaluate_checkpoint import Memory, ask, check_factors
 from cfaug.run.evaluation_data import world_words
-from cfaug.shapescapes import WorldSettings
 from cfaug.stats.ranking import GAPS
+from cfaug.worlds.shapescapes import WorldSettings
 from tests.run.conftest import SCENES, Place, refusal, stderr_of, stdout_of
 
 

@@ -14,9 +14,9 @@ from cfaug.core.pixels import decode_image
 from cfaug.core.types import CounterfactualSet, Edit, Member
 from cfaug.data.shards.shards import write_shard
 from cfaug.planning.examples import ExampleSettings, find_examples
-from cfaug.shapescapes import WorldSettings
-from cfaug.shapescapes.drawing import render, scene_of
-from cfaug.shapescapes.language import parse
+from cfaug.worlds.shapescapes import WorldSettings
+from cfaug.worlds.shapescapes.drawing import render, scene_of
+from cfaug.worlds.shapescapes.language import parse
 from tests.data.layouts import images, jsonl, table
 from tests.data.making import noise_image
 
@@ -74,8 +74,8 @@ def test_what_generation_wrote_is_a_source_with_all_that_is_known(tmp_path):
 
 
 WORLD = {
-    "_target_": "cfaug.shapescapes.WorldSettings", "counterfactual_pairs": 6, "real_scenes": 8,
-    "unbiased_scenes": 8, "id_scenes": 4, "ood_pairs": 4, "seed": 5,
+    "_target_": "cfaug.worlds.shapescapes.WorldSettings", "counterfactual_pairs": 6,
+    "real_scenes": 8, "unbiased_scenes": 8, "id_scenes": 4, "ood_pairs": 4, "seed": 5,
 }  # fmt: skip
 
 
@@ -106,7 +106,8 @@ def test_a_list_of_captions_is_a_file_and_anything_else_a_folder(photos, tmp_pat
 
 def test_photos_of_the_world_have_labels_and_what_the_oracle_needs(tmp_path):
     node = {
-        "_target_": "cfaug.shapescapes.WorldSettings", "id_scenes": 12, "image_size": 64, "seed": 3,
+        "_target_": "cfaug.worlds.shapescapes.WorldSettings", "id_scenes": 12,
+        "image_size": 64, "seed": 3,
         "style": "clear", "shortcut": "all", "domains": ["photo", "sketch", "mosaic"],
     }  # fmt: skip
     examples = find("shapescapes:id", tmp_path, world=node, per="image", images=True, limit=10)

@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from tests.run.conftest import WORLD
+from tests.settings import settings_file
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -74,7 +75,7 @@ def test_the_wheel_holds_every_setting_and_sweep(wheel):
         here = {f"cfaug/{file.relative_to(ROOT)}" for file in (ROOT / name).rglob("*.yaml")}
         assert here
         assert here <= held
-    assert "cfaug/shapescapes/zoo/weights/clip-0/model.safetensors" in held
+    assert "cfaug/weights/clip-0/model.safetensors" in held
     assert not [name for name in held if name.startswith(("tests/", "benchmarks/"))]
 
 
@@ -110,7 +111,7 @@ def _product(file: Path):
 
 def test_settings_and_classes_of_ones_own(installed):
     (installed.work / "mine/recipe").mkdir(parents=True)
-    text = (ROOT / "conf/recipe/coco_cf.yaml").read_text()
+    text = settings_file("recipe/substitution").read_text()
     (installed.work / "mine/recipe/own.yaml").write_text(text)
     words = ["recipe=own", "stage=captions", "zoo=captions", "limit=1", "data.source=c.jsonl"]
     (installed.work / "c.jsonl").write_text('{"caption": "a dog on the beach"}\n')

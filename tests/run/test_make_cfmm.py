@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from cfaug.report.document import read_document
-from cfaug.shapescapes.zoo.vlm import main_questions
 from tests.run.conftest import jobs_of
+from zoo.vlm import main_questions
 
 ROOT = Path(__file__).parents[2]
 MODELS = ("vlm-basic-0", "vlm-both-0")
@@ -25,9 +25,7 @@ def make_lines() -> list[list[str]]:
         capture_output=True, text=True,
     ).stdout.splitlines()  # fmt: skip
     words = [shlex.split(line) for line in said if "python " in line]
-    return [
-        command[1:] for command in words if command[1] != "-m" or command[2].startswith("cfaug")
-    ]
+    return [command[1:] for command in words if command[1] != "-m" or command[2] == "zoo"]
 
 
 def words_of(*wanted: str) -> list[str]:

@@ -43,7 +43,7 @@ def test_every_file_has_the_new_name(tmp_path, monkeypatch, capsys):
         (["model", "a"], "'cfaug new model a' is invalid"),
         (["recipe", "My-Method"], "'My-Method' is invalid: a recipe's name has small letters"),
         (["recipe", "class"], "'class' is invalid"),
-        (["recipe", "coco_cf"], "recipe=coco_cf is shipped: choose another name"),
+        (["recipe", "substitution"], "recipe=substitution is shipped: choose another name"),
         (["recipe", "retrieval"], "benchmark=retrieval is shipped"),
         (["recipe", "json"], "json is the name of an installed Python module"),
         (["recipe", "mine", "there"], "there holds what cfaug did not write"),

@@ -11,6 +11,7 @@ import yaml
 from cfaug.planning.build import build
 from cfaug.run.arguments import sweep_overrides
 from cfaug.run.identity import arm_slug
+from cfaug.run.settings_files import find_sweep, sweep_files
 from cfaug.run.usage import options_in
 from tests.run.conftest import compose
 
@@ -22,8 +23,8 @@ SMALL = [
 ONE_STEP = ["trainer.max_epochs=null", "trainer.max_steps=1"]
 SEED = "seed=107"
 TRAINED = sorted(
-    path.stem for path in (ROOT / "sweeps").glob("coco_cf_*.yaml")
-    if yaml.safe_load(path.read_text())["program"] == "train.py"
+    path.stem for path in sweep_files() if path.stem.startswith("coco_cf_")
+    and yaml.safe_load(path.read_text())["program"] == "train.py"
 )  # fmt: skip
 BESIDE = "coco_cf_3_control"
 TABLES = [name for name in TRAINED if name != BESIDE]
@@ -34,14 +35,14 @@ def experiments() -> list[str]:
     """Every experiment of the paper's sweeps, once."""
     names: dict[str, None] = {}
     for sweep in TRAINED:
-        words = sweep_overrides(ROOT / "sweeps" / f"{sweep}.yaml")
+        words = sweep_overrides(find_sweep(f"{sweep}.yaml"))
         named = next(w for w in words if w.startswith("experiment="))
         names |= dict.fromkeys(named.removeprefix("experiment=").split(","))
     return list(names)
 
 
 def test_the_sweeps_are_the_experiments():
-    options = options_in(ROOT / "conf", "train")("experiment")
+    options = options_in("train")("experiment")
     arms = {name for name in options if name.startswith("coco_cf_") and "/" in name}
     assert set(experiments()) == arms
     assert sorted([*(f"coco_cf_{n}" for n in (3, 4, 5, 6, 11, 12)), BESIDE]) == TRAINED

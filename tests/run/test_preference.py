@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import yaml
 
 from cfaug.annotation.answers import split_checks
 from cfaug.annotation.assignment import Assignment
@@ -15,9 +14,10 @@ from cfaug.core.errors import UserError
 from cfaug.planning.build import build
 from cfaug.report.arm_results import MissingError, Runs
 from cfaug.run.annotate import AnnotationSource, Export, ReadAnswers, Simulate
-from tests.annotation.making import ROOT, WHY, write_answers
+from tests.annotation.making import WHY, write_answers
 from tests.annotation.test_caption_form import ALL, ASKED, FORM
 from tests.annotation.text_sets import write_text_sets
+from tests.settings import read_settings
 
 FIVE = Assignment(5, 5, 1.0)
 
@@ -58,7 +58,7 @@ def test_simulated_annotators_prefer_what_is_true_and_the_table_prints_it(root, 
     preference = json.loads((root / "runs/preference/annotation.json").read_text())["preference"]
     assert preference["counts"] == {"xmai": 7, "clare": 0, "neither": 5}
     assert "most annotators prefer the caption of xmai for 7" in said
-    node = yaml.safe_load((ROOT / "conf/table/xmai_preference.yaml").read_text())
+    node = read_settings("table/xmai_preference")
     document = build(node).build(Runs(root / "runs"))
     ours = [part for part in document.parts if part.ours]
     assert [cell.text for cell in ours[0].rows[0][1]] == ["7", "0", "5", "12", "0.016"]
@@ -104,7 +104,7 @@ def test_quality_is_read_back_with_an_equivalence_test(root, source, tmp_path, c
     ]  # fmt: skip
     answers = write_answers(tmp_path / "a.jsonl", lines)
     read(ALL, [answers], root / "runs2/quality").run(source)
-    node = yaml.safe_load((ROOT / "conf/table/xmai_preference.yaml").read_text())
+    node = read_settings("table/xmai_preference")
     document = build(node).build(Runs(root / "runs2"))
     (part,) = [part for part in document.parts if part.ours]
     cells = dict(zip(part.columns, part.rows[0][1], strict=True))
@@ -150,7 +150,7 @@ def test_what_the_oracle_cannot_judge_is_left_out_and_counted(root, source, tmp_
 
 
 def test_answers_to_other_questions_and_nobody_asked(tmp_path, root, source):
-    node = yaml.safe_load((ROOT / "conf/table/xmai_preference.yaml").read_text())
+    node = read_settings("table/xmai_preference")
     with pytest.raises(MissingError, match="nobody was asked"):
         build(node).build(Runs(tmp_path))
     assert [part.ours for part in build(node | {"partial": True}).build(Runs(tmp_path)).parts] == [

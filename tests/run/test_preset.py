@@ -13,6 +13,7 @@ from cfaug.planning.build import build
 from cfaug.planning.training import TrainSettings, notes
 from cfaug.run.compose import compose_jobs
 from tests.run.conftest import CONF, compose, output_of, stdout_of
+from tests.settings import settings_files
 
 OWN = ("data=folder", "data.real=P", "data.counterfactual=C")
 PAPER = {
@@ -61,11 +62,13 @@ def chosen(config, names):
 
 
 def test_every_shipped_model_names_the_preset_of_its_kind():
-    for file in sorted((CONF / "model").glob("*.yaml")):
+    files = settings_files("model")
+    names = {file.name for file in files}
+    for file in files:
         first, *_ = yaml.safe_load(file.read_text())["defaults"]
         usual = "tiny" if file.stem.startswith("tiny_") else "paper"
         wanted = {"/preset@_global_.preset": KINDS.get(file.stem, usual)}
-        begins = isinstance(first, str) and (CONF / "model" / f"{first}.yaml").is_file()
+        begins = isinstance(first, str) and f"{first}.yaml" in names
         assert begins or first == wanted, file.stem
 
 
@@ -125,9 +128,9 @@ def test_a_model_without_a_preset_is_told_how_to_name_one(tmp_path):
     mine = {"_target_": "cfaug.models.specs.HFClip", "name_or_path": "/my/clip"}
     (conf / "model/mine.yaml").write_text(yaml.safe_dump(mine))
     with pytest.raises(UserError, match=r"names no preset .* type \+preset=paper"):
-        compose_jobs(conf, "train", ["model=mine"], multirun=False, command=TrainSettings)
+        compose_jobs("train", ["model=mine"], multirun=False, command=TrainSettings)
     [(config, _)] = compose_jobs(
-        conf, "train", ["model=mine", "+preset=paper"], multirun=False, command=TrainSettings
+        "train", ["model=mine", "+preset=paper"], multirun=False, command=TrainSettings
     )
     assert chosen(config, PAPER) == PAPER
 

@@ -21,14 +21,14 @@ from cfaug.report.items import read_items
 from cfaug.report.results import read_results
 from cfaug.run.evaluation_data import DataOpener
 from cfaug.run.usage import read_arms
-from cfaug.shapescapes.question_parts import make_questions
-from cfaug.shapescapes.settings import WorldSettings
-from cfaug.shapescapes.zoo.vlm import main_questions
+from cfaug.worlds.shapescapes.question_parts import make_questions
+from cfaug.worlds.shapescapes.settings import WorldSettings
 from tests import children
 from tests.data.question_files import own_record, write_own
 from tests.models import tiny_vlm
 from tests.run.conftest import Plan, output_of, refusal, stdout_of
-from tests.test_conf import CONF
+from tests.settings import settings_file
+from zoo.vlm import main_questions
 
 
 def asking(file, model, *more):
@@ -166,7 +166,7 @@ def test_what_cannot_be_opened_is_said(name, world, match):
 # ``train.py task=vqa``, then ``evaluate.py``: the whole commands, and what they refuse.
 
 
-ARMS = sorted(read_arms(CONF / "experiment/cfmm_training.yaml"))
+ARMS = sorted(read_arms(settings_file("experiment/cfmm_training")))
 
 
 @pytest.fixture(scope="module")

@@ -18,8 +18,9 @@ from cfaug.core.validation import Node, Positive, accepts
 from cfaug.run.evaluate import main as evaluate
 from cfaug.run.generate import GenerateSettings
 from cfaug.run.generate import main as generate
+from cfaug.run.settings_files import settings_folders
 from cfaug.run.train import main as train
-from tests.run.conftest import CONF, compose, refusal
+from tests.run.conftest import compose, refusal
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
@@ -168,7 +169,8 @@ def settings_called_seed() -> list[tuple[str, str]]:
     """Return the class and name of every setting of ``conf`` that is a seed."""
     targets = {
         target
-        for file in CONF.rglob("*.yaml")
+        for folder in settings_folders()
+        for file in folder.rglob("*.yaml")
         for target in re.findall(r"_target_: *(cfaug[\w.]+)", file.read_text())
     }
     return sorted(

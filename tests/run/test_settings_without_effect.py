@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import cfaug
 from cfaug.core.errors import UserError
 from cfaug.core.processes import use_threads
-from cfaug.lance.stress_page import PageSettings
+from cfaug.evaluation.stress.stress_page import PageSettings
 from cfaug.run.compose import compose_jobs, without_rounding
 from cfaug.run.launch import explain
 from cfaug.run.train import SCRIPT, main
@@ -24,7 +24,7 @@ from tests.properties import examples
 
 def refusal(*words: str) -> str:
     with pytest.raises(UserError) as refused:
-        compose_jobs(SCRIPT.conf, "train", list(words), multirun=False, command=SCRIPT.command)
+        compose_jobs("train", list(words), multirun=False, command=SCRIPT.command)
     return str(refused.value)
 
 
@@ -49,9 +49,7 @@ def test_a_list_of_names_has_each_once():
 
 
 def test_the_words_of_a_command_may_be_equal():
-    [(config, words)] = compose_jobs(
-        SCRIPT.conf, "train", ["seed=1"], multirun=False, command=SCRIPT.command
-    )
+    [(config, words)] = compose_jobs("train", ["seed=1"], multirun=False, command=SCRIPT.command)
     SCRIPT.command(**config, overrides=[*words, *words]).check()
     page = PageSettings(command=["edit", "-e", "{before}", "-e", "{after}"])
     assert page.command.count("-e") == 2
@@ -59,9 +57,7 @@ def test_the_words_of_a_command_may_be_equal():
 
 def test_numbers_of_a_calculation_are_the_arm_of_the_typed_number():
     words = ["data.cf_ratio=0.6000000000000001", "optim.lr=0.00030000000000000003"]
-    [(config, _)] = compose_jobs(
-        SCRIPT.conf, "train", words, multirun=False, command=SCRIPT.command
-    )
+    [(config, _)] = compose_jobs("train", words, multirun=False, command=SCRIPT.command)
     assert (config["data"]["cf_ratio"], config["optim"]["lr"]) == (0.6, 0.0003)
 
 

@@ -15,10 +15,10 @@ from cfaug.report.results import read_results
 from cfaug.run.usage import read_arms
 from tests.annotation.test_assignment import ERRORS
 from tests.grid_sets import every_grid_set, lay_grid_sets
+from tests.papers.visogender.making import lay_photos, oo_rows, op_rows, write_tsv
 from tests.report.example import data_of
 from tests.run.conftest import stdout_of
-from tests.test_conf import CONF
-from tests.visogender import lay_photos, oo_rows, op_rows, write_tsv
+from tests.settings import settings_file
 
 # What people, prompts and pronouns say of images: from the commands to the tables.
 
@@ -144,7 +144,7 @@ def test_models_of_skewed_worlds_are_asked_and_tabled(script, tmp_path):
 # What lowers the skew: sets, the model that has learnt it, every arm, questions, the table.
 
 
-ARMS = sorted(read_arms(CONF / "experiment/social_debias.yaml").keys() - {"start"})
+ARMS = sorted(read_arms(settings_file("experiment/social_debias")).keys() - {"start"})
 HELD_OUT = {"tree", "house", "cat"}  # three of ten, the same in every world and for every seed
 FEW = [
     "data.world.real_scenes=90", "data.world.id_scenes=20", "data.size=90", "data.batch_size=40",

@@ -17,11 +17,11 @@ from cfaug.data.shards.shards import read_sets
 from cfaug.editing.caption_grids import read_grid
 from cfaug.imaging.clip import LabelScorer
 from cfaug.imaging.prompt_to_prompt import SafetyChecker
+from cfaug.papers.social.grid_sets import read_grid_sets
 from cfaug.planning.sources import say_once, shows_world
 from cfaug.run.generate import GenerateSettings, build_recipe, generate
-from cfaug.shapescapes.drawing import Scene, render
-from cfaug.shapescapes.settings import STYLES, SUBJECTS, Factors, WorldSettings
-from cfaug.social.grid_sets import read_grid_sets
+from cfaug.worlds.shapescapes.drawing import Scene, render
+from cfaug.worlds.shapescapes.settings import STYLES, SUBJECTS, Factors, WorldSettings
 from tests.run.conftest import compose, files, make_sets
 
 GRID = """
@@ -93,7 +93,7 @@ def test_what_names_no_examples_or_too_many(social):
 
 
 def test_a_grid_is_for_an_editor_that_takes_grids(social):
-    words = ("recipe=coco_cf", "zoo=shapescapes", "stage=captions", "data.source=null")
+    words = ("recipe=substitution", "zoo=shapescapes", "stage=captions", "data.source=null")
     with pytest.raises(UserError, match=r"a Substitution, takes captions.*recipe=social"):
         social(*words, "data.grid=race_gender")
 

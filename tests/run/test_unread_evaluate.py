@@ -8,12 +8,12 @@ from typing import Any, ClassVar, Literal
 
 import pytest
 
-from cfaug.compositional.pairs import PairMatching
 from cfaug.core.annotations import alternatives_of, annotation_of, base_of, choices_of
 from cfaug.core.errors import USERS_MISTAKE, UserError
 from cfaug.core.files import read_yaml
 from cfaug.core.protocols import Answerer, DualEncoder, Matcher
 from cfaug.core.targets import locate
+from cfaug.evaluation.choices.pairs import PairMatching
 from cfaug.evaluation.context import EvaluationContext
 from cfaug.evaluation.retrieval import Retrieval
 from cfaug.planning.build import build
@@ -24,7 +24,7 @@ from cfaug.run.evaluation_data import refuse_contradictions
 from cfaug.run.reading_rules import CheckpointFacts
 from cfaug.run.unread import find_unread_words, refuse_unread_by_runs
 from tests.run.evaluated_sources import CASES, Case, Sources
-from tests.test_conf import CONF
+from tests.settings import settings_file, settings_files
 
 SPEED_OR_PLACE = {
     "batch_size": "speed and memory: how much is computed at once",
@@ -41,7 +41,7 @@ SPEED_OR_PLACE = {
 
 def compose(*words: str) -> dict[str, Any]:
     """Return the settings of one job of evaluate.py."""
-    ((config, _),) = compose_jobs(CONF, "evaluate", words, multirun=False, command=EvaluateSettings)
+    ((config, _),) = compose_jobs("evaluate", words, multirun=False, command=EvaluateSettings)
     return config
 
 
@@ -138,12 +138,12 @@ def test_a_setting_that_nothing_reads_is_found(sources):
 
 
 def shipped(group: str) -> list[str]:
-    return sorted(file.stem for file in (CONF / group).glob("*.yaml"))
+    return sorted(file.stem for file in settings_files(group))
 
 
 def target_of(name: str) -> str:
     """Return the class of a shipped benchmark, which may be that of the file it begins with."""
-    node = read_yaml(CONF / "benchmark" / f"{name}.yaml")
+    node = read_yaml(settings_file(f"benchmark/{name}"))
     return node["_target_"] if "_target_" in node else target_of(node["defaults"][0])
 
 

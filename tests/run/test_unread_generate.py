@@ -50,7 +50,6 @@ ELSEWHERE = ("data.", "export.", "limit", "recipe.example_per", "recipe.source_i
         (["recipe=deletion", "limit=3", "export.layout=grid"], "export.hub=FOLDER"),
         (["recipe=deletion", "zoo.diffusion.device=cuda"], "parts of the recipe"),
         (["recipe=cfmm", "export.verified=labels.jsonl"], "export.questions=FOLDER"),
-        (["cluster=spot"], "dry_run=true"),
         (["stage=captions", "recipe.draws.candidates=4"], "stage=images or stage=all"),
         (["stage=captions", "shards.image_format=webp"], "stage=images or stage=all"),
         (["stage=captions", "export.hub=x"], "stage=images or stage=all"),
@@ -64,8 +63,9 @@ ELSEWHERE = ("data.", "export.", "limit", "recipe.example_per", "recipe.source_i
         (["+recipe.editor.noun_runs=head", "recipe.editor.part_of_speech=verb"], "noun"),
         (["recipe=xmai", "recipe.editor.weights=[1,5,0]", "recipe.editor.image_text.prefix=x"],
          "lambda_3"),
-        (["recipe=lance", "recipe.editor.editor.guards.no_op.threshold=0.5"], "no_op.encoder=..."),
-        (["recipe=lance", "+zoo.perturber.top_p=0.5", "+zoo.perturber.temperature=0"],
+        (["recipe=photo_edits", "recipe.editor.editor.guards.no_op.threshold=0.5"],
+         "no_op.encoder=..."),
+        (["recipe=photo_edits", "+zoo.perturber.top_p=0.5", "+zoo.perturber.temperature=0"],
          "temperature=..."),
         (["recipe=xmai", "zoo.detector.errors=[label]"], "error_rate=..."),
         (["+zoo.clip.logit_scale_max=3"], "no setting of this part"),
@@ -88,7 +88,8 @@ def test_a_typed_setting_that_nothing_reads_is_refused_with_what_would_read_it(w
         ["recipe=deletion", "stage=images", "data.source=shapescapes:real", "limit=3"],
         ["recipe=xmai", "zoo.detector.errors=[label]", "zoo.detector.error_rate=0.5"],
         ["recipe=social", "world@data.world=lance"],  # a grid is recorded as the world's
-        ["recipe=lance", "recipe.editor.editor.guards.no_op.threshold=1"],  # nothing is the same
+        # nothing is the same
+        ["recipe=photo_edits", "recipe.editor.editor.guards.no_op.threshold=1"],
         ["recipe=paraphrase", "recipe.editor.kinds=[frame,synonym]",
          "recipe.editor.synonyms={_target_: cfaug.editing.wordnet.Synonyms}"],
     ],
@@ -111,7 +112,7 @@ def merge(*words: str) -> Any:
 
     _register_resolvers()
     with initialize_config_dir(version_base="1.3", config_dir=str(CONF.resolve())):
-        return _merge("generate", words, options_in(CONF, "generate"))
+        return _merge("generate", words, options_in("generate"))
 
 
 def settle(tree: Any) -> dict[str, Any]:
@@ -275,7 +276,7 @@ def tried() -> set[str]:
     "words",
     [
         *([f"recipe={recipe}"] for recipe in RECIPES),
-        *(["recipe=lance", f"stage={stage}"] for stage in ("captions", "images")),
+        *(["recipe=photo_edits", f"stage={stage}"] for stage in ("captions", "images")),
         ["zoo=captions", "stage=captions"],
         *([f"recipe={name}", "zoo=paper"] for name in ("coco_cf", "cfmm", "lance", "xmai")),
         ["recipe=xmai", "zoo=paper", "detections@recipe=mentioned"],

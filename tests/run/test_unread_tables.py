@@ -19,14 +19,14 @@ from cfaug.core.targets import locate
 from cfaug.models import specs
 from cfaug.report.comparison import ComparisonSettings
 from cfaug.report.paper_tables import PaperTable
-from tests.test_conf import CONF
+from tests.settings import settings_file, settings_files
 
-TABLES = sorted(file.stem for file in (CONF / "table").glob("*.yaml"))
+TABLES = sorted(file.stem for file in settings_files("table"))
 
 
 def target_of(name: str) -> type:
     """Return the class of a shipped table, which may be that of the file it begins with."""
-    node = read_yaml(CONF / "table" / f"{name}.yaml")
+    node = read_yaml(settings_file(f"table/{name}"))
     if "_target_" in node:
         return locate(node["_target_"])
     return target_of(next(base for base in node["defaults"] if base in TABLES))

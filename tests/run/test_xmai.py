@@ -16,6 +16,7 @@ from cfaug.core.errors import UserError
 from cfaug.data.shards.shards import write_shards
 from cfaug.report.items import read_items
 from cfaug.report.results import read_results
+from cfaug.run.settings_files import find_sweep
 from tests.evaluation.text_sets import text_set
 from tests.run.conftest import make_sets, refusal, stdout_of
 from tests.test_conf import ROOT
@@ -146,7 +147,7 @@ SWEEPS = ("xmai_methods", "xmai_methods_ve", "xmai_tradeoff", "xmai_errors")
 
 def folders(name):
     """Return what a sweep writes, its placeholders filled by hand."""
-    given = yaml.safe_load((ROOT / f"sweeps/{name}.yaml").read_text())["parameters"]
+    given = yaml.safe_load(find_sweep(f"{name}.yaml").read_text())["parameters"]
     choices = {k: v.get("values", [v.get("value")]) for k, v in given.items()}
     paths = []
     for values in product(*choices.values()):

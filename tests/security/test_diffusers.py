@@ -10,9 +10,9 @@ import pytest
 from cfaug.core.errors import UserError
 from cfaug.imaging.model import DiffusionWeights
 from cfaug.imaging.prompt_to_prompt import SafetyChecker
-from cfaug.shapescapes.zoo.diffusion_unet import load
 from tests.imaging.tiny import save_pipeline
 from tests.security.planting import edit
+from zoo.diffusion_unet import load
 
 
 @pytest.fixture(scope="module")

@@ -113,7 +113,7 @@ def test_no_secret_of_the_data_is_left_behind_by_any_command_n2(
         assert "already done" in capfd.readouterr().out
         assert len(Guarded.answered) == asked + 1
     assert script("evaluate")(places(out)) == 0
-    test = [f"weights={ROOT}/cfaug/shapescapes/zoo/weights/clip-0", "benchmark=retrieval"]
+    test = [f"weights={ROOT}/cfaug/weights/clip-0", "benchmark=retrieval"]
     assert script("evaluate")([*test, f"benchmark.data={source}", *places(out)]) == 0
     generated = [f"data.source={source}", "recipe=deletion", "limit=1", "stage=captions"]
     assert script("generate")([*generated, *places(out)[1:]]) == 2

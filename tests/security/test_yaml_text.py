@@ -64,7 +64,7 @@ def test_every_received_file_is_read_by_it(tmp_path):
         lambda: read([f"sweep={tmp_path / 'sweep.yaml'}", "-m"], "train"),
         lambda: read_config(tmp_path),
         lambda: read_yaml(tmp_path / "prompts.yaml"),
-        lambda: check_files(ROOT / "conf", [tmp_path / "conf"]),
+        lambda: check_files([tmp_path / "conf"]),
     )
     for reader in readers:
         with pytest.raises(UserError, match=r"\.yaml.*aliases"):

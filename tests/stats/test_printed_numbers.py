@@ -12,11 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from cfaug.report.paper_tables import PACKAGE, published
+from cfaug.core.plugins import PACKAGE, plugin_files
+from cfaug.report.paper_tables import published
 from cfaug.stats.effects import wilson_interval
 from cfaug.stats.significance import SeedSummary, holm, welch
 
-PAPER = PACKAGE / "coco_cf" / "published"
+PAPER = PACKAGE / "papers" / "coco_cf" / "published"
 SEEDS = 25
 ALPHA = 0.05
 
@@ -31,7 +32,7 @@ BETTER = {  # one-tailed, against the MS-COCO row
 
 PAPERS = {"coco_cf": "COCO-CFs", "lance": "LANCE", "social": "SocialCounterfactuals",
           "xmai": "XMAI", "cfmm": "CFMM"}  # fmt: skip
-NAMES = sorted(file.stem for file in PACKAGE.glob("*/published/*.json"))
+NAMES = sorted(file.stem for file in plugin_files("published/*.json"))
 
 samples = st.lists(st.floats(-5, 5), min_size=3, max_size=12).filter(lambda x: np.std(x) > 0.01)
 

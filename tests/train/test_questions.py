@@ -18,11 +18,11 @@ from cfaug.data.mixture.settings import QuestionData
 from cfaug.data.sources.question_sets.rows import EmbeddedImage
 from cfaug.models.task_specs import VisionLanguage
 from cfaug.planning.mixture_plan import draw_questions, open_rows, trained_images
-from cfaug.shapescapes.question_parts import make_questions
-from cfaug.shapescapes.settings import WorldSettings
 from cfaug.train.generative_tasks import QuestionTask
 from cfaug.train.settings import AnswerLoss, LoggerSettings, OptimSettings, TrainerSettings
 from cfaug.train.tuning import Lora, Tuning
+from cfaug.worlds.shapescapes.question_parts import make_questions
+from cfaug.worlds.shapescapes.settings import WorldSettings
 from tests.models import tiny_vlm
 from tests.train.tasks import run_task, saved
 from tests.train.test_fit import image
@@ -149,8 +149,8 @@ def test_the_loss_is_that_of_one_question_at_a_time(tmp_path, kind):
 
 def test_prompts_are_those_of_the_benchmark(shelf):
     """Token for token what ``benchmark=vqa`` reads without solved examples, in every wording."""
-    from cfaug.cfmm.vqa import VisualQuestions
     from cfaug.editing.edit_prompts import read_wording
+    from cfaug.evaluation.questions.vqa import VisualQuestions
     from cfaug.train.generative_modules import AnswerExamples
 
     question_task = task(shelf)

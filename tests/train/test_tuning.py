@@ -13,7 +13,7 @@ from cfaug.planning.build import build
 from cfaug.train.settings import OptimSettings
 from cfaug.train.tuning import Lora, Tuning, matching, recompute_activations, trainable
 from tests.models import tiny
-from tests.test_conf import CONF
+from tests.settings import settings_file
 from tests.train import tiny_plan
 
 TARGETS = r"\.(q_proj|v_proj|query|value|c_fc|c_proj)$"
@@ -31,7 +31,7 @@ def load(folders, kind):
 
 
 def preset(name):
-    settings = yaml.safe_load((CONF / "tuning" / f"{name}.yaml").read_text())
+    settings = yaml.safe_load(settings_file(f"tuning/{name}").read_text())
     return build({key: value for key, value in settings.items() if key != "defaults"})
 
 

@@ -1,1 +1,0 @@
-"""What the embedded world's ground truth says of each method."""

@@ -1,0 +1,1 @@
+"""Worlds: data with known truth, a folder each (``cfaug.core.worlds``)."""
