@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -29,7 +29,6 @@ from cfaug.core.files import replace_folder
 from cfaug.core.outputs import begin_folder
 from cfaug.core.safety.json_text import load_json
 from cfaug.core.safety.safe_loading import from_folder
-from cfaug.core.validation import Seed
 from cfaug.core.weights import resolve
 from cfaug.worlds.shapescapes.judge import DOMAIN_WEIGHTS, Judge, load_judge
 from cfaug.worlds.shapescapes.language import describe
@@ -42,6 +41,7 @@ from cfaug.worlds.shapescapes.settings import (
     words_of_domains,
 )
 from zoo.command import count_parameters, fresh_folder, read, write_card
+from zoo.diffusion_settings import DiffusionDomainSettings, DiffusionSettings
 from zoo.diffusion_unet import (
     Denoiser,
     assemble,
@@ -67,52 +67,6 @@ if TYPE_CHECKING:
 
 STATE = "the state of a training"
 """What the record of outputs calls the files in ``work``."""
-
-
-@dataclass(frozen=True)
-class DiffusionSettings:
-    """The settings of the command, given as ``name=value``.
-
-    Attributes:
-        out: the folder to write; must not exist yet.
-        work: the folder with the state of an interrupted run, new, empty or of an earlier run;
-            without it none is kept.
-        seed: the seed of the weights, the scenes and their order.
-        processes: the number of processes that draw scenes; affects only the time.
-        scenes: the number of distinct clear training scenes.
-        drawings: the number of clean drawings that the autoencoder is also trained on.
-        decoder_steps: the number of further steps of its decoder alone, on fixed latents.
-        decoder_rounds: the number of rounds of ``decoder_steps``.
-        kl: the weight of the mean Kullback-Leibler divergence per latent value.
-        focus_from: the step from which intermediate noise levels are drawn more often.
-        decay: the decay of the exponential moving average of their weights.
-        drop_text: the probability that a caption is replaced by "", for classifier-free guidance.
-        full_every: the period, in batches, at which captions name subject, colour and background.
-        save_every: the number of steps between saved states in ``work``.
-        held_out: the number of scenes of the evaluation, and of images generated for it.
-    """
-
-    out: str
-    work: str = ""
-    seed: Seed = 0
-    processes: int = 2
-    scenes: int = 24_000
-    drawings: int = 3_000
-    vae_steps: int = 4_000
-    decoder_steps: int = 3_500
-    decoder_rounds: int = 1
-    vae_batch: int = 8
-    vae_lr: float = 2e-3
-    kl: float = 3e-4
-    steps: int = 4_900
-    batch_size: int = 32
-    lr: float = 1e-3
-    focus_from: int = 2_500
-    decay: float = 0.999
-    drop_text: float = 0.1
-    full_every: int = 2
-    save_every: int = 500
-    held_out: int = 400
 
 
 def keep_vae(path: Path, train: Callable[[], AutoencoderKL]) -> tuple[AutoencoderKL, float]:
@@ -242,26 +196,6 @@ main = partial(
     evaluate,
     ("work", "processes", "save_every"),
 )
-
-
-@dataclass(frozen=True)
-class DiffusionDomainSettings(DiffusionSettings):
-    """The settings of the command, given as ``name=value``.
-
-    Attributes: those of ``DiffusionSettings`` (``vae_steps``,
-        ``drawings`` and ``kl`` have no effect), and
-        start: the pipeline to train further.
-    """
-
-    start: str = "zoo:diffusion"
-    scenes: int = 12_000
-    decoder_steps: int = 1_500
-    vae_lr: float = 1e-3
-    steps: int = 3_000
-    lr: float = 5e-4
-    focus_from: int = 500
-    save_every: int = 250
-    held_out: int = 200
 
 
 def enlarge(pipeline: StableDiffusionPipeline, seed: int) -> Denoiser:

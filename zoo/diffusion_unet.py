@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
     from transformers import CLIPTextModel, CLIPTokenizer
 
-    from zoo.diffusion import DiffusionSettings
+    from zoo.diffusion_settings import DiffusionSettings
 
 
 START, END = "<|startoftext|>", "<|endoftext|>"

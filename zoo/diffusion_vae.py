@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from diffusers import AutoencoderKL
     from torch import Tensor, nn
 
-    from zoo.diffusion import DiffusionSettings
+    from zoo.diffusion_settings import DiffusionSettings
 
 CHANNELS = 16
 FACTOR = 4

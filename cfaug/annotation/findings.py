@@ -11,10 +11,12 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from cfaug.annotation.answers import Answer
-from cfaug.annotation.question import AnnotationQuestion, ImageItem
+from cfaug.annotation.question import AnnotationQuestion
+from cfaug.annotation.records import Answer, ImageItem
+from cfaug.annotation.strata import STRATA, Strata, name_stratum
 from cfaug.core.errors import UserError
 from cfaug.core.rng import derive
+from cfaug.report.page import percent
 from cfaug.stats.agreement import coincidence_matrix, fleiss_kappa, krippendorff_alpha
 
 
@@ -219,3 +221,40 @@ class Selective(Analysis, Protocol):
     def concerns(self, findings: Findings) -> bool:
         """Return whether the analysis applies."""
         ...
+
+
+def count_strata(findings: Findings, strata: Strata) -> ReportSection:
+    """Count outcomes by stratum: a section of the report, and the data for tables.
+
+    An image with several answers counts once, in equal parts.
+    """
+    names = findings.question.reported
+    wording = findings.question.wording
+    order = dict.fromkeys(item.stratum for item in findings.items)
+    counts: dict[tuple[tuple[str, str], ...], dict[str, float]] = {
+        stratum: dict.fromkeys(names, 0) for stratum in order
+    }
+    images = Counter[tuple[tuple[str, str], ...]]()
+    for i in findings.by_item:
+        stratum, outcomes = findings.items[i].stratum, findings.outcomes_of(i)
+        images[stratum] += 1
+        for outcome in outcomes:
+            counts[stratum][outcome] += 1 / len(outcomes)
+    answered = [stratum for stratum in order if images[stratum]]
+    rows = []
+    for stratum in answered:
+        shares = (percent(counts[stratum][name] / images[stratum], 1) for name in names)
+        rows.append((name_stratum(stratum), f"{images[stratum]:,}", *shares))
+    return ReportSection(
+        title="By what the captions asked for",
+        columns=("asked for", "images", *(f"{wording(name)}, %" for name in names)),
+        rows=tuple(rows),
+        data={
+            STRATA: {
+                "offered": {label: dict(of) for label, of in strata.offered.items()},
+                "tallies": [
+                    {"stratum": dict(s), "images": images[s], "counts": counts[s]} for s in answered
+                ],
+            }
+        },
+    )

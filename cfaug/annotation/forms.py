@@ -12,7 +12,8 @@ from typing import Any, ClassVar, Literal, get_args
 
 from cfaug.annotation.answers import ASKS, PREFIX, Checks, draw_check
 from cfaug.annotation.findings import Findings, ReportSection
-from cfaug.annotation.question import AnnotationQuestion, ImageItem, check_field, draw_each
+from cfaug.annotation.question import AnnotationQuestion, check_field
+from cfaug.annotation.records import ImageItem, draw_each
 from cfaug.core.binding import GIVEN, ReadWith
 from cfaug.core.errors import UserError
 from cfaug.core.rng import derive

@@ -18,8 +18,9 @@ from typing import Any
 from cfaug.annotation.assignment import Assignment
 from cfaug.annotation.findings import Agreement, AnswerCounts, Findings, ReportSection
 from cfaug.annotation.forms import Form
-from cfaug.annotation.question import AnnotationQuestion, ImageItem
+from cfaug.annotation.question import AnnotationQuestion
 from cfaug.annotation.record import AnnotationRecord, Sorting
+from cfaug.annotation.records import ImageItem
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import decode_image
 from cfaug.core.progress import watch

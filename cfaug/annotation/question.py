@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 import re
-from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal
 
+from cfaug.annotation.records import ImageItem
+from cfaug.annotation.strata import Strata
 from cfaug.core.errors import UserError
 from cfaug.core.questions import QUESTION, VERIFIED, question_of
-from cfaug.core.rng import derive
 from cfaug.core.validation import check_fields
 from cfaug.data.index import Index
-
-if TYPE_CHECKING:
-    from cfaug.annotation.assignment import Strata
-
 
 CORRECT, INCORRECT = "correct", "incorrect"
 """Outcomes of choosing an offered caption: the image's own caption, or another one."""
@@ -32,54 +26,6 @@ TAKEN = ("key", "member", "annotator", "texts", "seconds")
 def check_field(name: str) -> bool:
     """Return whether an answer may have this name in the files that annotators download."""
     return bool(NAME.fullmatch(name)) and name not in TAKEN
-
-
-@dataclass(frozen=True)
-class ImageItem:
-    """One image to ask about.
-
-    Attributes:
-        member: the image's number in the set, from 0.
-        texts: the captions of the set's members.
-        stratum: pairs (attribute, value) that the image should show according to its source, in
-            order; empty if the question has no strata.
-        expected: the answer that an attention check asks for; empty for other items.
-    """
-
-    key: str
-    member: int
-    texts: tuple[str, ...]
-    row: int
-    text: str = ""
-    stratum: tuple[tuple[str, str], ...] = ()
-    expected: str = ""
-
-    @property
-    def name(self) -> str:
-        """``<set>_<member>``, its name in indexes and label files."""
-        return f"{self.key}_{self.member}"
-
-    @property
-    def texts_hash(self) -> str:
-        """A hash of the captions, saved in every answer to tell which captions it was about."""
-        return hashlib.blake2b(json.dumps(self.texts).encode(), digest_size=6).hexdigest()
-
-
-Item = TypeVar("Item", bound=ImageItem)
-
-
-def draw_each(
-    items: Sequence[Item], groups: Sequence[Hashable], each: int, seed: int, stream: str
-) -> list[Item]:
-    """Return at most ``each`` items of every group, drawn by key, in their order."""
-    keys = [derive(seed, stream, item.name) for item in items]
-    taken = Counter[Hashable]()
-    chosen = set()
-    for i in sorted(range(len(items)), key=keys.__getitem__):
-        taken[groups[i]] += 1
-        if taken[groups[i]] <= each:
-            chosen.add(i)
-    return [item for i, item in enumerate(items) if i in chosen]
 
 
 @dataclass(frozen=True)

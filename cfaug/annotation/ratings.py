@@ -16,13 +16,13 @@ import numpy as np
 from cfaug.annotation.answers import (
     ANNOTATOR,
     NO_ANSWERS,
-    Answer,
     check_texts,
     require_list,
     require_somebody,
     who_failed,
 )
 from cfaug.annotation.forms import EditedItem, Form, Value
+from cfaug.annotation.records import Answer
 from cfaug.core.errors import UserError
 from cfaug.core.files import require_regular
 from cfaug.core.json_records import from_json

@@ -16,13 +16,16 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from cfaug.annotation.answers import SIMULATED, Answer
+from cfaug.annotation.answers import SIMULATED
 from cfaug.annotation.findings import Agreement, AnswerCounts, Findings, ReportSection
 from cfaug.annotation.question import AnnotationQuestion
+from cfaug.annotation.records import Answer
+from cfaug.annotation.strata import ILLUSTRATIONS, SHOWN
 from cfaug.core.errors import UserError, name_some
 from cfaug.core.files import require_regular
 from cfaug.core.json_records import from_json
 from cfaug.core.pixels import decode_image
+from cfaug.core.rng import derive
 from cfaug.core.safety.json_text import load_json
 from cfaug.data.sources.lists import list_records
 from cfaug.data.sources.row import NAMED_AT_ONCE, ErrorCollector
@@ -181,6 +184,24 @@ def picture_example(
     sheet.save(file, "PNG")
     png = base64.b64encode(file.getvalue()).decode()
     return ImageExample(category, item.key, item.member, item.texts, findings.said_of(i), png)
+
+
+def illustrate(findings: Findings, read_image: Callable[[int], bytes]) -> ReportSection:
+    """Save some example images of each outcome in ``Question.illustrated``.
+
+    An image is an example of an outcome if all its answers agree; examples are drawn by key.
+    """
+    examples = []
+    for outcome in findings.question.illustrated:
+        indices = [i for i in findings.by_item if set(findings.outcomes_of(i)) == {outcome}]
+        keys = {i: derive(0, "illustration", findings.items[i].name) for i in indices}
+        for i in sorted(indices, key=keys.__getitem__)[:SHOWN]:
+            examples.append(picture_example(findings, findings.question, outcome, i, read_image))
+    return ReportSection(
+        title="Examples",
+        notes=(f"{len(examples)} images are kept as examples for tables.",),
+        data={ILLUSTRATIONS: [asdict(example) for example in examples]},
+    )
 
 
 def write_record(record: AnnotationRecord, folder: Path) -> Path:

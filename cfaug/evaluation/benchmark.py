@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from cfaug.core.protocols import Benchmark
     from cfaug.core.types import Evaluation
     from cfaug.data.index import Index
-    from cfaug.evaluation.classification import Classes
     from cfaug.evaluation.context import EvaluationContext
+    from cfaug.evaluation.records import Classes
     from cfaug.report.gallery import ImageSource, ModelPage
 
 

@@ -31,6 +31,7 @@ from cfaug.evaluation.benchmark import SourceBenchmark, cluster_rows, fingerprin
 from cfaug.evaluation.cached_model import CachedClassifier
 from cfaug.evaluation.class_mapping import match_classes
 from cfaug.evaluation.inference import Pixels, classify_images, embed_images, embed_texts
+from cfaug.evaluation.records import Classes
 from cfaug.stats.classification import (
     class_vectors,
     fill_templates,
@@ -50,19 +51,6 @@ NAMED_BY_FILE = "ask for: benchmark=classification benchmark.classes=FILE reads 
 NAMES_IN_FILE = "benchmark=classification benchmark.classes=FILE gives names, a line for each"
 PAPER_TEMPLATE = "A photo of a {c}"
 """COCO-Counterfactuals, section 5.2: the only template, without a period."""
-
-
-@dataclass(frozen=True)
-class Classes:
-    """The classes to choose from.
-
-    Attributes:
-        templates: prompts with ``{c}`` in place of the name.
-    """
-
-    labels: Sequence[str]
-    names: Sequence[str]
-    templates: Sequence[str]
 
 
 @dataclass

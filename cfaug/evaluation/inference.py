@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from cfaug.core.pixels import ImageTransform
     from cfaug.core.protocols import Classifier, DualEncoder, Matcher
     from cfaug.data.index import Index
-    from cfaug.evaluation.classification import Classes
+    from cfaug.evaluation.records import Classes
 
 
 # Embeddings of whole test sets: decoded once per benchmark, computed in batches, normalised.

@@ -14,8 +14,9 @@ from cfaug.core.validation import check_fields
 from cfaug.core.worlds import is_world
 from cfaug.data.index.index import captioned_classes
 from cfaug.data.sources.row import class_words, require_names, split_home
-from cfaug.evaluation.classification import NAMED_BY_FILE, PAPER_TEMPLATE, Classes, ZeroShot
+from cfaug.evaluation.classification import NAMED_BY_FILE, PAPER_TEMPLATE, ZeroShot
 from cfaug.evaluation.context import EvaluationContext
+from cfaug.evaluation.records import Classes
 from cfaug.evaluation.retrieval import Retrieval
 from cfaug.report.results import NAME_OF_PART
 

@@ -543,3 +543,7 @@ class Folder(Checked):
         known = {"max_length", "geometry"}
         more = [f"{k}={v!r}" for k, v in sorted(self.answering().items()) if k not in known]
         return [self.max_length, *filter(None, [self.geometry]), *more]
+
+
+SAVED_WEIGHTS, CLASS_NAMES = "model.safetensors", "classes.txt"
+"""Files in the checkpoint of a model of torchvision: its weights, and the name of each logit."""

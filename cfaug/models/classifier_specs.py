@@ -10,10 +10,14 @@ from typing import Any, ClassVar
 from cfaug.core.errors import UserError
 from cfaug.core.files import read_lines
 from cfaug.core.protocols import Classifier, FeatureExtractor
-from cfaug.models.checkpoints import Checkpoint, Matching, Spec, choose_protocol
-
-SAVED_WEIGHTS, CLASS_NAMES = "model.safetensors", "classes.txt"
-"""Files in the checkpoint of a model of torchvision: its weights, and the name of each logit."""
+from cfaug.models.checkpoints import (
+    CLASS_NAMES,
+    SAVED_WEIGHTS,
+    Checkpoint,
+    Matching,
+    Spec,
+    choose_protocol,
+)
 
 
 def class_names(file: str | None) -> tuple[str, ...] | None:

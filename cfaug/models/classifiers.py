@@ -31,6 +31,8 @@ from cfaug.core.safety.safe_loading import (
 )
 from cfaug.core.weights import find_weights, refuse_pickles
 from cfaug.models.checkpoints import (
+    CLASS_NAMES,
+    SAVED_WEIGHTS,
     Matching,
     build_and_fill,
     choose_classes,
@@ -40,7 +42,6 @@ from cfaug.models.checkpoints import (
     read_state,
     replace_checkpoint,
 )
-from cfaug.models.classifier_specs import CLASS_NAMES, SAVED_WEIGHTS
 from cfaug.models.encoder import (
     FromFolder,
     Tunable,

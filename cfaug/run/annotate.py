@@ -19,11 +19,12 @@ from cfaug.planning.sources import say_source
 from cfaug.run.launch import DONE
 
 if TYPE_CHECKING:
-    from cfaug.annotation.answers import Causes
     from cfaug.annotation.assignment import Assignment
     from cfaug.annotation.findings import Analysis, Findings, ReportSection
     from cfaug.annotation.forms import CaptionForm, Form, Preference
-    from cfaug.annotation.question import AnnotationQuestion, ImageItem
+    from cfaug.annotation.question import AnnotationQuestion
+    from cfaug.annotation.records import ImageItem
+    from cfaug.annotation.simulation import Causes
     from cfaug.data.index import Index
 
 
@@ -384,9 +385,9 @@ class ReadAnswers:
         self, findings: Findings, simulated: bool, source: AnnotationSource
     ) -> list[ReportSection]:
         """Return the question's own counts, then the results of the analyses."""
-        from cfaug.annotation.assignment import count_strata, illustrate
-        from cfaug.annotation.findings import Selective
+        from cfaug.annotation.findings import Selective, count_strata
         from cfaug.annotation.forms import Preference
+        from cfaug.annotation.record import illustrate
 
         question = findings.question
         sections = [] if question.strata is None else [count_strata(findings, question.strata)]
@@ -428,8 +429,8 @@ class Simulate:
 
     def run(self, source: AnnotationSource) -> None:
         """Write the files."""
-        from cfaug.annotation.answers import simulate_answers, simulate_categories
         from cfaug.annotation.forms import CaptionForm, Preference
+        from cfaug.annotation.simulation import simulate_answers, simulate_categories
 
         question, seed, out = self.question, self.assignment.seed, Path(self.out).expanduser()
         if not isinstance(question, CaptionForm):
@@ -451,8 +452,9 @@ class Simulate:
 
     def _truth(self, source: AnnotationSource) -> tuple[list[ImageItem], list[str]]:
         """Return the items that the oracle can answer, and its answers; count the others."""
-        from cfaug.annotation.answers import read_truth, split_checks
+        from cfaug.annotation.answers import split_checks
         from cfaug.annotation.forms import CaptionForm, Preference
+        from cfaug.annotation.simulation import read_truth
         from cfaug.data.shards.shards import read_scores
 
         question = self.question

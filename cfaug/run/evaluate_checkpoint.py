@@ -17,6 +17,7 @@ from cfaug.core.outputs import RECORD, begin_record, check_output
 from cfaug.core.processes import choose_device
 from cfaug.core.protocols import NoModel
 from cfaug.core.validation import Share, Weight, check, write_value
+from cfaug.evaluation.adapting import adapt, loadable_as
 from cfaug.evaluation.benchmark import (
     AlsoAsks,
     HasPage,
@@ -25,7 +26,6 @@ from cfaug.evaluation.benchmark import (
     KeepsRankings,
     LeakAware,
 )
-from cfaug.evaluation.context import adapt, loadable_as
 from cfaug.evaluation.failures import (
     FAMILIES,
     FailureRule,

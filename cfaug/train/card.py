@@ -25,7 +25,7 @@ from cfaug.core.files import write_file
 from cfaug.core.safety.safe_loading import ADAPTER, read_json
 from cfaug.core.types import ENTAILMENT
 from cfaug.data.mixture.records import COUNTERFACTUAL
-from cfaug.models.classifier_specs import CLASS_NAMES
+from cfaug.models.checkpoints import CLASS_NAMES
 from cfaug.models.lora import BASE
 from cfaug.report.checkpoint_tables import MetricChange, sentences
 from cfaug.report.page import Measure

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from cfaug.annotation.answers import Answer, read_answers
+from cfaug.annotation.answers import read_answers
 from cfaug.annotation.question import AnnotationQuestion
+from cfaug.annotation.records import Answer
 from cfaug.core.types import CounterfactualSet, Edit, Member
 from tests.report.example import picture
 from tests.settings import read_settings

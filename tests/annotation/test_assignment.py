@@ -10,20 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfaug.annotation.answers import Answer, read_answers
-from cfaug.annotation.assignment import (
-    ILLUSTRATIONS,
-    STRATA,
-    Assignment,
-    Strata,
-    count_strata,
-    illustrate,
-    items_of,
-)
-from cfaug.annotation.findings import Findings
+from cfaug.annotation.answers import read_answers
+from cfaug.annotation.assignment import Assignment, items_of
+from cfaug.annotation.findings import Findings, count_strata
 from cfaug.annotation.page import share_out, write_questions
-from cfaug.annotation.question import AnnotationQuestion, ImageItem
-from cfaug.annotation.record import Sorting, read_record, record_of, write_record
+from cfaug.annotation.question import AnnotationQuestion
+from cfaug.annotation.record import Sorting, illustrate, read_record, record_of, write_record
+from cfaug.annotation.records import Answer, ImageItem
+from cfaug.annotation.strata import ILLUSTRATIONS, STRATA, Strata
 from cfaug.core.errors import UserError
 from cfaug.data.index import open_index
 from cfaug.data.shards.shards import write_shards

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from cfaug.annotation.answers import Answer, draw_check, read_answers, split_checks, who_failed
+from cfaug.annotation.answers import draw_check, read_answers, split_checks, who_failed
 from cfaug.annotation.assignment import Assignment
 from cfaug.annotation.findings import Findings
 from cfaug.annotation.forms import ORIGINAL, CaptionForm, Preference
 from cfaug.annotation.page import share_out, write_questions
 from cfaug.annotation.ratings import leave_out_inattentive, read_ratings, summarise_ratings
+from cfaug.annotation.records import Answer
 from cfaug.core.errors import UserError
 from cfaug.data.shards.shards import read_scores
 from cfaug.planning.build import build

@@ -14,12 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfaug.annotation.answers import Answer, read_answers, simulate_answers
+from cfaug.annotation.answers import read_answers
 from cfaug.annotation.assignment import Assignment
 from cfaug.annotation.findings import Findings
 from cfaug.annotation.page import sentences, write_report
-from cfaug.annotation.question import ImageItem
 from cfaug.annotation.record import Sorting, are_simulated, read_record, record_of, write_record
+from cfaug.annotation.records import Answer, ImageItem
+from cfaug.annotation.simulation import simulate_answers
 from cfaug.core.errors import UserError
 from cfaug.data.mixture.pool import read_labels
 from cfaug.evaluation.label_frequency import altered_subjects

@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 import yaml
 
-from cfaug.annotation.answers import Answer, Screening, read_known, read_truth
+from cfaug.annotation.answers import Screening, read_known
 from cfaug.annotation.assignment import Assignment, items_of
 from cfaug.annotation.findings import Findings
 from cfaug.annotation.page import sentences, share_out, write_questions, write_report
 from cfaug.annotation.question import AnnotationQuestion, QuestionReview
 from cfaug.annotation.record import Sorting, read_record, record_of, write_record
+from cfaug.annotation.records import Answer
+from cfaug.annotation.simulation import read_truth
 from cfaug.core.errors import UserError
 from cfaug.core.questions import CATEGORY, QUESTION, AskedQuestion, details_of
 from cfaug.core.types import CounterfactualSet, Member

@@ -16,7 +16,8 @@ from cfaug.data.shards.shards import write_shards
 from cfaug.evaluation import cached_model as features
 from cfaug.evaluation.cached_model import CachedMatcher
 from cfaug.evaluation.choices.pairs import PairMatching
-from cfaug.evaluation.classification import Classes, ZeroShot
+from cfaug.evaluation.classification import ZeroShot
+from cfaug.evaluation.records import Classes
 from cfaug.evaluation.retrieval import Matching, Retrieval
 from cfaug.stats.ranking import GAPS, SCORES, gaps_where_scored
 from cfaug.worlds.shapescapes.settings import PROMPTS, SUBJECTS

@@ -26,7 +26,6 @@ from cfaug.evaluation.cached_model import (
     recall_or_compute,
     text_keys,
 )
-from cfaug.evaluation.classification import Classes
 from cfaug.evaluation.inference import (
     Pixels,
     ZeroShotClassifier,
@@ -34,6 +33,7 @@ from cfaug.evaluation.inference import (
     embed_images,
     embed_texts,
 )
+from cfaug.evaluation.records import Classes
 from cfaug.evaluation.retrieval import Retrieval
 from cfaug.models.specs import HFClip
 from cfaug.models.task_specs import ImageClassification

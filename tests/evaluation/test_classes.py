@@ -21,9 +21,10 @@ from cfaug.evaluation.class_mapping import (
     imagenet_ids,
     match_classes,
 )
-from cfaug.evaluation.classification import Classes, Classification
+from cfaug.evaluation.classification import Classification
 from cfaug.evaluation.context import EvaluationContext
 from cfaug.evaluation.inference import ZeroShotClassifier
+from cfaug.evaluation.records import Classes
 from cfaug.evaluation.suites import HeldOut
 from cfaug.models.specs import HFClip
 from tests.data.making import noise_image, write_tar

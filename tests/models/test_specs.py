@@ -18,7 +18,7 @@ from cfaug.core.outputs import RECORD
 from cfaug.core.protocols import Classifier, DualEncoder, NoModel
 from cfaug.core.temporaries import temporary_name
 from cfaug.core.weights import find_weights, resolve
-from cfaug.evaluation.context import loadable_as
+from cfaug.evaluation.adapting import loadable_as
 from cfaug.models.checkpoints import replace_checkpoint
 from cfaug.models.classifier_specs import TorchvisionClassification
 from cfaug.models.specs import HFClip, NoModelSpec, OpenClip, ViltMatching, every

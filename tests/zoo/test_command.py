@@ -16,7 +16,7 @@ from cfaug.core.weights import zoo_shelf
 from cfaug.run.zoo import main as list_zoo
 from zoo.clip import PretrainSettings
 from zoo.command import make_model, read, write_card
-from zoo.diffusion import DiffusionSettings
+from zoo.diffusion_settings import DiffusionSettings
 from zoo.language import LanguageSettings
 
 CARDS = sorted(zoo_shelf().glob("*/card.json"))

@@ -23,7 +23,8 @@ from cfaug.worlds.shapescapes.settings import (
 )
 from tests.zoo.cards import card
 from zoo import scenes
-from zoo.diffusion import DiffusionSettings, enlarge, evaluate_domains
+from zoo.diffusion import enlarge, evaluate_domains
+from zoo.diffusion_settings import DiffusionSettings
 from zoo.diffusion_unet import (
     MAX_LENGTH,
     Denoiser,

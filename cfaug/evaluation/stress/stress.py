@@ -24,9 +24,10 @@ from cfaug.data.sources.row import class_words, imagenet_names, make_distinct, p
 from cfaug.evaluation.benchmark import SourceBenchmark, cluster_rows, fingerprint
 from cfaug.evaluation.cached_model import image_keys
 from cfaug.evaluation.class_mapping import Answers, judge, match_classes
-from cfaug.evaluation.classification import PAPER_TEMPLATE, Classes, prompt_templates
+from cfaug.evaluation.classification import PAPER_TEMPLATE, prompt_templates
 from cfaug.evaluation.failures import Cell, Cells, words_changed
 from cfaug.evaluation.inference import Pixels, classify_images
+from cfaug.evaluation.records import Classes
 from cfaug.evaluation.stress.stress_items import STRESS_ITEMS, StressItems
 from cfaug.evaluation.stress.stress_sets import (
     EDITED,

@@ -12,9 +12,9 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from cfaug.annotation.assignment import ILLUSTRATIONS, STRATA
 from cfaug.annotation.page import NOT_PEOPLE
 from cfaug.annotation.record import FILE, AnnotationRecord, ImageExample, read_record
+from cfaug.annotation.strata import ILLUSTRATIONS, STRATA
 from cfaug.core.binding import ReadWith
 from cfaug.core.errors import UserError
 from cfaug.core.json_records import from_json

@@ -22,7 +22,8 @@ from cfaug.core.files import write_file
 from cfaug.core.types import Member
 from cfaug.data.mixture.records import decimal, half_up
 from cfaug.data.shards.shards import read_sets
-from cfaug.evaluation.classification import Classes, ZeroShot
+from cfaug.evaluation.classification import ZeroShot
+from cfaug.evaluation.records import Classes
 from cfaug.worlds.shapescapes.drawing import render, scene_of
 from cfaug.worlds.shapescapes.parts import ensure
 from cfaug.worlds.shapescapes.settings import (

@@ -17,7 +17,8 @@ from cfaug.core.types import Edit
 from cfaug.data.index import open_index
 from cfaug.data.shards.shards import read_sets, write_shards
 from cfaug.editing.causal_lm import CausalLM
-from cfaug.evaluation.context import EvaluationContext, adapt, loadable_as
+from cfaug.evaluation.adapting import adapt, loadable_as
+from cfaug.evaluation.context import EvaluationContext
 from cfaug.evaluation.stress.stress import Stress
 from cfaug.evaluation.stress.stress_sets import read_joined
 from cfaug.models.specs import HFClip, ViltMatching

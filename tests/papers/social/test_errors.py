@@ -10,10 +10,11 @@ from statistics import fmean, stdev
 import numpy as np
 import pytest
 
-from cfaug.annotation.answers import Answer
-from cfaug.annotation.assignment import ILLUSTRATIONS, STRATA, count_strata, illustrate, items_of
-from cfaug.annotation.findings import Findings
-from cfaug.annotation.record import FILE, Sorting, record_of, write_record
+from cfaug.annotation.assignment import items_of
+from cfaug.annotation.findings import Findings, count_strata
+from cfaug.annotation.record import FILE, Sorting, illustrate, record_of, write_record
+from cfaug.annotation.records import Answer
+from cfaug.annotation.strata import ILLUSTRATIONS, STRATA
 from cfaug.core.errors import UserError
 from cfaug.data.index import open_index
 from cfaug.report.arm_results import MissingError, Runs

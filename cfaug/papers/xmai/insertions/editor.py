@@ -16,21 +16,19 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from cfaug.core.detections import Detection, detections_of
 from cfaug.core.errors import UserError, say
 from cfaug.core.types import Edit, Edited, Example, Rejected
 from cfaug.core.validation import Positive, check_fields
 from cfaug.editing.language_models import MaskedLM
 from cfaug.editing.protocols import (
-    EMPTY,
     MaskFiller,
     SentenceEmbedder,
     Tagger,
     propose_change,
     round_digits,
 )
-from cfaug.editing.sentence import normalise
 from cfaug.editing.word_lists import NLTK_STOP_WORDS
+from cfaug.papers.xmai.insertions.drafts import MASK_IN_TEXT, Draft
 from cfaug.papers.xmai.insertions.mentions import (
     AnswerCache,
     Canvas,
@@ -38,7 +36,6 @@ from cfaug.papers.xmai.insertions.mentions import (
     Fallback,
     Guess,
     Guesser,
-    Mention,
     MentionFinder,
     WordSimilarity,
 )
@@ -55,70 +52,9 @@ from cfaug.papers.xmai.insertions.scores import (
 KIND = "insertion"
 NAMED = 5
 """Number of blocked words that are named on the terminal."""
-NO_DETECTIONS, NO_MENTION = "no_detections", "no_mention"
 NO_GUESS, NO_CANDIDATE, BLOCKED = "no_guess", "no_candidate", "blocked"
-MASK_IN_TEXT = "mask_in_text"
-"""Reasons of captions without insertion: nothing was detected; no detected object is mentioned; no
-mention is within the language model's length limit; none of its guesses is a candidate; all
-candidates are blocked; or the caption contains the mask token."""
-
-
-@dataclass
-class Draft:
-    """A caption during insertion, with the state of its masks."""
-
-    example: Example
-    text: str
-    detections: tuple[Detection, ...] = ()
-    mentions: tuple[Mention, ...] = ()
-    canvas: Canvas | None = None
-    reason: str = ""
-    chosen: list[Guess | None] = field(default_factory=list)
-    blocked: list[tuple[Mention, str, str]] = field(default_factory=list)
-    ignored: list[str] = field(default_factory=list)
-    guesses: int = 0
-    candidates: int = 0
-
-    @classmethod
-    def of(cls, example: Example, mask: str) -> Draft:
-        """Return the draft of an example, with the reason if no word can be inserted."""
-        draft = cls(example, normalise(example.text))
-        if not draft.text:
-            draft.reason = EMPTY
-            return draft
-        every = detections_of(example)
-        # A name without letters ("???", "12") is not a word that an encoder or a caption could
-        # use.
-        draft.ignored = sorted(
-            {a.name for detection in every for a in detection.attributes if not _is_word(a.name)}
-        )
-        draft.detections = tuple(
-            replace(
-                detection, attributes=tuple(a for a in detection.attributes if _is_word(a.name))
-            )
-            for detection in every
-        )
-        if not every:
-            draft.reason = NO_DETECTIONS
-        elif mask in draft.text:
-            draft.reason = MASK_IN_TEXT
-        return draft
-
-    def place(self, mentions: tuple[Mention, ...]) -> None:
-        """Set the mentions, from left to right; if there are none, this is the reason."""
-        self.mentions = mentions
-        self.chosen = [None] * len(mentions)
-        if not mentions:
-            self.reason = NO_MENTION
-
-    def attributes(self, mention: Mention) -> list[str]:
-        """Return the distinct names of the attributes of a mention's objects."""
-        objects = (self.detections[number] for number in mention.objects)
-        return list(
-            dict.fromkeys(
-                attribute.name for detection in objects for attribute in detection.attributes
-            )
-        )
+"""Reasons of captions without insertion, besides those of a draft: no mention is within the
+language model's length limit; none of its guesses is a candidate; or all candidates are blocked."""
 
 
 def propose(draft: Draft, keep_unchanged: bool) -> Edited:
@@ -191,10 +127,6 @@ def say_blocked(edited: Sequence[Edited]) -> None:
             f"blocked: {words.total():,} words in {captions:,} of {len(edited):,} captions "
             f"({usual}{', ...' if len(words) > NAMED else ''}); recipe.editor.block_list says which"
         )
-
-
-def _is_word(name: str) -> bool:
-    return any(character.isalpha() for character in name)
 
 
 @dataclass(frozen=True)

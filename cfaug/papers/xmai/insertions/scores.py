@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from cfaug.models.checkpoints import Checkpoint
-    from cfaug.papers.xmai.insertions.editor import Draft
+    from cfaug.papers.xmai.insertions.drafts import Draft
 
 
 Normalise = Literal["min_max", "sum"]
