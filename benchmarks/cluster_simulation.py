@@ -1,27 +1,34 @@
 """A simulated cluster: how long a generation takes, and what failures and stragglers waste.
 
+    python benchmarks/cluster_simulation.py --sets 100000 --seconds-per-set 349 --workers 8 128
+
 The queue is that of ``cfaug.run.parallel.RayEngine``: a free worker takes the next shard, and a
-lost shard is the next one to be taken again. Nothing is measured here: the rates are the user's.
+lost shard is the next one to be taken again. Nothing is measured here: the rates are yours, and
+those that are not given are assumptions. ``generate.py dry_run=true`` tells the seconds of a set.
 """
 
 from __future__ import annotations
 
+import argparse
 import heapq
 import math
+import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from statistics import fmean
 from typing import Annotated, Literal
 
 import numpy as np
 from annotated_types import Interval, MinLen
 
-from cfaug.core.errors import UserError
+from cfaug.core.errors import UserError, say
 from cfaug.core.rng import generator
 from cfaug.core.validation import Positive, Seed, Share, check_fields
 from cfaug.generate.recipe import shard_count
 from cfaug.report.document import Part, make_part, text_column
+from cfaug.report.layout import part_lines
 
+WIDTH = 120
 FILES_PER_SHARD = 5
 """Tar, candidates' scores and commit, and the captions with their commit."""
 PORTION = 2
@@ -45,10 +52,8 @@ class Cluster:
     """Machines that are slow, crash or are taken away; times to failure are exponential.
 
     Args:
-        gpu: the GPU whose seconds per set are taken from the cost table.
         workers: the numbers of workers to simulate.
         sets_per_shard: the choices of ``shards.sets_per_shard`` to compare.
-        seconds_per_set: the measured seconds of an example; ``None`` takes the cost table's.
         start_up: seconds from a worker's start to its first shard, mostly for loading weights.
         seconds_per_shard: seconds of a shard besides its sets: locks, commit, upload.
         stragglers: the share of machines that are slow.
@@ -62,12 +67,10 @@ class Cluster:
         replicates: simulated runs of each choice.
     """
 
-    gpu: Literal["A100", "H100", "H200", "L40S"] = "A100"
     workers: Annotated[Sequence[Annotated[int, Interval(ge=1, le=100_000)]], MinLen(1)] = (
         8, 64, 512,
     )  # fmt: skip
     sets_per_shard: Annotated[Sequence[Positive], MinLen(1)] = (10, 30, 100, 300, 1000)
-    seconds_per_set: Annotated[float, Interval(gt=0, le=DAY)] | None = None
     start_up: Seconds = 120.0
     seconds_per_shard: Seconds = 1.0
     stragglers: Share = 0.05
@@ -194,8 +197,8 @@ class _Simulation:
                 raise UserError(
                     f"cluster: with {self.workers} workers and {self.work.sets_per_shard} sets a "
                     f"shard there are more than {MOST_FAILURES:,} failures, as hardly a shard is "
-                    "done between two of them: lower cluster.losses_per_hour, "
-                    "cluster.restarts_per_hour or cluster.sets_per_shard"
+                    "done between two of them: lower losses_per_hour, restarts_per_hour or "
+                    "sets_per_shard"
                 )
             shards, seconds = failure
             self.whole += shards
@@ -268,7 +271,7 @@ class _Simulation:
         heapq.heappush(self.events, (self.fails[worker], worker, failure))
 
 
-# The table of a dry run: every choice of ``sets_per_shard`` with every number of workers.
+# The table: every choice of ``sets_per_shard`` with every number of workers.
 
 
 @dataclass(frozen=True)
@@ -376,3 +379,38 @@ def cluster_part(predictions: Sequence[Prediction], cluster: Cluster) -> Part:
         ],
         notes,
     )
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Print the table of a command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--sets", type=int, required=True, help="number of examples")
+    add("--seconds-per-set", type=float, required=True, help="of a machine that is not slow")
+    add("--sets-per-batch", type=float, default=1.0, help="between two savings of the journal")
+    for field in fields(Cluster):
+        flag = f"--{field.name.replace('_', '-')}"
+        if isinstance(field.default, bool):
+            add(flag, action=argparse.BooleanOptionalAction, default=field.default)
+        elif isinstance(field.default, tuple):
+            add(flag, type=int, nargs="+", default=field.default)
+        else:
+            assert field.default is not MISSING
+            add(flag, type=type(field.default), default=field.default)
+    given = vars(parser.parse_args(argv))
+    work = [given.pop(name) for name in ("sets", "seconds_per_set", "sets_per_batch")]
+    try:
+        cluster = Cluster(**given)
+        part = cluster_part(predict(*work, cluster), cluster)
+    except UserError as error:
+        parser.error(str(error))
+    for line in part_lines(part, WIDTH, styled=False):
+        say(line.plain, sys.stdout)
+    for note in part.notes:
+        say(note, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

@@ -18,6 +18,7 @@ from typing import Any
 
 from cfaug.core.errors import UserError
 from cfaug.core.files import read_yaml
+from cfaug.core.plugins import add_folder
 from cfaug.run.settings_files import find_sweep, settings_of, sweep_files
 
 HYDRA_FLAGS = {
@@ -125,6 +126,7 @@ def search_also(folder: str, flag: str) -> str:
             f"{flag} {folder}: there is no such folder; name the one that holds your recipe/, "
             "benchmark/ or model/"
         )
+    add_folder(path)  # whose sweeps are found by name, too
     address = f"file://{settings_of(path.resolve())}"
     return f"{SEARCH_PATH}=[{address if _hydra_reads(address) else _quote(address)}]"
 

@@ -1,7 +1,8 @@
 """``cfaug new recipe NAME``: a working method of one's own to start from, outside the repository.
 
-It writes a folder NAME with a recipe, an editor of captions, an editor of images, a benchmark and
-their test, which swap two colours; ``--config-dir NAME`` makes all of them known.
+It writes a folder NAME in the shape of a paper: a recipe, an editor of captions, an editor of
+images, a benchmark, a table with printed numbers, a sweep, targets of make and a test. They swap
+two colours; ``--config-dir NAME`` makes all of them known.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from cfaug.run.settings_files import find_settings, settings_folders
 EXAMPLE = Path(__file__).parent / "example_recipe"
 NAME, CLASS = "swap_colours", "SwapColours"
 """Name of the example, and the beginning of its classes."""
+WRITTEN = (".py", ".yaml", ".json", ".mk")
+"""Kinds of its files."""
 KIND = "a recipe"
 """What the record of outputs calls the folder."""
 USAGE = "cfaug new recipe NAME [FOLDER]: a working recipe to start from, in ./NAME or in FOLDER"
@@ -52,6 +55,7 @@ def main(argv: Sequence[str]) -> int:
         f"  python evaluate.py {option} benchmark={name} benchmark.data={shards} weights=zoo:clip-0"
     )
     say(f"  pytest {shlex.quote(str(folder))}")
+    say(f"  make -f {shlex.quote(str(folder / 'reproduce.mk'))} {name}")
     return 0
 
 
@@ -61,10 +65,11 @@ def write_example(name: str, folder: Path) -> list[Path]:
     written = []
     with output_folder(folder, KIND, replace=False) as fresh:
         for file in sorted(EXAMPLE.rglob("*")):
-            if file.suffix not in (".py", ".yaml"):
+            if file.suffix not in WRITTEN:
                 continue
             target = str(file.relative_to(EXAMPLE)).replace(NAME, name)
             text = file.read_text(encoding="utf-8").replace(NAME, name).replace(CLASS, camel)
+            text = text.replace(NAME.upper(), name.upper())
             (fresh / target).parent.mkdir(parents=True, exist_ok=True)
             write_file(fresh / target, text.encode())
             written.append(folder / target)
@@ -79,7 +84,7 @@ def _check(name: str, folder: Path) -> None:
             "begins with a letter, such as swap_colours"
         )
     check_output_folder(folder, KIND, replace=False)
-    for group in ("recipe", "benchmark"):
+    for group in ("recipe", "benchmark", "table"):
         if find_settings(settings_folders(), f"{group}/{name}") is not None:
             raise UserError(f"{group}={name} is shipped: choose another name")
     if name in sys.stdlib_module_names or find_spec(name) is not None:

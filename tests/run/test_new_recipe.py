@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from cfaug.__main__ import main
 from cfaug.core.outputs import RECORD
+from cfaug.report.document import read_document
 from cfaug.run.arguments import own_settings
-from cfaug.run.new_recipe import EXAMPLE
+from cfaug.run.new_recipe import EXAMPLE, WRITTEN
 from tests.run.conftest import refusal
 from tests.scripts import ROOT
 
@@ -24,15 +27,16 @@ def test_every_file_has_the_new_name(tmp_path, monkeypatch, capsys):
         for file in (tmp_path / "my_method").rglob("*")
         if file.is_file() and file.name != RECORD
     )
-    originals = [original for original in EXAMPLE.rglob("*") if original.suffix in (".py", ".yaml")]
-    assert len(written) == len(originals) == 5
+    originals = [original for original in EXAMPLE.rglob("*") if original.suffix in WRITTEN]
+    assert len(written) == len(originals) == 9
     for file in written:
         text = file.read_text()
         assert "swap_colours" not in text + str(file)
         assert "SwapColours" not in text
+        assert "SWAP_COLOURS" not in text
     assert "class MyMethodEditor" in (tmp_path / "my_method/my_method.py").read_text()
     said = capsys.readouterr()
-    assert said.out.count("wrote my_method/") == 5
+    assert said.out.count("wrote my_method/") == 9
     assert "generate.py --config-dir my_method recipe=my_method" in said.err
 
 
@@ -66,7 +70,7 @@ def test_its_own_test_passes(tmp_path, monkeypatch):
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "my_method"]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "2 passed" in done.stdout
+    assert "3 passed" in done.stdout
 
 
 def test_a_folder_of_any_name_is_said_and_found(tmp_path, capsys):
@@ -78,3 +82,44 @@ def test_a_folder_of_any_name_is_said_and_found(tmp_path, capsys):
     assert main(["generate", *words, "--cfg", "job"]) == 0
     assert "name: my_method" in capsys.readouterr().out
     assert own_settings(words) == own_settings([f"--config-dir={folder}"]) == folder
+
+
+@pytest.mark.slow
+def test_a_folder_outside_the_repository_has_the_rights_of_a_paper(tmp_path, monkeypatch):
+    """Its make fragment makes pairs by its recipe, asks its benchmark and writes its table."""
+    monkeypatch.chdir(tmp_path)
+    assert main(["new", "recipe", "their_method", "papers/mine"]) == 0
+    few = "papers/mine/reproduce.mk"
+    Path(few).write_text(Path(few).read_text().replace("limit=200", "limit=20"))
+    command = ["make", "-f", few, "their_method", f"CFAUG={sys.executable} -m cfaug"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    [printed, ours] = read_document(tmp_path / "runs/their_method/tables/their_method.json").parts
+    assert [labels for labels, _ in printed.rows] == [("chance",)]
+    assert len(ours.rows) == 2
+
+
+def test_a_file_of_the_folder_may_not_have_a_name_that_is_in_use(tmp_path):
+    (tmp_path / "conf/recipe").mkdir(parents=True)
+    (tmp_path / "conf/recipe/substitution.yaml").write_text("name: mine\n")
+    said = refusal(main, ["generate", "--config-dir", str(tmp_path), "limit=1"])
+    assert "recipe=substitution is shipped with cfaug, or in another folder: choose another" in said
+
+
+def test_a_package_of_others_is_found_by_its_entry_point(tmp_path):
+    """Group ``cfaug.papers``: nothing is named on the command line."""
+    package = tmp_path / "their_paper"
+    (package / "conf/loss").mkdir(parents=True)
+    (package / "__init__.py").touch()
+    text = "_target_: cfaug.train.settings.LossSettings\nsame_image: negative\n"
+    (package / "conf/loss/theirs.yaml").write_text(text)
+    about = tmp_path / "their_paper-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: their-paper\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[cfaug.papers]\ntheirs = their_paper\n")
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"}
+    command = [sys.executable, "-m", "cfaug", "train", "loss=theirs", "--cfg", "job"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "same_image: negative" in done.stdout

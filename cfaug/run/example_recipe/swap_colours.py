@@ -1,14 +1,16 @@
-"""A method of one's own: an editor of captions, an editor of images, and a benchmark.
+"""A method of one's own: an editor of captions, an editor of images, a benchmark, and its table.
 
 The example swaps two colours in a caption and in its image, and asks whether a model prefers an
-image's own caption. Replace one part after the other; ``pytest`` in this folder tests them.
+image's own caption. Replace one part after the other; ``pytest`` in this folder tests them. The
+folder has the shape of a paper's: ``conf/`` (recipe, benchmark, table), ``sweeps/``, ``published/``
+(printed numbers) and ``reproduce.mk``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -34,10 +36,15 @@ from cfaug.evaluation.benchmark import (
     paired_rows,
 )
 from cfaug.evaluation.inference import Pixels, embed_images, embed_texts
+from cfaug.report.document import Column, Document, Entry, make_part
+from cfaug.report.page import percent
+from cfaug.report.paper_tables import ModelsTable
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
     from cfaug.evaluation.context import EvaluationContext
+    from cfaug.report.arm_results import Runs
+    from cfaug.report.items import Items
 
 
 @dataclass(frozen=True)
@@ -130,3 +137,26 @@ class SwapColoursBenchmark(SourceBenchmark):
         hits = {"own_caption": ((images * captions).sum(1) > (images * other).sum(1)) * 1.0}
         names = {ITEM: name_rows(index, rows), CLUSTER: cluster_rows(index, rows)}
         return Evaluation(self.mean_outcomes(hits, {"own_caption": 0.5}), {**names, **hits})
+
+
+@dataclass(frozen=True, kw_only=True)
+class SwapColoursTable(ModelsTable):
+    """The share of every model that answered the benchmark, below the numbers that are printed."""
+
+    def build(self, runs: Runs) -> Document:
+        """Return the printed part and ours, with a row for each model."""
+        answers = self.answers(runs, lambda _, items: items)
+        self.require(answers, f"answers of a model to benchmark={self.benchmark}")
+        rows = [((model,), [items for _, items in pairs]) for model, pairs in answers.items()]
+        ours = make_part("Ours", ("model",), [Column("own caption", _share)], rows)
+        return self.document(self.printed("model", "model", _printed), ours)
+
+
+def _share(answers: Sequence[Items]) -> Entry:
+    """Return the mean over a model's checkpoints."""
+    value = float(np.mean([items.metric("own_caption").mean() for items in answers]))
+    return Entry(percent(value, 1), numbers={"value": value})
+
+
+def _printed(_: Mapping[str, Any], value: float) -> Entry:
+    return Entry(f"{value:.1f}", numbers={"value": value / 100})

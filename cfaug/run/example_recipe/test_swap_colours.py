@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import cfaug
+from cfaug.__main__ import main
+from cfaug.report.document import read_document
 
 HERE = Path(__file__).parent
 
@@ -37,3 +39,13 @@ def test_a_model_is_tested(pairs: cfaug.Index, tmp_path: Path) -> None:
     assert result.n == len(pairs)
     assert result.chance == 0.5
     assert 0 <= result.value <= 1
+
+
+def test_the_table_has_the_printed_numbers_and_ours(pairs: cfaug.Index, tmp_path: Path) -> None:
+    settings = {"benchmark.data": pairs.source, "paths.runs": str(tmp_path)}
+    cfaug.evaluate("zoo:clip-0", settings, benchmark="swap_colours", config_dir=HERE)
+    words = ["--config-dir", str(HERE), "table=swap_colours", f"paths.runs={tmp_path}"]
+    assert main(["evaluate", *words]) == 0
+    [printed, ours] = read_document(tmp_path / "tables" / "swap_colours.json").parts
+    assert [labels for labels, _ in printed.rows] == [("chance",)]
+    assert [labels for labels, _ in ours.rows] == [("zoo-clip-0",)]
