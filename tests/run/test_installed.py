@@ -75,8 +75,13 @@ def test_the_wheel_holds_every_setting_and_sweep(wheel):
         here = {f"cfaug/{file.relative_to(ROOT)}" for file in (ROOT / name).rglob("*.yaml")}
         assert here
         assert here <= held
+    plugins = [*(ROOT / "cfaug/papers").glob("*/"), *(ROOT / "cfaug/worlds").glob("*/")]
+    files = (file for folder in plugins for file in folder.rglob("*") if file.is_file())
+    parts = {file.relative_to(ROOT).as_posix() for file in files if file.suffix != ".pyc"}
+    assert {Path(part).suffix for part in parts} >= {".py", ".yaml", ".json", ".mk"}
+    assert parts <= held
     assert "cfaug/weights/clip-0/model.safetensors" in held
-    assert not [name for name in held if name.startswith(("tests/", "benchmarks/"))]
+    assert not [name for name in held if name.startswith(("tests/", "benchmarks/", "zoo/"))]
 
 
 def test_it_is_the_wheel_that_runs(installed):
@@ -107,6 +112,13 @@ def test_sweeps_are_found(installed):
 def _product(file: Path):
     parameters = yaml.safe_load(file.read_text())["parameters"].values()
     return product(*(spec.get("values", [1]) for spec in parameters))
+
+
+def test_a_paper_has_its_table_and_its_sweeps(installed):
+    assert "COCO-CFs" in installed("evaluate", "table=coco_cf_1", "table.partial=true")
+    assert (installed.work / "runs/tables/coco_cf_1.tex").is_file()
+    said = installed("train", "--multirun", "sweep=sweeps/xmai_training.yaml", code=2)
+    assert "shards/xmai_training" in said  # which is to be made first
 
 
 def test_settings_and_classes_of_ones_own(installed):
