@@ -1,4 +1,4 @@
-"""Hand-laid sets of attribute grids with tiny images, for every test of social bias.
+"""Hand-laid sets of attribute grids with tiny images.
 
 Such as ``lay_grid_sets(folder, [grid_set("doctor"), grid_set("nurse", prefix="")])``.
 """
@@ -42,7 +42,7 @@ def grid_set(
     leave_out: Sequence[int] = (),
     repeat: Sequence[int] = (),
 ) -> CounterfactualSet:
-    """Return a set as ``recipe=social`` makes it: a member for each combination, the base first.
+    """Return a set of a grid: a member for each combination, the base first.
 
     Args:
         subject: the subject of all members; in lower case it is the group.

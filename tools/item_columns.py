@@ -6,9 +6,11 @@ python tools/item_columns.py        # after a schema changed; a test compares
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 from cfaug.core.item_schema import ItemSchema
+from cfaug.core.plugins import plugins
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "items.md"
 HEAD = """# Items: a model's answer to every test item
@@ -22,7 +24,7 @@ value is null where the item does not count. This page is made from the benchmar
 
 
 def schemas() -> Iterator[tuple[str, ItemSchema]]:
-    """Yield the value of ``benchmark=``, and the columns of its items."""
+    """Yield the value of ``benchmark=``, and the columns of its items; last those of plug-ins."""
     from cfaug.evaluation.choices.caption_choice import CaptionChoice
     from cfaug.evaluation.choices.pairs import PairMatching
     from cfaug.evaluation.classification import Classification
@@ -31,13 +33,6 @@ def schemas() -> Iterator[tuple[str, ItemSchema]]:
     from cfaug.evaluation.retrieval import Matching, Retrieval
     from cfaug.evaluation.stress.stress_items import STRESS_ITEMS
     from cfaug.evaluation.text_pairs.entailment_items import ENTAILMENT_ITEMS
-    from cfaug.evaluation.text_pairs.text_pair_items import INSERTION_ITEMS, OVERLAP_ITEMS
-    from cfaug.papers.lance.quality import CaptionPerplexity, ImageQuality
-    from cfaug.papers.repair.repair_test import REPAIR_ITEMS
-    from cfaug.papers.social.attribute_detector import AttributeDetector
-    from cfaug.papers.social.skew_items import SKEW_ITEMS
-    from cfaug.papers.social.skew_rankings import SKEW_RANKINGS
-    from cfaug.papers.visogender.visogender import NeutralRetrieval, PronounResolution
 
     yield "`benchmark=retrieval`", Retrieval.item_schema
     yield "`benchmark=classification`", Classification.item_schema
@@ -45,19 +40,13 @@ def schemas() -> Iterator[tuple[str, ItemSchema]]:
     yield "`benchmark=pairs`", PairMatching.item_schema
     yield "`benchmark=choice`", CaptionChoice.item_schema
     yield "`benchmark=stress`", STRESS_ITEMS
-    yield "`benchmark=image_quality`", ImageQuality.item_schema
     yield "`benchmark=edit_quality`", EDIT_ITEMS
-    yield "`benchmark=repair`", REPAIR_ITEMS
-    yield "`benchmark=caption_perplexity`", CaptionPerplexity.item_schema
-    yield "`benchmark=skew`", SKEW_ITEMS
-    yield "`benchmark=skew`: `rankings/`", SKEW_RANKINGS
-    yield "`benchmark=attribute_detector`", AttributeDetector.item_schema
-    yield "`benchmark=visogender`: resolution", PronounResolution.item_schema
-    yield "`benchmark=visogender`: retrieval", NeutralRetrieval.item_schema
-    yield "`benchmark=insertion`", INSERTION_ITEMS
-    yield "`benchmark=text_overlap`", OVERLAP_ITEMS
     yield "`benchmark=entailment`", ENTAILMENT_ITEMS
     yield "`benchmark=vqa`", ANSWER_ITEMS
+    for plugin in plugins():
+        if plugin.package and (plugin.folder / "item_schemas.py").is_file():
+            module = import_module(f"{plugin.package}.item_schemas")
+            yield from module.ITEM_SCHEMAS.items()
 
 
 def table(schema: ItemSchema) -> str:

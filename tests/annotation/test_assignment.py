@@ -21,12 +21,10 @@ from cfaug.annotation.strata import ILLUSTRATIONS, STRATA, Strata
 from cfaug.core.errors import UserError
 from cfaug.data.index import open_index
 from cfaug.data.shards.shards import write_shards
-from cfaug.planning.build import build
 from tests.annotation.making import WHY, write_answers
 from tests.grid_sets import grid_set, lay_grid_sets
 from tests.properties import examples
 from tests.report.example import data_of
-from tests.settings import read_settings
 
 
 def numbered(pairs: int) -> list[ImageItem]:
@@ -84,8 +82,16 @@ def test_a_sample_is_drawn_by_key():
     assert Assignment(sample=1000).choose_items(items) == items
 
 
-NODE = read_settings("annotate/question/social_errors")
-ERRORS: AnnotationQuestion = build(NODE)
+ERRORS = AnnotationQuestion(
+    title="Does the image show what its caption asks for?", text="Say what the image shows.",
+    options={"good": "Good", "unclear": "It cannot be discerned", "not_female": "No female person",
+             "out_of_frame": "Out of frame", "not_male": "No male person"},
+    accepted=["good"], show_caption=True, strata=Strata(
+        "attributes", 100, {"grid": "race_gender", "subject_type": "occupation"},
+        {"not_female": {"gender": "female"}, "not_male": {"gender": "male"}},
+    ),
+    illustrated=["unclear", "not_female", "out_of_frame", "not_male"],
+)  # fmt: skip
 FEW = replace(ERRORS, strata=replace(ERRORS.strata, each=2))
 ATTRIBUTES = {"race": ("White", "Middle Eastern"), "gender": ("male", "female")}
 

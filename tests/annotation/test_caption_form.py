@@ -104,7 +104,10 @@ def test_the_page_shows_the_examples_and_one_caption_at_a_time(watched, index, t
     assert '"quality":4' in watched.run("window.cfaugAnswers()")
 
 
-ASKED: Preference = build(read_settings("annotate/question/preference"))
+ASKED = Preference(
+    title="Which caption is better?", text="Select the better one.", captions=["xmai", "clare"],
+    options={"equal": "Equally good"}, accepted=["xmai"], attention=3, balanced=True,
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,6 @@ from cfaug.data.index import open_index
 from cfaug.data.sources import captioned_parquet as social_counterfactuals
 from cfaug.data.sources import import_sets
 from cfaug.data.sources import parquet as released
-from cfaug.papers.social.grid_sets import read_grid_sets
 from tests.data.hostile import assert_refused
 from tests.data.making import pair
 from tests.data.released import GENDERS, RACES, image, jpeg, refused
@@ -145,31 +144,6 @@ def test_a_caption_that_does_not_show_its_attributes_is_of_no_grid(tmp_path):
     (cf_set,) = import_sets(social(tmp_path / "social", rows))
     assert (cf_set.group, cf_set.members[0].label) == ("race_gender-1", None)
     assert "subject" not in cf_set.members[0].extra
-    index = open_index(tmp_path / "social", tmp_path / "cache")
-    with pytest.raises(UserError, match=r"race_gender-1_0.*'A photo of a White adult barber' does"):
-        read_grid_sets(index)
-
-
-@pytest.mark.parametrize(
-    ("changed", "words"),
-    [
-        (
-            {"caption": "A photo of a White male barber"},
-            "race_gender-1_3.* has no subject.*'Black'",
-        ),
-        ({"caption": "A nice photo"}, "'A nice photo' does not have its a1 and a2"),
-        ({"a1": "Black "}, "'Black ' and 'female', one after the other"),
-        ({"caption": "A photo of a Black female chef"}, "race_gender-1: its members differ in sub"),
-        ({"caption": "A picture of a Black female barber"}, "its members differ in prefix"),
-    ],
-)
-def test_every_caption_shows_the_labels_of_its_own_row(tmp_path, changed, words):
-    """A row that contradicts itself would be counted with labels that its image need not have."""
-    rows = [*social_rows("barber", "0", 30), *social_rows("barber", "1", 0)]
-    rows[15] |= changed
-    index = open_index(social(tmp_path / "social", rows), tmp_path / "cache")
-    with pytest.raises(UserError, match=words):
-        read_grid_sets(index)
 
 
 def test_a_number_in_a_path_that_is_too_long_to_be_one(tmp_path):
@@ -195,27 +169,6 @@ def test_sets_are_told_apart_by_file_and_seed_where_paths_have_them(tmp_path):
     for cf_set in by_key.values():
         values = [tuple(member.extra["attributes"].values()) for member in cf_set.members]
         assert values == [(race, gender) for race in RACES for gender in GENDERS]
-
-
-def test_the_released_columns_are_asked_as_ours_are(tmp_path):
-    """Whatever order the rows have: sets, labels, prompts and images are the same."""
-    rows = [r for n, s in enumerate(["barber", "chef"]) for r in social_rows(s, str(n), 100 * n)]
-    random.Random(1).shuffle(rows)
-    grid_sets = read_grid_sets(open_index(social(tmp_path / "social", rows), tmp_path / "cache"))
-    grid = grid_sets.grids["race_gender"]
-    assert sorted(grid_sets.subjects) == ["barber", "chef"]
-    assert {name: set(values) for name, values in grid.attributes.items()} == {
-        "race": set(RACES), "gender": set(GENDERS),
-    }  # fmt: skip
-    labelled = {}
-    codes, labels = grid.label(["race", "gender"])
-    for at, row in enumerate(grid.rows.tolist()):
-        subject = grid_sets.subjects[grid.subjects[at]]
-        labelled[grid_sets.index.read_image(row)] = (subject, labels[codes[at]])
-    assert labelled == {
-        row["image"]["bytes"]: (str(row["caption"]).split()[-1], row["a1a2"]) for row in rows
-    }
-    assert grid_sets.prompts(grid, grid_sets.subjects.index("chef")) == ["A photo of a chef"]
 
 
 ABOUT = PublisherStatements("Grids", license="mit")

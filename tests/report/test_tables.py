@@ -20,7 +20,6 @@ from cfaug.evaluation.choices.caption_choice import CaptionChoice
 from cfaug.evaluation.choices.pairs import PairMatching
 from cfaug.evaluation.questions.vqa import VisualQuestions
 from cfaug.evaluation.retrieval import Retrieval
-from cfaug.papers.xmai.insertion import Insertion
 from cfaug.report.document import Entry
 from cfaug.report.layout import comparisons_csv, print_table, write_tables
 from cfaug.report.results import Result
@@ -303,7 +302,7 @@ def test_tests_over_items_have_the_same_family(tmp_path, seeds):
 
 
 def test_benchmarks_of_many_numbers_name_theirs():
-    for kind in (PairMatching, CaptionChoice, Insertion, VisualQuestions):
+    for kind in (PairMatching, CaptionChoice, VisualQuestions):
         assert isinstance(kind("x"), HasPrimaryMetrics)
         assert kind.primary_metrics
     assert not isinstance(Retrieval("x"), HasPrimaryMetrics)

@@ -7,17 +7,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 
 from cfaug.annotation.record import read_human_answers
 from cfaug.core.errors import UserError
-from cfaug.core.pixels import decode_image
 from cfaug.core.protocols import Benchmark
 from cfaug.data.index import open_index
 from cfaug.evaluation.context import EvaluationContext
 from cfaug.papers.social.attribute_detector import AttributeDetector
 from cfaug.papers.social.grid_sets import read_grid_sets
 from tests.evaluation.drawn_questions import rows
+from tests.evaluation.twin import Twin
 from tests.grid_sets import RACE_GENDER, every_grid_set, grid_set, lay_grid_sets
 
 COLOURS = {"colour": ("red", "orange"), "background": ("on the beach", "in the snow")}
@@ -39,24 +38,6 @@ def index(tmp_path_factory, sets):
 @pytest.fixture(scope="module")
 def grid_sets(index):
     return read_grid_sets(index)
-
-
-class Twin:
-    """One image, one prompt."""
-
-    def __init__(self, model):
-        self.model = model
-
-    def image(self, encoded):
-        pixels = self.model.transform(decode_image(encoded, "it"))[None].copy()
-        with torch.inference_mode():
-            features = self.model.encode_image(torch.from_numpy(pixels))[0].double()
-        return features / features.norm()
-
-    def text(self, text):
-        with torch.inference_mode():
-            features = self.model.encode_text(self.model.tokenize([text]))[0].double()
-        return features / features.norm()
 
 
 def test_every_image_is_taken_for_the_value_of_the_nearest_prompt(sets, grid_sets, people_encoder):

@@ -24,7 +24,7 @@ from cfaug.report.paper_tables import published, write_tables_page
 from cfaug.stats.significance import holm
 from cfaug.stats.skew_tests import chance_skew
 from tests.paper_tables import table
-from tests.report.skew_example import GENDERS, OCCUPATIONS, RACES, skew_items
+from tests.papers.social.skew_example import GENDERS, OCCUPATIONS, RACES, skew_items
 
 MODELS = {"alip": {}, "clip": {"male": 3.0}, "slip": {"White": 1.0, "male": 1.0}}
 GRID = "race_gender"

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
 
-from tests.grid_sets import tiny_image
+from tests.data.making import noise_image
 
 OO_COLUMNS = ("IDX", "Sector", "Specialisation", "Occupation", "Object",
               "URL type (Type NA if can't find)", "LICENSE OK?", "Occupation_perceived_gender",
@@ -64,5 +64,5 @@ def lay_photos(folder: Path, rows: Sequence[Mapping[str, str]]) -> Path:
     for number, row in enumerate(rows):
         place = folder / f"{row['IDX'][:2]}_images"
         place.mkdir(parents=True, exist_ok=True)
-        (place / f"{row['IDX']}.png").write_bytes(tiny_image(77, number))
+        (place / f"{row['IDX']}.png").write_bytes(noise_image(7700 + number))
     return folder

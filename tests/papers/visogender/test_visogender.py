@@ -19,7 +19,7 @@ from cfaug.evaluation.context import EvaluationContext
 from cfaug.papers.visogender.visogender import VisoGender, measure_ranking
 from cfaug.stats.skew_metrics import ndkl
 from tests.evaluation.drawn_questions import rows
-from tests.papers.social.test_attribute_detector import Twin
+from tests.evaluation.twin import Twin
 from tests.papers.visogender.making import lay_photos, oo_rows, op_rows, write_tsv
 from tests.properties import examples
 

@@ -10,15 +10,17 @@ import pytest
 
 from cfaug.annotation.answers import split_checks
 from cfaug.annotation.assignment import Assignment
+from cfaug.annotation.forms import Preference
 from cfaug.core.errors import UserError
 from cfaug.planning.build import build
 from cfaug.report.arm_results import MissingError, Runs
 from cfaug.run.annotate import AnnotationSource, Export, ReadAnswers, Simulate
 from tests.annotation.making import WHY, write_answers
-from tests.annotation.test_caption_form import ALL, ASKED, FORM
+from tests.annotation.test_caption_form import ALL, FORM
 from tests.annotation.text_sets import write_text_sets
 from tests.settings import read_settings
 
+ASKED: Preference = build(read_settings("annotate/question/preference"))
 FIVE = Assignment(5, 5, 1.0)
 
 

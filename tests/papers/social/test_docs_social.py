@@ -12,7 +12,6 @@ from cfaug.data.sources import import_sets
 from cfaug.report.results import read_results
 from tests.data.layouts import TEXTS, images, table
 from tests.data.test_social_counterfactuals import social, social_rows
-from tests.papers.visogender.making import lay_photos, oo_rows, op_rows, write_tsv
 from tests.run.conftest import commands_of
 from tests.scripts import ROOT
 
@@ -56,10 +55,6 @@ def lay_files(folder: Path) -> None:
     images(folder / "PHOTOS")
     photos = [(f"{name}.png", text) for name, text in TEXTS.items()]
     table(folder / "PHOTOS" / "captions.csv", ["image", "caption"], photos)
-    both = {"OO": oo_rows(), "OP": op_rows()}
-    for name, people in both.items():
-        write_tsv(folder / f"{name}_Visogender.tsv", people)
-    lay_photos(folder / "photos", [*both["OO"], *both["OP"]])
 
 
 def shrink(words: list[str]) -> list[str]:

@@ -11,9 +11,9 @@ import pytest
 
 from cfaug.report.document import read_document
 from tests.run.conftest import jobs_of
+from tests.scripts import ROOT
 from zoo.vlm import main_questions
 
-ROOT = Path(__file__).parents[2]
 MODELS = ("vlm-basic-0", "vlm-both-0")
 
 

@@ -1,4 +1,4 @@
-"""What models, prompts and pronouns say of images of people: from the commands to the tables."""
+"""What models and prompts say of images of people: from the commands to the tables."""
 
 from __future__ import annotations
 
@@ -13,15 +13,11 @@ from cfaug.report.document import read_document
 from cfaug.report.items import read_items
 from cfaug.report.results import read_results
 from cfaug.run.usage import read_arms
-from tests.annotation.test_assignment import ERRORS
 from tests.grid_sets import every_grid_set, lay_grid_sets
-from tests.papers.visogender.making import lay_photos, oo_rows, op_rows, write_tsv
+from tests.papers.social.questions import ERRORS
 from tests.report.example import data_of
 from tests.run.conftest import stdout_of
 from tests.settings import settings_file
-
-# What people, prompts and pronouns say of images: from the commands to the tables.
-
 
 CLIP = ("weights=zoo:clip-0", "model=tiny_clip", "device=cpu", "max_indistinct=1")
 
@@ -66,33 +62,6 @@ def test_people_judge_images_and_prompts_are_judged_by_them(place, tmp_path, cap
     assert f"{48 - 12 + unclear} images are left out" in capsys.readouterr().err
     assert place.evaluate("table=social_4") == 0
     assert f"{12 - unclear} images; {36 + unclear} more are left out" in capsys.readouterr().out
-
-
-@pytest.mark.slow
-def test_visogender_is_asked_by_one_command(place, tmp_path, capsys):
-    files = [write_tsv(tmp_path / "OO.tsv", oo_rows()), write_tsv(tmp_path / "OP.tsv", op_rows())]
-    photos = lay_photos(tmp_path / "photos", [*oo_rows(), *op_rows()])
-    asked = (*CLIP, "benchmark=visogender", f"benchmark.images={photos}", "benchmark.ks=[3]",
-             f"benchmark.data=[{files[0]},{files[1]}]")  # fmt: skip
-    assert place.evaluate(*asked) == 0
-    said = capsys.readouterr()
-    assert "photos read as VisoGender's annotations of photos" in said.err
-    assert "visogender_resolution (n=60): overall_accuracy" in said.out
-    (folder,) = place.root.glob("weights/*/seed=0")
-    assert len(read_items(folder, "visogender_resolution")) == 60
-    items = read_items(folder, "visogender_retrieval")
-    assert len(items) == 6
-    assert place.evaluate("table=visogender") == 0
-    assert "Single person" in capsys.readouterr().out
-    assert place.evaluate(*asked) == 0
-    assert "already evaluated" in capsys.readouterr().out
-    assert place.evaluate(*asked, "benchmark.zeros=one") == 0
-    assert "visogender_retrieval" in capsys.readouterr().out
-    next(photos.glob("OO_images/OO_4.png")).unlink()
-    assert place.evaluate(*asked) == 2
-    assert "1 of 36 photos are missing" in capsys.readouterr().err
-    assert place.evaluate(*asked, "benchmark.without_missing=true") == 0
-    assert "test: 35 images of" in capsys.readouterr().err
 
 
 # ``make social`` at the smallest size: worlds with and without a skew, the question, the table.
