@@ -86,6 +86,9 @@ types: $(STAMP)  ## mypy
 floors: $(STAMP)  ## who may import whom
 	$(BIN)/lint-imports
 
+border: $(STAMP)  ## everything without each paper in turn: settings, floors, quick tests (an hour)
+	CFAUG_BORDER=all $(BIN)/python -m pytest -n 2 --dist load tests/test_border.py
+
 docs: $(STAMP)  ## the documentation as a site: build/docs/index.html
 	$(BIN)/python -m sphinx -b html -W --keep-going -q docs build/docs
 

@@ -1,0 +1,156 @@
+"""The border is tested by deletion: without any one paper everything else works as before.
+
+A copy of the repository lacks a paper's folder, its tests and its page of the documentation. In it
+the floors of imports hold, everything that is left composes, and the quick tests pass.
+
+``make border`` tries every paper. CI, as a part of ``make test-slow``, holds the floors and the
+settings without each paper in turn, and runs the quick tests without one of them, which the
+commit's hash chooses.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cfaug.run.settings_files import settings_folders
+from tests.hygiene import tracked
+
+ROOT = Path(__file__).resolve().parent.parent
+PAPERS = sorted(folder.parent.name for folder in (ROOT / "cfaug/papers").glob("*/__init__.py"))
+NOT_YET = ("cfmm", "coco_cf", "compositional", "lance", "repair", "social", "visogender", "xmai")
+"""Papers without which quick tests still fail."""
+ALL = "CFAUG_BORDER"
+"""The variable that ``make border`` sets, to ``all``."""
+QUICK = ("-m", "not slow", "-x", "-p", "no:cacheprovider")
+
+
+def belongs_to(paper: str, name: str) -> bool:
+    """Say whether a file of the repository is a paper's: code, settings, test or page."""
+    folders = (f"cfaug/papers/{paper}/", f"tests/papers/{paper}/")
+    return name.startswith(folders) or name == f"docs/{paper}.md"
+
+
+def copy_without(paper: str, folder: Path) -> Path:
+    """Copy what git tracks to a folder, as a repository of its own, without what is a paper's."""
+    for file in tracked():
+        name = file.relative_to(ROOT).as_posix()
+        if not belongs_to(paper, name):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(file, folder / name)
+    subprocess.run(["git", "init", "--quiet", folder], check=True)
+    subprocess.run(["git", "-C", folder, "add", "--all"], check=True)
+    return folder
+
+
+def run(folder: Path, *command: str) -> None:
+    """Run a command of this environment in a copy; its output is the message if it fails."""
+    environment = {**os.environ, "PYTHONPATH": str(folder), "CFAUG_EXAMPLES": "few"}
+    environment.pop(ALL, None)
+    done = subprocess.run(
+        [sys.executable, *command], cwd=folder, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
+
+
+def papers_to_try() -> list[str]:
+    """Return every paper for ``make border``, else the one that the commit's hash chooses."""
+    ready = [paper for paper in PAPERS if paper not in NOT_YET]
+    if os.environ.get(ALL) == "all":
+        return PAPERS
+    commit = subprocess.run(
+        ["git", "-C", ROOT, "rev-parse", "HEAD"], capture_output=True, text=True
+    ).stdout.strip()
+    return [ready[int(commit or "0", 16) % len(ready)]] if ready else []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("paper", papers_to_try())
+def test_without_a_paper_the_quick_tests_pass(paper, tmp_path):
+    run(copy_without(paper, tmp_path), "-m", "pytest", *QUICK)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("paper", PAPERS)
+def test_without_a_paper_the_floors_hold(paper, tmp_path):
+    code = copy_without(paper, tmp_path)
+    run(code, "-c", "from importlinter.cli import lint_imports_command as lint; lint()")
+    named = re.compile(rf"\bcfaug[./]papers[./]{paper}\b")
+    files = [
+        file for place in ("cfaug", "conf", "sweeps", "zoo") for file in (code / place).rglob("*")
+    ]
+    texts = [file for file in files if file.suffix in (".py", ".yaml", ".mk", ".jinja")]
+    assert not [file for file in texts if named.search(file.read_text())]
+
+
+def choices_named(tree: Any, group: str) -> Iterator[str]:
+    """Yield each choice that the defaults lists of a file need, such as ``model/tiny_clip``.
+
+    Args:
+        tree: the file's content.
+        group: the group of the file, of which a relative choice is.
+    """
+    if isinstance(tree, dict):
+        for entry in tree.get("defaults", ()) if isinstance(tree.get("defaults"), list) else ():
+            place, chosen = next(iter(entry.items())) if isinstance(entry, dict) else ("", entry)
+            words = f"{place}/{{}}" if place else "{}"
+            for choice in chosen if isinstance(chosen, list) else [chosen]:
+                name = re.sub(r"@[^/]*(?=/\{|$)", "", words).format(str(choice).partition("@")[0])
+                name = name.removeprefix("override ")
+                if choice is not None and not name.startswith("optional "):
+                    yield name[1:] if name.startswith("/") else f"{group}/{name}".lstrip("/")
+        for value in tree.values():
+            yield from choices_named(value, group)
+    for value in tree if isinstance(tree, list) else ():
+        yield from choices_named(value, group)
+
+
+@functools.cache
+def choices_by_folder() -> dict[Path, list[str]]:
+    return {
+        folder: [
+            file.relative_to(folder).with_suffix("").as_posix() for file in folder.rglob("*.yaml")
+        ]
+        for folder in settings_folders()
+    }
+
+
+@functools.cache
+def needs() -> list[tuple[Path, str, frozenset[Path]]]:
+    """Return (folder, file and choice, folders of the choice) of each choice that a file names."""
+    rows = []
+    for folder, names in choices_by_folder().items():
+        for name in names:
+            content = yaml.safe_load((folder / f"{name}.yaml").read_text())
+            for choice in choices_named(content, name.rpartition("/")[0]):
+                pattern = re.sub(r"\$\{[^}]*\}", "*", choice)
+                homes = frozenset(
+                    home
+                    for home, others in choices_by_folder().items()
+                    if any(fnmatch(other, pattern) for other in others)
+                )
+                rows.append((folder, f"{name}: {choice}", homes))
+    return rows
+
+
+@pytest.mark.parametrize("paper", [paper for paper in PAPERS if paper != "cfmm"])
+def test_no_settings_outside_a_paper_need_its_own(paper):
+    """Settings compose without a paper if no defaults list of others names a file of its own.
+
+    ``make border`` composes them all in a copy.
+    """
+    conf = ROOT / "cfaug/papers" / paper / "conf"
+    lost = [text for folder, text, homes in needs() if folder != conf and homes == {conf}]
+    assert not lost
