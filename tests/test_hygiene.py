@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from graphlib import CycleError, TopologicalSorter
 from importlib.metadata import packages_distributions
 from pathlib import Path
@@ -55,10 +55,10 @@ def test_what_help_and_dry_run_import_stays_light():
 
 @pytest.fixture(scope="module")
 def trees() -> dict[Path, ast.Module]:
-    """Every module of the package, of benchmarks and of tools, parsed once for all tests."""
+    """Every module of the package, the zoo, benchmarks and tools, parsed once for all tests."""
     return {
         file.relative_to(ROOT): ast.parse(file.read_text(encoding="utf-8"))
-        for folder in ("cfaug", "benchmarks", "tools")
+        for folder in ("cfaug", "zoo", "benchmarks", "tools")
         for file in sorted((ROOT / folder).rglob("*.py"))
     }
 
@@ -228,25 +228,40 @@ def module_name(file: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-@pytest.mark.parametrize("package", ["cfaug/data", "cfaug/papers/social"])
-def test_no_module_imports_itself_by_way_of_others(trees, package):
-    """Whether it is imported at the top, inside a function, or for types only."""
-    modules = {module_name(file): tree for file, tree in of_package(trees, package).items()}
-    graph = {}
-    for name, tree in modules.items():
-        imports = set()
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ImportFrom) and node.module:
-                whole = {f"{node.module}.{alias.name}" for alias in node.names}
-                imports |= {module if module in modules else node.module for module in whole}
-            elif isinstance(node, ast.Import):
-                imports |= {alias.name for alias in node.names}
-        graph[name] = (imports & set(modules)) - {name}
-    assert sum(map(len, graph.values())) > 3
+def imports_of(tree: ast.Module, modules: Set[str]) -> set[str]:
+    """Return the modules that a module imports: at the top, in functions, or for types only."""
+    imports = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            whole = {f"{node.module}.{alias.name}" for alias in node.names}
+            imports |= {module if module in modules else node.module for module in whole}
+        elif isinstance(node, ast.Import):
+            imports |= {alias.name for alias in node.names}
+    return imports & modules
+
+
+def test_no_module_imports_itself_by_way_of_others(trees):
+    """Over all folders at once, so that the files of each can be read in an order."""
+    modules = {module_name(file): tree for file, tree in trees.items()}
+    graph = {name: imports_of(tree, modules.keys()) - {name} for name, tree in modules.items()}
+    assert sum(map(len, graph.values())) > 1000
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
         pytest.fail(" -> ".join(error.args[1]))
+
+
+def test_a_circle_is_found_wherever_it_is_imported():
+    first = "if TYPE_CHECKING:\n from a.b import B\n"
+    second = "def f():\n from a import c\n"
+    for source, name in (
+        (first, "a.b"),
+        (second, "a.c"),
+        ("import a.b", "a.b"),
+        ("import d", None),
+    ):
+        imports = imports_of(ast.parse(source), {"a.b", "a.c"})
+        assert imports == ({name} if name else set())
 
 
 def names_required(requirements: list[str]) -> set[str]:

@@ -70,8 +70,8 @@ class World(Protocol):
 @cache
 def worlds() -> tuple[World, ...]:
     """Return every world that is installed."""
-    found = (plugin.package for plugin in plugins() if plugin.kind == "worlds" and plugin.package)
-    return tuple(import_module(package).WORLD for package in found)
+    installed = (plugin for plugin in plugins() if plugin.kind == "worlds")
+    return tuple(import_module(plugin.package).WORLD for plugin in installed if plugin.package)
 
 
 def find_world(source: str) -> World | None:

@@ -100,8 +100,8 @@ def _say_interrupted(stop: KeyboardInterrupt) -> None:
 def _launch(script: Script, words: Sequence[str]) -> int:
     if {"--help", "-h"} & set(words):
         folder = own_settings(words)
-        own = [] if folder is None else [settings_of(folder)]
-        say(usage(script.name, script.examples, own, words), sys.stdout)
+        users = [] if folder is None else [settings_of(folder)]
+        say(usage(script.name, script.examples, users, words), sys.stdout)
         return DONE
     if "--version" in words:
         say(version_lines(), sys.stdout)

@@ -19,10 +19,11 @@ class CounterfactualDataModule(MixtureDataModule):
     and the step alone, so ``fit(..., ckpt_path=...)`` resumes in the middle of an epoch and
     produces byte-identical weights, with any number of workers. Validation is on the split that is
     held out.
-    ``ContrastiveModule.from_data`` (or ``ClassificationModule``, ``EntailmentModule``,
-    ``AnswerModule``) makes the module that learns from them. For another LightningModule a batch is
-    a dictionary with ``pixels`` uint8 (n, 3, size, size), this process's share of the batch,
-    ``texts``, n captions, and ``global_size``, the number of examples of all processes.
+    ``make_module`` makes the module that learns from them: a ``ContrastiveModule`` (or
+    ``ClassificationModule``, ``EntailmentModule``, ``AnswerModule``, by the task), or your own
+    subclass of it. For another LightningModule a batch is a dictionary with ``pixels`` uint8
+    (n, 3, size, size), this process's share of the batch, ``texts``, n captions, and
+    ``global_size``, the number of examples of all processes.
 
     Args:
         settings: settings of ``cfaug train`` about data, model, loss, tuning and optimizer, such as

@@ -13,13 +13,13 @@ from cfaug.core.processes import find_folder
 CONF, SWEEPS = "conf", "sweeps"
 
 
-def settings_folders(own: Sequence[Path] = ()) -> tuple[Path, ...]:
+def settings_folders(users: Sequence[Path] = ()) -> tuple[Path, ...]:
     """Return the folders in which files of settings are chosen, the tool's first.
 
     Args:
-        own: folders of the user's, as ``--config-dir`` names them.
+        users: folders of the user's, as ``--config-dir`` names them.
     """
-    return (find_folder(CONF), *_of_plugins(), *own)
+    return (find_folder(CONF), *_of_plugins(), *users)
 
 
 @cache
@@ -39,10 +39,10 @@ def settings_of(folder: Path) -> Path:
     return folder / CONF if (folder / CONF).is_dir() else folder
 
 
-def use_folders(own: Sequence[Path]) -> None:
+def use_folders(users: Sequence[Path]) -> None:
     """Make folders of the user's plug-ins, and refuse files that are chosen by a name in use."""
     shipped = {name for folder in settings_folders() for name in _names(folder)}
-    for folder in own:
+    for folder in users:
         for name in _names(folder):
             if name in shipped:
                 group, _, choice = name.partition("/")

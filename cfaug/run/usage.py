@@ -217,16 +217,16 @@ def _names(folders: Iterable[Path], group: str, *, nested: bool) -> list[str]:
     return sorted(names)
 
 
-def usage(name: str, examples: str, own: Sequence[Path] = (), words: Sequence[str] = ()) -> str:
+def usage(name: str, examples: str, users: Sequence[Path] = (), words: Sequence[str] = ()) -> str:
     """Return the help text of a script.
 
     Args:
         name: the root configuration, ``train`` for ``train.py``.
         examples: the purpose of the script, and commands to start from.
-        own: the user's own folders of settings.
+        users: the user's own folders of settings.
         words: the words beside ``--help``; a choice such as ``benchmark=vqa`` shows its settings.
     """
-    root_file, folders = _root(name), settings_folders(own)
+    root_file, folders = _root(name), settings_folders(users)
     usual, beside = _chosen(root_file), _entries_beside(root_file)
     chosen = dict(usual)
     for group, _, typed in (word.partition("=") for word in words):

@@ -22,7 +22,8 @@ from cfaug.core.errors import UserError
 from cfaug.core.files import replace_file, require_regular
 from cfaug.core.processes import StopRequest
 from cfaug.core.progress import Progress
-from cfaug.train.module import Batch, TrainingModule
+from cfaug.train.module import TrainingModule
+from cfaug.train.records import Batch
 from cfaug.train.settings import TrainerSettings
 from cfaug.train.tuning import AveragedWeights
 

@@ -16,7 +16,8 @@ from torchmetrics import MeanMetric
 from cfaug.models.classifiers import TrainedClassifier
 from cfaug.models.fusion import FusionEntailer
 from cfaug.train.contrastive_module import gather_all
-from cfaug.train.module import Batch, Steps, TrainingModule
+from cfaug.train.module import TrainingModule
+from cfaug.train.records import Batch, Steps
 from cfaug.train.settings import Augmentation, ClassLoss
 
 

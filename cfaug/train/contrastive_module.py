@@ -20,7 +20,8 @@ from cfaug.data.mixture.order import rank_share
 from cfaug.metrics import Direction, ImageTextRecall
 from cfaug.models.encoder import Encoder
 from cfaug.models.losses import Negatives, log_negative_weights, log_owner_weights, set_invariance
-from cfaug.train.module import Batch, ChunkedFeatures, Steps, TrainingModule
+from cfaug.train.module import ChunkedFeatures, TrainingModule
+from cfaug.train.records import Batch, Steps
 from cfaug.train.settings import LossSettings
 
 Encode = Callable[[Tensor, Sequence[str]], tuple[Tensor, ...]]

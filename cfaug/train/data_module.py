@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import lightning.pytorch as pl
 from lightning.pytorch.utilities import rank_zero_warn
@@ -17,10 +17,8 @@ from cfaug.core.errors import UserError, name_some
 from cfaug.data.mixture.records import Mixture
 from cfaug.train.contrastive_module import ContrastiveModule
 from cfaug.train.mixture_task import MixtureTask
-from cfaug.train.module import Batch, TrainingModule
-
-if TYPE_CHECKING:
-    from cfaug.train.engine import Plan
+from cfaug.train.module import TrainingModule
+from cfaug.train.records import Batch, Plan
 
 NEVER = sys.maxsize
 """The end of the stream of batches, which the Trainer stops before."""
@@ -51,6 +49,32 @@ class MixtureDataModule(pl.LightningDataModule):
         """The rows of the training and validation splits."""
         return self.task.mixture
 
+    def make_module(self, kind: type[TrainingModule] | None = None) -> TrainingModule:
+        """Return the module that learns from these data, for a Trainer of one's own.
+
+        The settings name the model, the loss, the optimizer and the seed, as those of
+        ``cfaug.fine_tune`` do.
+
+        Args:
+            kind: the module's class, a subclass of the task's own; ``None`` for that.
+
+        Raises:
+            UserError: if the data's task is another module's.
+        """
+        task = self.task
+        if kind is not None and not issubclass(kind, task.kind):
+            raise UserError(
+                f"{kind.__name__} does not learn from these data: {task.kind.__name__} does; "
+                "task=entailment makes data of EntailmentModule, task=classification of "
+                "ClassificationModule, task=vqa of AnswerModule, and without task=... they are of "
+                "ContrastiveModule"
+            )
+        module: TrainingModule = task.make_module(task.load_tuned(), None, kind)
+        # from_pretrained returns a model in evaluation mode, and Lightning keeps the mode.
+        module.trained.train()
+        module.measure(task.trainer.val_metrics)
+        return module
+
     def setup(self, stage: str | None = None) -> None:
         """Prepare the batches for the module that is trained, or for the model of the settings."""
         # The tokenizer would warn at every fork of a loader's worker.
@@ -60,7 +84,7 @@ class MixtureDataModule(pl.LightningDataModule):
         if isinstance(module, ContrastiveModule) and module.weighting != asked:
             raise UserError(
                 f"the module's loss is {module.weighting}, and these data are for {asked}: "
-                f"make the module by {type(module).__name__}.from_data(data)"
+                f"make the module by data.make_module({type(module).__name__})"
             )
         if not isinstance(module, TrainingModule):
             trained = self.task.load()

@@ -12,7 +12,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -42,32 +42,14 @@ from cfaug.train.checkpoint import (
 )
 from cfaug.train.lightning_parts import begin_folders, logged_names, make_parts
 from cfaug.train.loggers import close_loggers, make_loggers
-from cfaug.train.module import Batch, TrainingModule
+from cfaug.train.module import TrainingModule
+from cfaug.train.records import Batch, Plan
 from cfaug.train.settings import (
     Factory,
     LoggerSettings,
     TrainerSettings,
     refuse_unstarted,
 )
-
-
-@dataclass(frozen=True)
-class Plan:
-    """The batches of a run, as a function of the step alone.
-
-    Args:
-        training: a function that maps a first batch (from 0), a rank and the number of processes to
-            an endless stream: the rank's shares of that batch and of all later ones.
-        validation: a function that maps a rank and the number of processes to the rank's shares of
-            the validation split; ``None`` if the split is empty.
-        total_steps: the number of optimizer steps of the whole run, each with as many batches as
-            are accumulated.
-    """
-
-    training: Callable[[int, int, int], Iterable[Batch]]
-    validation: Callable[[int, int], Iterable[Batch]] | None
-    steps_per_epoch: int
-    total_steps: int
 
 
 class Trained(NamedTuple):

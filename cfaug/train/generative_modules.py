@@ -31,7 +31,8 @@ from cfaug.models.option_scores import EncodedQuestion
 from cfaug.models.question_inputs import Known, OptionRow, mean_costs, option_row, stack_rows
 from cfaug.models.vision_language import VisionLanguageModel
 from cfaug.train.contrastive_module import gather_all
-from cfaug.train.module import Batch, KeepsTrained, Steps, TrainingModule
+from cfaug.train.module import KeepsTrained, TrainingModule
+from cfaug.train.records import Batch, Steps
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -27,6 +27,7 @@ from cfaug.editing.protocols import round_digits
 from cfaug.models.lora import BaseModel
 from cfaug.stats.choices import choose, reduce_scores
 from cfaug.train.mixture_task import MixtureTask
+from cfaug.train.records import Plan
 from cfaug.train.settings import AnswerLoss
 from cfaug.train.task import Task
 
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from cfaug.data.mixture.loader import KeptPixels
     from cfaug.editing.causal_lm import CausalLM
     from cfaug.models.task_specs import VisionLanguage
-    from cfaug.train.engine import Plan
     from cfaug.train.generative_modules import (
         AnswerExamples,
         AnswerModule,
@@ -285,7 +285,6 @@ class LanguageTask(Task):
         self, trained: TunedLanguageModel, total_steps: int, kept: KeptPixels | None
     ) -> Plan:
         """Return the batches of every step: answers in an order drawn for each epoch."""
-        from cfaug.train.engine import Plan
         from cfaug.train.generative_modules import collate
 
         rows = trained.encode(self.asked, self.training)

@@ -19,6 +19,7 @@ from cfaug.models.indistinct import (
     count_in_folder,
     count_indistinct,
 )
+from cfaug.train.records import Plan
 from cfaug.train.settings import LoggerSettings
 from cfaug.train.task import Task
 
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from cfaug.data.mixture.settings import DataSettings
     from cfaug.models.encoder import Encoder
     from cfaug.train.contrastive_module import ContrastiveModule
-    from cfaug.train.engine import Plan
     from cfaug.train.module import TrainingModule
     from cfaug.train.settings import LossSettings
 
@@ -127,7 +127,6 @@ class MixtureTask(Task):
     def make_plan(self, trained: Any, total_steps: int, kept: KeptPixels | None) -> Plan:
         """Return the batches of every step, read and decoded."""
         from cfaug.data.mixture.loader import TrainingShares, make_loader
-        from cfaug.train.engine import Plan
 
         data, mixture = self.data, self.mixture
         batches = total_steps * self.trainer.accumulate_grad_batches

@@ -7,9 +7,9 @@ import re
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Any, Literal
 
 import lightning.pytorch as pl
 import torch
@@ -25,13 +25,8 @@ from cfaug.core.outputs import check_output_folder
 from cfaug.core.rng import derive
 from cfaug.models.checkpoints import MODEL
 from cfaug.models.lora import merge
-from cfaug.train.settings import OptimSettings
+from cfaug.train.records import Batch, Steps
 
-if TYPE_CHECKING:
-    from cfaug.train.data_module import MixtureDataModule
-
-# The base of all training modules: the optimizer, and checks of loss and gradients.
-#
 # Imports Lightning, so ``cfaug.train.task.fit`` imports this when it is called, and ``cfaug`` when
 # one of the public modules is used.
 #
@@ -39,31 +34,6 @@ if TYPE_CHECKING:
 # has the loss of the whole batch, as its features are gathered, so no reduction is needed. In
 # float64 the metric gives the same bits in 30 us a batch, but by default it drops a NaN, which must
 # stop a run, and with ``nan_strategy="disable"`` (1.9.0) it ignores the weights.
-
-Batch = Mapping[str, Any]
-"""This process's share of a global batch, in the form that a task's plan and module agree on;
-``global_size`` is the number of examples over all processes."""
-
-
-@dataclass(frozen=True)
-class Steps:
-    """The settings of a run's optimizer steps.
-
-    Args:
-        total: the number of optimizer steps of the whole run, which is the length of the schedule;
-            ``None`` for a Trainer of one's own, which is asked for it. Only then are losses logged
-            by Lightning, as ``train/loss`` and ``val/loss``.
-        gradient_clip: the largest norm of the whole gradient; ``None`` leaves it to the Trainer's
-            ``gradient_clip_val``.
-        seed: the run's seed; dropout depends only on it, the step and the rank.
-        parts: the number of batches of an optimizer step; several are given as a list.
-    """
-
-    optim: OptimSettings = field(default_factory=OptimSettings)
-    total: int | None = None
-    gradient_clip: float | None = None
-    seed: int = 0
-    parts: int = 1
 
 
 class TrainingModule(pl.LightningModule):
@@ -96,7 +66,7 @@ class TrainingModule(pl.LightningModule):
         if not isinstance(model, kind):
             raise UserError(
                 f"{type(self).__name__} trains a {kind.__name__} of cfaug's, not a "
-                f"{type(model).__name__}: {type(self).__name__}.from_data(data) makes it of "
+                f"{type(model).__name__}: data.make_module() makes it, of data = "
                 "cfaug.CounterfactualDataModule(model=...), whose data.task.load() is the model "
                 "alone; a model of one's own is a subclass of "
                 f"{kind.__module__}.{kind.__name__}"
@@ -105,7 +75,7 @@ class TrainingModule(pl.LightningModule):
     @property
     @abstractmethod
     def trained(self) -> Any:
-        """The trained part of this module, a :class:`cfaug.train.task.Trainable`."""
+        """The trained part of this module, a :class:`cfaug.train.records.Trainable`."""
 
     @abstractmethod
     def loss(self, batch: Batch) -> Tensor:
@@ -145,31 +115,6 @@ class TrainingModule(pl.LightningModule):
     def share(self, loss: Tensor, batch: Batch, step: list[Batch]) -> Tensor:
         """Return a batch's share of the loss of a step of several batches: an equal one."""
         return loss / self.steps.parts
-
-    @classmethod
-    def from_data(cls, data: MixtureDataModule) -> Self:
-        """Return the module that learns from data, for a Trainer of one's own.
-
-        Args:
-            data: a ``cfaug.CounterfactualDataModule``; its settings name the model, the loss, the
-                optimizer and the seed, as those of ``cfaug.fine_tune`` do.
-
-        Raises:
-            UserError: if the data's task is another module's.
-        """
-        task = data.task
-        if not issubclass(cls, task.kind):
-            raise UserError(
-                f"{cls.__name__} does not learn from these data: {task.kind.__name__} does; "
-                "task=entailment makes data of EntailmentModule, task=classification of "
-                "ClassificationModule, task=vqa of AnswerModule, and without task=... they are of "
-                "ContrastiveModule"
-            )
-        module: Self = task.make_module(task.load_tuned(), None, cls)
-        # from_pretrained returns a model in evaluation mode, and Lightning keeps the mode.
-        module.trained.train()
-        module.measure(task.trainer.val_metrics)
-        return module
 
     def save(self, folder: str | Path) -> None:
         """Write the folder that the model's own library loads, after training; rank 0 alone does.

@@ -8,16 +8,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from cfaug.core.errors import UserError
 from cfaug.core.processes import uncollected
+from cfaug.train.records import Plan, Steps, Trainable
 
 if TYPE_CHECKING:
     from cfaug.data.mixture.loader import KeptPixels
     from cfaug.models.specs import ModelSpec
-    from cfaug.train.engine import Plan
-    from cfaug.train.module import Steps, TrainingModule
+    from cfaug.train.module import TrainingModule
     from cfaug.train.settings import Factory, LoggerSettings, OptimSettings, TrainerSettings
     from cfaug.train.tuning import Tuning
 
@@ -26,22 +26,6 @@ if TYPE_CHECKING:
 
 Started = Callable[[int], None]
 """A function that is called with the first step of an attempt."""
-
-
-class Trainable(Protocol):
-    """An ``nn.Module`` around a library's ``model``, which a task loads for training.
-
-    Attributes:
-        model: the library's model, with the parameters that are trained or frozen.
-        held_in_evaluation: modules that stay in evaluation mode (frozen statistics).
-    """
-
-    model: Any
-    held_in_evaluation: tuple[Any, ...]
-
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> Any:
-        """Load weights that ``state_dict`` returned."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,8 +134,6 @@ class Task(ABC):
 
     def make_steps(self, total_steps: int | None) -> Steps:
         """Return the settings of a module's steps."""
-        from cfaug.train.module import Steps
-
         if total_steps is None:
             return Steps(self.optim, seed=self.seed)
         return Steps(

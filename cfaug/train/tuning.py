@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
@@ -15,10 +15,7 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 from cfaug.core.binding import GIVEN, ReadWith
 from cfaug.core.errors import UserError
 from cfaug.core.validation import PartialShare, Positive, PositiveNumber, check_fields
-
-if TYPE_CHECKING:
-    from cfaug.train.task import Trainable
-
+from cfaug.train.records import Trainable
 
 # The choice of trained weights: frozen parts, LoRA adapters. Torch is imported when needed.
 #

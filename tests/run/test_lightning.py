@@ -45,10 +45,10 @@ def trainer(*callbacks, **given):
     return pl.Trainer(callbacks=[*callbacks], **{**settings, **given})
 
 
-def fit(settings, *callbacks, ckpt_path=None, module=cfaug.ContrastiveModule, **given):
+def fit(settings, *callbacks, ckpt_path=None, module=None, **given):
     """Train on data of these settings; return the module and what was measured."""
     data = cfaug.CounterfactualDataModule(settings)
-    model = module.from_data(data)
+    model = data.make_module(module)
     made = trainer(*callbacks, **given)
     made.fit(model, data, ckpt_path=ckpt_path)
     return model, made
@@ -148,14 +148,14 @@ def test_other_batches_are_refused_by_their_names(here):
         with pytest.raises(cfaug.UserError, match=named):
             other.load_state_dict(state)
     with pytest.raises(cfaug.UserError, match=r"ContrastiveModule does; task=entailment makes"):
-        cfaug.EntailmentModule.from_data(data)
+        data.make_module(cfaug.EntailmentModule)
     with pytest.raises(cfaug.UserError, match=r"trainer\.max_steps=4 would have no effect: cfaug"):
         cfaug.CounterfactualDataModule(MIXED, **{"trainer.max_steps": 4})
-    model = cfaug.ContrastiveModule.from_data(data)
+    model = data.make_module()
     with pytest.raises(cfaug.UserError, match=r"optim\.schedule=linear needs the length"):
         trainer(max_epochs=-1).fit(model, data)
     model.weighting = LossSettings(set_invariance=1.0)
-    with pytest.raises(cfaug.UserError, match=r"make the module by ContrastiveModule\.from_data"):
+    with pytest.raises(cfaug.UserError, match=r"module by data\.make_module\(ContrastiveM"):
         trainer().fit(model, data)
 
 
@@ -248,4 +248,4 @@ def test_a_precision_of_other_weights_is_refused(here):
     data = cfaug.CounterfactualDataModule(MIXED)
     trainer = pl.Trainer(max_steps=1, precision="bf16-true", logger=False, accelerator="cpu")
     with pytest.raises(cfaug.UserError, match=r"precision=bf16-true: .*bf16-mixed"):
-        trainer.fit(cfaug.ContrastiveModule.from_data(data), data)
+        trainer.fit(data.make_module(), data)

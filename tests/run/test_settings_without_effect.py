@@ -97,7 +97,7 @@ def test_more_batches_than_an_epoch_has_are_refused_or_noted_in_a_sweep(tmp_path
     "module", ["ContrastiveModule", "ClassificationModule", "EntailmentModule"]
 )
 def test_a_module_says_which_models_it_trains(module):
-    with pytest.raises(UserError, match=r"not a Linear.*from_data\(data\)"):
+    with pytest.raises(UserError, match=r"not a Linear.*data\.make_module\(\)"):
         getattr(cfaug, module)(torch.nn.Linear(2, 2))
 
 

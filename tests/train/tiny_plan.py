@@ -77,9 +77,8 @@ def train(
 ):
     """Train in ``folder``; return the encoder, the first step and the best weights."""
     from cfaug.train.contrastive_module import ContrastiveModule
-    from cfaug.train.engine import Plan
     from cfaug.train.engine import train as train_module
-    from cfaug.train.module import Steps
+    from cfaug.train.records import Plan, Steps
 
     folder.mkdir(parents=True, exist_ok=True)
 
