@@ -326,6 +326,26 @@ class ModelItems:
             self._texts[name] = ["" if value is None else str(value) for value in values]
         return self._texts[name]
 
+    def has(self, name: str) -> bool:
+        """Return whether any item has a value of a metric."""
+        return name in self.items.columns and bool((~np.isnan(self.items.metric(name))).any())
+
+    def column(self, name: str) -> np.ndarray:
+        """Return a column of whole numbers, or of yes and no, as the schema declares it.
+
+        Raises:
+            UserError: if the items lack it, or it holds something else.
+        """
+        declared = next(column for column in self.schema.columns if column.is_of(name))
+        values = self.items.columns.get(name)
+        if values is None or not declared.holds(values):
+            fault = "is missing" if values is None else f"holds values that are no {declared.kind}"
+            raise UserError(
+                f"the items of {self.items.benchmark} ({self.model}): the column {name!r} {fault}; "
+                f"{self.renew}"
+            )
+        return np.asarray(values)
+
     def parse(self, name: str, row: int) -> Any:
         """Return the value of a column of JSON in a row; ``None`` where an item has none."""
         text = self.texts(name)[row]

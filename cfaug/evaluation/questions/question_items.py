@@ -132,10 +132,6 @@ class QuestionAnswers(ModelItems):
         """The image of each item: the part of its name before the slash."""
         return [name.rpartition("/")[0] for name in self.texts(ITEM)]
 
-    def has(self, metric: str) -> bool:
-        """Return whether any item has a value of a metric."""
-        return metric in self.items.columns and bool((~np.isnan(self.items.metric(metric))).any())
-
     def by_category(self, metric: str) -> dict[str, np.ndarray]:
         """Return the existing values of a metric in each category that has any."""
         values, names = self.items.metric(metric), np.array(self.category_of)

@@ -156,9 +156,7 @@ class StressItems(ModelItems):
             if photo not in there:
                 raise self._damaged(f"the photo {photo!r} of {name!r} is not one of the items")
         if self.is_clustered:
-            groups, centres = (np.asarray(self.items.columns[name]) for name in (GROUP, CENTRE))
-            if groups.dtype.kind not in "iu" or centres.dtype.kind != "b":
-                raise self._damaged(f"{GROUP} should hold whole numbers, and {CENTRE} yes or no")
+            groups, centres = self.column(GROUP), self.column(CENTRE)
             nameless = sorted(set(groups[groups >= 0].tolist()) - set(groups[centres].tolist()))
             if nameless:
                 raise self._damaged(f"no edit names the cluster {nameless[0]} ({CENTRE})")
@@ -273,8 +271,7 @@ class StressItems(ModelItems):
 
     def _grouping(self, rows: np.ndarray) -> Grouping:
         if self.is_clustered:
-            groups = np.asarray(self.items.columns[GROUP])[rows].astype(np.int64)
-            centres = np.asarray(self.items.columns[CENTRE])[rows].astype(bool)
+            groups, centres = self.column(GROUP)[rows], self.column(CENTRE)[rows]
             kept = sorted(set(groups[groups >= 0].tolist()))
             names = [int(np.flatnonzero(centres & (groups == group))[0]) for group in kept]
             position = {group: i for i, group in enumerate(kept)}

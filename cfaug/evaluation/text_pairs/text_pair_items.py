@@ -144,10 +144,6 @@ class TextPairItems(ModelItems):
         counter = Counter(self.label_kept[row] for row in changed)
         return counter[KEPT], counter[CHANGED]
 
-    def has(self, metric: str) -> bool:
-        """Return whether any row has a value of a metric."""
-        return metric in self.items.columns and bool((~np.isnan(self.items.metric(metric))).any())
-
     def by_key(self, metric: str, method: str, kept_only: bool = False) -> dict[str, float]:
         """Return {key: value} of a method, for rows with a value."""
         values, keys = self.items.metric(metric), self.texts("key")
