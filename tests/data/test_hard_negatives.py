@@ -22,7 +22,6 @@ from cfaug.data.mixture.order import epoch_order
 from cfaug.data.mixture.records import COUNTERFACTUAL, Mixture
 from cfaug.data.mixture.settings import DataSettings, Sources
 from cfaug.data.shards.shards import write_shards
-from cfaug.papers.coco_cf.mixtures import PaperMixture
 from tests.data.layouts import NEGATIVES, TEXTS, cells, images, jsonl, negclip, parquet, table
 from tests.data.loading import TRANSFORM, pixels_of
 from tests.data.making import pair
@@ -236,23 +235,6 @@ def test_pairs_of_one_image_have_no_wrong_image(tmp_path):
     for arm in ("image", "both"):
         with pytest.raises(UserError, match=r"1 of 2 pairs of .* show one image, such as pair-0"):
             find_pairs(index, arm)
-
-
-@pytest.mark.parametrize("arm", ["none", "text", "both"])
-def test_a_papers_data_set_has_the_same_arms(index, arm):
-    """The plan draws rows as it does without; then its pairs show what the arm says."""
-    data = DataSettings("r", "c", plan=PaperMixture("base"), seed=1)
-    usual = mix(data, Sources(index, index))
-    mixture = mix(replace(data, negatives=arm), Sources(index, index))
-    drawn = usual.train[:, 0] == COUNTERFACTUAL
-    np.testing.assert_array_equal(mixture.train[:, 0], usual.train[:, 0])
-    np.testing.assert_array_equal(mixture.train[~drawn], usual.train[~drawn])
-    sets = np.asarray(index.sets)
-    np.testing.assert_array_equal(sets[mixture.train[drawn, 1]], sets[usual.train[drawn, 1]])
-    assert drawn.any()
-    if arm != "both":
-        assert all(original(index.text(row)) for row in mixture.train[drawn, 1].tolist())
-    assert mixture.counts["text_negatives"] == (0 if arm == "none" else drawn.sum())
 
 
 def wrong_captions(folder: Path) -> Index:

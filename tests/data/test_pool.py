@@ -13,11 +13,8 @@ from hypothesis import strategies as st
 from cfaug.core.errors import UserError
 from cfaug.core.words import normalise_caption
 from cfaug.data.index import open_index
-from cfaug.data.mixture.mixture import mix
 from cfaug.data.mixture.pool import CHOICES, find_edited_rows, read_labels
-from cfaug.data.mixture.settings import DataSettings, Sources
 from cfaug.data.shards.shards import write_shards
-from cfaug.papers.coco_cf.mixtures import PaperMixture
 from tests.data.layouts import jsonl
 from tests.data.making import Columns, pair
 from tests.properties import examples
@@ -90,22 +87,6 @@ def test_equals_the_slow_obvious_join(real, edited):
     assert [text for _, text in join.missed] == [
         text for group, text in edited if name((group, text)) not in known
     ]
-
-
-def test_the_papers_real_data_are_the_captions_that_were_edited():
-    """COCO-CFs, footnote 11: 17,410 of 25,014 captions; here three are not found."""
-    photos = [(i // 5, f"caption number {i}.") for i in range(25_014)]
-    edited = [(g, text.upper()) for g, text in photos[:17_407]]
-    edited += [(1, "gone"), (2, "caption number 5."), (10**6, "caption number 1.")]
-    asked = DataSettings("real", "cf", plan=PaperMixture("real"), real_captions="edited", seed=108)
-    mixture = mix(asked, Sources(real_of(photos), pairs_of(edited)))
-    assert mixture.join.missed == (
-        ("key17407_34814", "gone"), ("key17408_34816", "caption number 5."),
-        ("key17409_34818", "caption number 1."),
-    )  # fmt: skip
-    assert mixture.counts["train"] == int(0.8 * 17_407)
-    used = np.concatenate([mixture.train, mixture.validation])[:, 1]
-    assert used.max() < 17_407
 
 
 # Labels of people.

@@ -15,20 +15,8 @@ from cfaug.data.mixture.pool import make_pool
 from cfaug.data.mixture.records import COUNTERFACTUAL, REAL
 from cfaug.papers.coco_cf.mixtures import PaperMixture
 from tests.data.making import Columns
-from tests.data.planned import (
-    PAIRS,
-    PLANS,
-    REAL_ROWS,
-    VALIDATED,
-    Validated,
-    apart,
-    floor,
-    half_up,
-    keyed,
-    mixed,
-    pairs,
-    photos,
-)
+from tests.data.planned import PAIRS, REAL_ROWS, apart, floor, half_up, keyed, pairs, photos
+from tests.papers.coco_cf.plans import PLANS, VALIDATED, Validated, mixed
 from tests.properties import examples
 
 PAPER = {
