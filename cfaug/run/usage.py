@@ -196,7 +196,7 @@ def _names(folders: Iterable[Path], group: str, *, nested: bool) -> list[str]:
     """
     homes = [folder / group for folder in folders]
     inner = {
-        key.partition("@")[0]
+        key.removeprefix(BESIDE).partition("@")[0]
         for home in homes
         for file in home.glob("*.yaml")
         for key, option in _defaults(file)

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from cfaug.annotation.answers import read_answers
+from cfaug.annotation.forms import Field, Form
 from cfaug.annotation.question import AnnotationQuestion
 from cfaug.annotation.records import Answer
 from cfaug.core.types import CounterfactualSet, Edit, Member
@@ -23,6 +24,21 @@ def question(name: str) -> AnnotationQuestion:
 
 
 WHICH, WHY = question("which_caption"), question("error_category")
+EDITS = Form(
+    title="How good is the edit?",
+    text="Please judge the second picture.",
+    per_kind=10,
+    leave_out=["reconstruction"],
+    fields={
+        "realism": Field("Image Realism (1-5)", "Realism", "scale"),
+        "edit_success": Field("Edit Success (1-5)", "Edit success", "scale"),
+        "fidelity": Field("Image Fidelity (1-5)", "Image fidelity", "scale"),
+        "label_consistent": Field("Label Consistency (%)", "Label consistency", "check"),
+        "ethical_issues": Field("Ethical issues (%)", "Ethical considerations", "check"),
+        "ethical_details": Field("Details of ethical issues", "If so: which?", "text"),
+    },
+)
+"""Questions about an edited image beside its photo."""
 
 HOSTILE = "a man</script><script>document.title='owned'</script><img src=//x.example/y.png> &amp;"
 WORDS = (("man", "kid"), ("cat", "dog"), ("woman", "girl"))

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfaug.annotation.assignment import Assignment
-from cfaug.annotation.forms import EditedItem, Field, Form
+from cfaug.annotation.forms import EditedItem, Field
 from cfaug.annotation.page import share_out, write_questions
 from cfaug.annotation.ratings import (
     OVERALL,
@@ -29,14 +29,11 @@ from cfaug.core.errors import UserError
 from cfaug.core.types import CounterfactualSet, Edit, Member
 from cfaug.data.index import open_index
 from cfaug.data.shards.shards import write_shards
-from cfaug.planning.build import build
 from cfaug.stats.agreement import krippendorff_alpha
-from tests.annotation.making import HOSTILE, write_answers
+from tests.annotation.making import EDITS, HOSTILE, write_answers
 from tests.report.example import data_of, picture
-from tests.settings import read_settings
 
-LANCE: Form = build(read_settings("annotate/question/lance"))
-ALL = replace(LANCE, per_kind=None)
+ALL = replace(EDITS, per_kind=None)
 KINDS = ("adjective", "background", "domain")
 FULL = {"realism": 4, "edit_success": 5, "fidelity": 3, "label_consistent": True,
         "ethical_issues": False, "ethical_details": ""}  # fmt: skip
@@ -61,15 +58,15 @@ def index(tmp_path_factory):
     return open_index(folder / "shards", folder / "cache")
 
 
-def test_the_papers_questions_are_asked_about_ten_images_of_each_kind(index):
-    items = LANCE.items(index)
+def test_the_questions_are_asked_about_ten_images_of_each_kind(index):
+    items = EDITS.items(index)
     assert Counter(item.kind for item in items) == dict.fromkeys(KINDS, 10)
     assert [i.name for i in items] == [i.name for i in ALL.items(index) if i in items]
-    assert {i.name for i in items} != {i.name for i in LANCE.items(index, seed=1)}
+    assert {i.name for i in items} != {i.name for i in EDITS.items(index, seed=1)}
     first = ALL.items(index)[0]
     assert (first.name, first.photo, first.row, first.kind) == ("photo-000_2", 0, 2, "adjective")
     assert (first.label, first.change) == ("ball", "red → adjective-ed")
-    assert [f.kind for f in LANCE.fields.values()] == ["scale"] * 3 + ["check"] * 2 + ["text"]
+    assert [f.kind for f in EDITS.fields.values()] == ["scale"] * 3 + ["check"] * 2 + ["text"]
     everyone = Assignment(15, 15, 1.0).distribute(items)
     assert [len(share) for share in everyone] == [30] * 15
 
@@ -81,7 +78,7 @@ def test_sources_that_cannot_be_asked_about(tmp_path):
     for n, (bad, said) in enumerate(((bare, "no edited image"), (no_photo, "no photo"))):
         write_shards([bad], tmp_path / str(n))
         with pytest.raises(UserError, match=said):
-            LANCE.items(open_index(tmp_path / str(n), tmp_path / "cache"))
+            EDITS.items(open_index(tmp_path / str(n), tmp_path / "cache"))
 
 
 def lines(item: EditedItem, who: str, **values) -> dict:
@@ -202,9 +199,9 @@ def test_a_record_that_is_none_is_refused(tmp_path):
         (lambda: Field("T", "t", "slider"), "kind=slider"),
         (lambda: Field("T", "t", "scale", 1, 12), "low, high=1, 12"),
         (lambda: Field("T", "t", "scale", ends=["bad"]), "ends"),
-        (lambda: replace(LANCE, fields={"remark": Field("T", "t", "text")}), "no scale and no"),
-        (lambda: replace(LANCE, fields={"key": Field("T", "t", "check")}), "called 'key'"),
-        (lambda: replace(LANCE, per_kind=0), "per_kind=0"),
+        (lambda: replace(EDITS, fields={"remark": Field("T", "t", "text")}), "no scale and no"),
+        (lambda: replace(EDITS, fields={"key": Field("T", "t", "check")}), "called 'key'"),
+        (lambda: replace(EDITS, per_kind=0), "per_kind=0"),
     ],
 )
 def test_invalid_forms_name_the_setting(make, said):
@@ -214,7 +211,7 @@ def test_invalid_forms_name_the_setting(make, said):
 
 @pytest.mark.slow
 def test_a_person_fills_in_the_form_stops_and_goes_on(watched, index, tmp_path):
-    form = replace(LANCE, per_kind=1)
+    form = replace(EDITS, per_kind=1)
     items = form.items(index)
     questions = share_out(form, items, Assignment(1, overlap_fraction=0), "How good?")
     file = write_questions(questions, tmp_path / "page.html", index.read_image)

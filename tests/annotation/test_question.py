@@ -20,10 +20,6 @@ from cfaug.core.errors import UserError
 from cfaug.core.types import CounterfactualSet, Member
 from cfaug.data.index import open_index
 from cfaug.data.shards.shards import write_shards
-from cfaug.papers.coco_cf import figures as annotation_tables
-from cfaug.papers.coco_cf.figures import AnnotationTable
-from cfaug.papers.coco_cf.label_gains import AlteredSubjects
-from cfaug.report.arm_results import MissingError, Runs
 from tests.annotation.making import WHICH, WHY, answered, question, write_answers
 from tests.report.example import data_of, picture
 
@@ -81,21 +77,12 @@ def test_answers_findings_record_and_report(grid, tmp_path):
     sorting = Sorting(replace(WHY, pictures="image"), [Answer(1, "1", "details")])
     record = record_of(findings, sorting, "grid", grid.read_image)
     assert record.examples[0].said == "1 no, 1 unsure"
-    back = read_record(write_record(record, tmp_path / annotation_tables.FOLDER))
+    back = read_record(write_record(record, tmp_path))
     assert (back.question, back.categories) == (TRUE.title, record.categories)
     text = write_report(record, findings, sorting, [], tmp_path).read_text()
     assert sentences(record, TRUE, WHY)[0] in text
     assert "66.7 % of 3 images were found to be described truly" in text
     assert "human_labels" not in text
-    for number, shows, said in (
-        (1, "labels", "answers to another question than the paper's"),
-        (10, "subjects", "altered subjects were not counted"),
-    ):
-        table = AnnotationTable(name=f"coco_cf_{number}", title="T", paper="P", shows=shows)
-        with pytest.raises(MissingError, match=said):
-            table.build(Runs(tmp_path))
-    with pytest.raises(UserError, match="not about pairs"):
-        AlteredSubjects().analyse(findings, simulated=False)
 
 
 def test_sums_of_outcomes_and_references_are_stated(grid):
