@@ -172,7 +172,7 @@ def cluster(groups, centre):
         (change("photo", 3, "original/k77_0"), "the photo 'original/k77_0' of 'edited/k0_3' is no"),
         (change("set", 0, "random"), "the photo 'original/k0_0' of 'original/k0_0' is not one of"),
         (cluster(4, [0]), "no edit names the cluster 4"),
-        (cluster(0.5, [0]), "holds values that are no whole number"),
+        (cluster(0.5, [0]), "holds something other than whole number"),
     ],
 )
 def test_items_that_were_changed_by_hand_are_refused(answers, damage, said):
