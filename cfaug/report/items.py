@@ -339,7 +339,8 @@ class ModelItems:
         declared = next(column for column in self.schema.columns if column.is_of(name))
         values = self.items.columns.get(name)
         if values is None or not declared.holds(values):
-            fault = "is missing" if values is None else f"holds something other than {declared.kind}"
+            kind = f"holds something other than {declared.kind}"
+            fault = "is missing" if values is None else kind
             raise UserError(
                 f"the items of {self.items.benchmark} ({self.model}): the column {name!r} {fault}; "
                 f"{self.renew}"
