@@ -19,7 +19,15 @@ from cfaug.core.files import require_regular, write_file, write_json
 from cfaug.core.outputs import begin_record
 from cfaug.core.processes import acquire, hold_lock
 from cfaug.core.safety.json_text import json_file, load_json
-from cfaug.core.stores import PACKAGES, is_address, is_store, local_name, mirror_of, open_mirror
+from cfaug.core.stores import (
+    PACKAGES,
+    Mirror,
+    is_address,
+    is_store,
+    local_name,
+    mirror_of,
+    open_mirror,
+)
 from cfaug.core.temporaries import is_temporary, remove_leftovers
 from cfaug.data.shards import shards as edits
 from cfaug.data.shards.shards import (
@@ -130,21 +138,25 @@ def work_folder(shards: str, cache: Path) -> Iterator[Path]:
     owner = mirror.folder.with_name(f"{mirror.folder.name}.owner")
     with hold_lock(owner, refusal=_busy(shards)):
         try:
-            refresh(mirror.folder)
+            _pull(mirror)
             yield mirror.folder
         finally:
             mirror.keep_list()
 
 
 def refresh(folder: Path) -> None:
-    """Bring a mirror up to date with its store; any other folder stays as it is.
+    """Bring a mirror up to date with its store; any other folder stays as it is."""
+    mirror = mirror_of(folder)
+    if mirror is not None:
+        _pull(mirror)
+
+
+def _pull(mirror: Mirror) -> None:
+    """Read a store's small files.
 
     Journals of unfinished shards are removed if the store has other settings now.
     """
-    mirror = mirror_of(folder)
-    if mirror is None:
-        return
-    before = _record_bytes(folder)
+    before = _record_bytes(mirror.folder)
     mirror.pull(lambda name: OBJECT.fullmatch(name) is not None and not name.endswith(".tar"))
     foreign = [name for name in mirror.objects if name.endswith(".tar")]
     if foreign and RECORD not in mirror.objects:
@@ -152,23 +164,29 @@ def refresh(folder: Path) -> None:
             f"{mirror.address} holds shards that were not made there ({foreign[0]}, ...): choose "
             "another paths.shards"
         )
-    if _record_bytes(folder) != before:
-        _remove_journals(folder)
+    if _record_bytes(mirror.folder) != before:
+        _remove_journals(mirror.folder)
 
 
-def join_store(folder: Path) -> None:
-    """Prepare the mirror of a worker, which may be on another machine than the list's owner."""
-    mirror = mirror_of(folder)
-    if mirror is None:
-        return
+def join_folder(shards: str, cache: Path) -> Path:
+    """Return the folder in which a worker makes shards, perhaps not on its owner's machine.
+
+    Args:
+        shards: a folder, or the address of one in an object store.
+        cache: the folder in which mirrors lie.
+    """
+    if not is_store(shards):
+        return Path(local_name(shards))
+    mirror = open_mirror(shards, cache, "made")
     mirror.objects.clear()  # of an earlier owner on this machine
-    with hold_file(folder, RECORD):
+    with hold_file(mirror.folder, RECORD):
         record = mirror.read(RECORD)
         if record is None:
             raise UserError(f"{mirror.address} has no {RECORD}: it is written before the shards")
-        if record != _record_bytes(folder):
-            _remove_journals(folder)
-            write_file(folder / RECORD, record)
+        if record != _record_bytes(mirror.folder):
+            _remove_journals(mirror.folder)
+            write_file(mirror.folder / RECORD, record)
+    return mirror.folder
 
 
 def publish_record(folder: Path) -> None:

@@ -11,8 +11,8 @@ from __future__ import annotations
 import inspect
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -25,17 +25,18 @@ from cfaug.core.files import check_place
 from cfaug.core.outputs import begin_record, check_output
 from cfaug.core.processes import Threads, equal_threads
 from cfaug.core.safety.json_text import json_file
-from cfaug.core.stores import is_store, local_name, mirror_of, open_mirror, shown
+from cfaug.core.stores import is_store, mirror_of, shown
 from cfaug.core.targets import Makes, locate
 from cfaug.core.types import Example
 from cfaug.core.validation import DryRun, Node, Positive, Processes, check
 from cfaug.core.weights import HUB_ID
 from cfaug.core.worlds import is_questions, is_world, name_world
+from cfaug.data.shards.shards import CARD
 from cfaug.generate.failures import Failure, ProgressReporter
 from cfaug.generate.folder import (
     CANDIDATES,
     GALLERY,
-    join_store,
+    join_folder,
     publish_files,
     read_record,
     refresh,
@@ -50,6 +51,7 @@ from cfaug.generate.recipe import (
     Pipeline,
     Recipe,
     RunSettings,
+    Stage,
     count_candidates,
     parts_of,
     shard_count,
@@ -62,7 +64,7 @@ from cfaug.run.arguments import flatten, write_override
 from cfaug.run.exports import ExportSettings, check_exports, write_exports
 from cfaug.run.identity import clean_name, without_module
 from cfaug.run.launch import DONE, FAILED, Jobs, Script, launch, report
-from cfaug.run.parallel import run_at_once
+from cfaug.run.parallel import RayEngine, run_at_once
 
 if TYPE_CHECKING:
     from cfaug.report.document import Part
@@ -134,7 +136,7 @@ class GenerateSettings(RunSettings):
 
 def generate(settings: GenerateSettings) -> int:
     """Make the rest of one part, and the pages when the last part is complete."""
-    shards = settings.paths["shards"]
+    shards, export, overwrite = settings.paths["shards"], settings.export, settings.overwrite
     if is_store(shards) and settings.parts > 1:
         raise UserError(
             f"parts={settings.parts}: parts share a folder by its locks, and paths.shards={shards} "
@@ -143,165 +145,94 @@ def generate(settings: GenerateSettings) -> int:
         )
     cache = check_place(settings.paths["cache"], "paths.cache")
     with equal_threads(settings.threads), work_folder(shards, cache) as folder:
-        return _generate(settings, folder)
+        job = plan_job(settings, folder)
+        job.check_source()
+        if export["verified"] is not None and not Path(export["verified"]).expanduser().is_file():
+            raise UserError(f"export.verified={export['verified']}: there is no such file")
+        if settings.dry_run:
+            _say_plan(
+                job,
+                _find_downloads(select_parts(settings.recipe, settings.stage)),
+                as_json=settings.dry_run == "json",
+            )
+            return DONE
+        draws = settings.stage != "captions"
+        if draws:
+            if read_record(folder) is not None:
+                begin_record(folder, earlier=True)
+            for name in (GALLERY, CANDIDATES):
+                check_output(folder / name, name)
+            check_exports(folder, export, overwrite=overwrite)
+        make = make_shards
+        if settings.engine is not None:
+            make = partial(_make_on_engine, build(settings.engine), partial(_shard_maker, settings))
+        summary = make_part(job, make)
+        if draws:
+            card = json_file(folder / CARD)
+            complete = len(card["shards"]) == card["of"]
+            if complete:
+                title = f"{job.recipe.name}, zoo {settings.zoo['name']}"
+                _write_pages(folder, card, title, job.pipeline)
+            write_exports(folder, export, overwrite=overwrite)
+            if complete and card["sets"]:
+                _say_next(folder, settings.data["source"])
+        for line in yield_lines(summary.yields) if summary.yields else ():
+            say(line)
+        for number in summary.unpublished:
+            say(f"failed: shard {number:05d} of {shown(folder)} is not published")
+        say_record(summary.json())
+        return FAILED if summary.unpublished else DONE
 
 
-def _generate(settings: GenerateSettings, folder: Path) -> int:
-    job = _job(settings, folder)
-    job.check_source()
-    verified = settings.export["verified"]
-    if verified is not None and not Path(verified).expanduser().is_file():
-        raise UserError(f"export.verified={verified}: there is no such file")
-    if settings.dry_run:
-        _say_plan(settings, job)
-        return DONE
-    draws = settings.stage != "captions"
-    if draws:
-        if read_record(folder) is not None:
-            begin_record(folder, earlier=True)
-        check_pages(folder)
-        check_exports(folder, settings.export, overwrite=settings.overwrite)
-    make = make_shards
-    if settings.engine is not None:
-        make = partial(_make_on_engine, settings)
-    summary = make_part(job, make)
-    source = settings.data["source"]
-    if draws:
-        _write_pages(folder, f"{job.recipe.name}, zoo {settings.zoo['name']}", job.pipeline)
-        write_exports(folder, settings.export, overwrite=settings.overwrite)
-    if draws and (card := _card(folder))["sets"] and len(card["shards"]) == card["of"]:
-        from cfaug.data.shards.shards import read_sets
+def plan_job(settings: GenerateSettings, folder: Path) -> Job:
+    """Make the job of a command: here its settings become objects, and nowhere below.
 
-        words = ["python", "train.py", "--multirun"]
-        if not shows_world(str(folder)):
-            photos = source if source is not None and Path(source).is_dir() else "PHOTOS"
-            words += ["data=folder", f"data.real={photos}"]
-        words += [f"data.counterfactual={shown(folder)}", "data.cf_ratio=0,0.6"]
-        if any(len(made.members) < 2 for made in islice(read_sets(folder), 1)):
-            words.append("data.counterfactual_members=singles")
-        # An experiment of its own: its arms may have other seeds than those of main.
-        words.append(write_override("name", clean_name(Path(shown(folder)).name, "")))
-        say(f"next: {shlex.join(words)}")
-    for line in yield_lines(summary.yields) if summary.yields else ():
-        say(line)
-    for number in summary.unpublished:
-        say(f"failed: shard {number:05d} of {shown(folder)} is not published")
-    say_record(summary.json())
-    return FAILED if summary.unpublished else DONE
-
-
-def _make_on_engine(
-    settings: GenerateSettings, job: Job, stage: ShardStage, numbers: Sequence[int]
-) -> Unpublished:
-    """Make shards in the workers of ``settings.engine``."""
-    assert settings.engine is not None
-    verb = "editing" if stage == "captions" else "drawing"
-    made = build(settings.engine).run(
-        partial(_shard_maker, settings, stage), numbers, verb, "shards"
-    )
-    unpublished = {number: failures for number, failures in sorted(made) if failures}
-    refresh(job.folder)  # what workers uploaded from elsewhere
-    return unpublished
-
-
-def _shard_maker(
-    settings: GenerateSettings, stage: ShardStage
-) -> Callable[[int], tuple[Failure, ...]]:
-    """Return what makes a shard in a worker, with the models that it keeps for the next one."""
-    shards, cache = settings.paths["shards"], Path(settings.paths["cache"])
-    stored, local = is_store(shards), Path(local_name(shards))
-    job = _job(settings, open_mirror(shards, cache, "made").folder if stored else local)
-    join_store(job.folder)
-    silent = ProgressReporter(stage, "units", "accepted", 0, shown=False)
-
-    def make(number: int) -> tuple[Failure, ...]:
-        with equal_threads(settings.threads):
-            return job.make_shard(stage, number, silent)
-
-    return make
-
-
-def run_jobs(jobs: Jobs) -> int:
-    """Run every composed job, ``parallel`` at once, and return the worst exit code."""
-    parallel = jobs[0][0]["parallel"]
-    check(parallel, Processes, "parallel")
-    if min(parallel, len(jobs)) > 1:
-        return max(code for _, code in run_at_once(jobs, _run_reported, min(parallel, len(jobs))))
-    return max(generate(GenerateSettings(**config, overrides=words)) for config, words in jobs)
-
-
-def _run_reported(job: tuple[Config, list[str]]) -> int:
-    """Run one job in a process of its own; an error is reported and becomes its exit code."""
-    config, words = job
-    try:
-        return generate(GenerateSettings(**config, overrides=words))
-    except Exception as error:
-        return report(error)
-
-
-def describe_settings(settings: GenerateSettings) -> JobIdentity:
-    """Return a run's name, and the settings that decide its result."""
-    data = settings.data
-    source = str(data["source"])
-    if data["grid"] is not None:  # its images may show the embedded world
-        source = "grid" if data["world"] is None else f"{name_world(data['world'])}:grid"
-    elif not is_world(source):
-        source = OWN_FILE  # its content is hashed separately
-    return JobIdentity(
-        {"recipe": settings.recipe["name"], "zoo": settings.zoo["name"]},
-        {SOURCE: source, **_result_settings(settings.recipe, TEXT_PARTS)},
-        _result_settings(settings.recipe, IMAGE_PARTS),
-    )
-
-
-def _job(settings: GenerateSettings, folder: Path) -> Job:
+    Args:
+        folder: the folder to make shards in, a mirror of an object store's, or any other.
+    """
     source = settings.data["source"]
     if source is not None and is_questions(source):
         raise UserError(
             f"data.source={source}: the world has its own counterfactual questions, so none are "
             f"generated. They are asked by python evaluate.py benchmark=vqa benchmark.data={source}"
         )
-    if not settings.force:
-        _refuse_unknown_kind(settings, folder)
+    if settings.zoo.get("knows") is not None and not settings.force:
+        nonsense_of = f"data.source={source}"
+        if settings.stage == "images":  # of the edits in the folder
+            made = read_record(folder)
+            foreign = made is not None and made.captions.get(SOURCE) == OWN_FILE
+            nonsense_of = f"the edits in {shown(folder)}, which are of your own source"
+        else:
+            foreign = source is not None and not is_world(source)
+        if foreign:
+            _refuse_unknown_kind(settings, nonsense_of)
     recipe = build_recipe(settings)
     return Job(
         folder=folder,
         recipe=recipe,
-        source=_source(settings, recipe),
-        run=RunSettings(
-            **{field.name: getattr(settings, field.name) for field in fields(RunSettings)}
-        ),
+        source=find_source(settings, recipe),
+        run=settings,
         shards=build(settings.shards),
         about=describe_settings(settings),
         cache=Path(settings.paths["cache"]).expanduser(),
     )
 
 
-def _refuse_unknown_kind(settings: GenerateSettings, folder: Path) -> None:
-    """Refuse a source of one's own for models that know only drawn scenes."""
-    source, zoo = settings.data["source"], settings.zoo
-    if zoo.get("knows") is None:
-        return
-    nonsense_of = f"data.source={source}"
-    if settings.stage == "images":  # of the edits in the folder
-        made = read_record(folder)
-        if made is None or made.captions.get(SOURCE) != OWN_FILE:
-            return
-        nonsense_of = f"the edits in {shown(folder)}, which are of your own source"
-    elif source is None or is_world(source):
-        return
-    nodes = list(_nodes({part: settings.recipe.get(part) for part in parts_of(settings.stage)}))
+def _refuse_unknown_kind(settings: GenerateSettings, nonsense_of: str) -> None:
+    """Refuse a source of one's own for models that know only drawn scenes, if any is used."""
+    source, zoo, recipe = settings.data["source"], settings.zoo, settings.recipe
+    nodes = list(_nodes(select_parts(recipe, settings.stage)).values())
     used = sorted(name for name, model in zoo.items() if name != "knows" and model in nodes)
     if not used:
         return
     offline = ""
     # The models that are shipped edit the captions alone.
     if "captioner" not in used and settings.stage != "images":
-        words = [f"recipe={settings.recipe['name']}", "zoo=captions", "stage=captions"]
+        words = [f"recipe={recipe['name']}", "zoo=captions", "stage=captions"]
         words.append(f"data.source={source}")
         if settings.data["leave_out"] is not None:
             words.append("data.leave_out=null")
-        if "detections" in (settings.recipe.get("annotators") or {}):
+        if "detections" in (recipe.get("annotators") or {}):
             words += ["detections@recipe=file", "recipe.annotators.detections.file=FILE"]
         typed = f"python generate.py {shlex.join(words)}"
         offline = f"; offline, captions alone are edited by {typed}"
@@ -312,24 +243,41 @@ def _refuse_unknown_kind(settings: GenerateSettings, folder: Path) -> None:
     )
 
 
-def _nodes(node: Any) -> Iterator[Mapping[str, Any]]:
-    if isinstance(node, Mapping):
-        yield node
-        for part in node.values():
-            yield from _nodes(part)
+def select_parts(recipe: Mapping[str, Any], stage: Stage) -> dict[str, Any]:
+    """Return a recipe's node without the parts that a stage does not use."""
+    unused = {*TEXT_PARTS, *IMAGE_PARTS} - set(parts_of(stage))
+    return {key: value for key, value in recipe.items() if key not in unused}
+
+
+def _nodes(node: Mapping[str, Any], key: str = "recipe") -> dict[str, Mapping[str, Any]]:
+    """Return a node and all nodes in it, by their keys."""
+    nodes = {key: node}
+    for name, part in node.items():
+        if isinstance(part, Mapping):
+            nodes |= _nodes(part, f"{key}.{name}")
+    return nodes
 
 
 def build_recipe(settings: GenerateSettings) -> Recipe:
     """Build the recipe with the parts that the stage uses, and no other."""
-    unused = {*TEXT_PARTS, *IMAGE_PARTS} - set(parts_of(settings.stage))
-    node = {key: value for key, value in settings.recipe.items() if key not in unused}
-    missing = sorted(_lacking(node, "recipe"))
+    node = select_parts(settings.recipe, settings.stage)
+    missing = []  # required arguments of parts that are null
+    for key, part in _nodes(node).items():
+        if None in part.values() and "_target_" in part:
+            taken = inspect.signature(locate(part["_target_"])).parameters
+            missing += [
+                f"{key}.{name}"
+                for name, value in part.items()
+                if value is None
+                and name in taken
+                and taken[name].default is inspect.Parameter.empty
+            ]
     if missing:
-        zoo = settings.zoo["name"]
+        first, zoo = min(missing), settings.zoo["name"]
         others = " or ".join(f"zoo={name}" for name in ("shapescapes", "paper") if name != zoo)
-        alone = "" if missing[0].split(".")[1] in TEXT_PARTS else "run stage=captions with it, or "
+        alone = "" if first.split(".")[1] in TEXT_PARTS else "run stage=captions with it, or "
         raise UserError(
-            f"{missing[0]} is null: zoo={zoo} has no such model: {alone}choose a zoo that has one, "
+            f"{first} is null: zoo={zoo} has no such model: {alone}choose a zoo that has one, "
             f"such as {others}"
         )
     recipe: Recipe = build(node)
@@ -343,80 +291,81 @@ def build_recipe(settings: GenerateSettings) -> Recipe:
     return recipe
 
 
-def _lacking(node: Mapping[str, Any], path: str) -> Iterator[str]:
-    """Yield the required arguments of parts that are null."""
-    taken: Mapping[str, inspect.Parameter] = {}
-    if None in node.values() and "_target_" in node:
-        taken = inspect.signature(locate(node["_target_"])).parameters
-    for name, value in node.items():
-        if isinstance(value, Mapping):
-            yield from _lacking(value, f"{path}.{name}")
-        elif value is None and name in taken and taken[name].default is inspect.Parameter.empty:
-            yield f"{path}.{name}"
-
-
-def _source(settings: GenerateSettings, recipe: Recipe) -> Callable[[], Sequence[Example]]:
-    """Return the reader of the examples."""
-    nothing = settings.data["source"] is None and settings.data["grid"] is None
-    if nothing and settings.stage == "images":
+def find_source(settings: GenerateSettings, recipe: Recipe) -> Callable[[], Sequence[Example]]:
+    """Return the reader of the examples that a recipe is given."""
+    data = settings.data
+    if data["source"] is None and data["grid"] is None and settings.stage == "images":
         return lambda: ()  # examples are read only for their source images
     return find_examples(
         ExampleSettings(
-            source=settings.data["source"],
-            world=settings.data["world"],
-            extra=settings.data["extra"],
+            source=data["source"],
+            world=data["world"],
+            extra=data["extra"],
             per=recipe.example_per,
             images=recipe.source_images,
             limit=settings.limit,
             seed=settings.seed,
             paths=settings.paths,
-            grid=settings.data["grid"],
-            keep_duplicates=settings.data["keep_duplicates"],
-            leave_out=settings.data["leave_out"],
+            grid=data["grid"],
+            keep_duplicates=data["keep_duplicates"],
+            leave_out=data["leave_out"],
         )
     )
 
 
-def _result_settings(recipe: Mapping[str, Any], parts: Sequence[str]) -> dict[str, Any]:
-    """Return all settings of some parts of a recipe that decide the result."""
-    flat = flatten({"recipe": {name: recipe[name] for name in parts if name in recipe}})
-    return {
-        k: without_module(v) if k.endswith("_target_") else v
-        for k, v in flat.items()
-        if k.rsplit(".", 1)[-1] not in WHERE_IT_RUNS
-    }
+def describe_settings(settings: GenerateSettings) -> JobIdentity:
+    """Return a run's name, and the settings that decide its result."""
+    data, recipe = settings.data, settings.recipe
+    source = str(data["source"])
+    if data["grid"] is not None:  # its images may show the embedded world
+        source = "grid" if data["world"] is None else f"{name_world(data['world'])}:grid"
+    elif not is_world(source):
+        source = OWN_FILE  # its content is hashed separately
+    text, image = (
+        {
+            key: without_module(value) if key.endswith("_target_") else value
+            for key, value in flatten(
+                {"recipe": {name: recipe[name] for name in parts if name in recipe}}
+            ).items()
+            if key.rsplit(".", 1)[-1] not in WHERE_IT_RUNS
+        }
+        for parts in (TEXT_PARTS, IMAGE_PARTS)
+    )
+    names = {"recipe": recipe["name"], "zoo": settings.zoo["name"]}
+    return JobIdentity(names, {SOURCE: source, **text}, image)
 
 
-def _plan(job: Job) -> dict[str, Any]:
+def _say_plan(job: Job, downloads: Sequence[str], *, as_json: bool) -> None:
+    """Print the plan of a job and its cost.
+
+    Args:
+        downloads: the models that would be downloaded.
+    """
+    from cfaug.report.layout import part_lines
+
     if job.run.stage == "images":  # of the edits in the folder
         made = job.record()
         examples, count = made.captions["data.source (number)"], made.shards
     else:
         examples = len(job.examples)
         count = shard_count(examples, job.shards.sets_per_shard)
-    return {
+    about: dict[str, Any] = {
         "captions": examples,
         "shards": count,
         "shards_of_part": len(shards_of(job.run.part, job.run.parts, count)),
         "candidates_at_most": examples * count_candidates(job.recipe.draws),
         "folder": shown(job.folder),
     }
-
-
-def _say_plan(settings: GenerateSettings, job: Job) -> None:
-    """Print the plan of a job and its cost."""
-    from cfaug.report.layout import part_lines
-
-    about = _plan(job) | _find_downloads(settings)
+    if downloads:
+        about["to_download"] = list(downloads)
     parts: list[Part] = []
     if job.run.stage != "captions":
         from cfaug.generate.costs import cost_parts, describe_cost, estimate
 
-        examples = about["captions"]
         cost, basis = estimate(job, examples)
         about["cost"] = describe_cost(cost, job, basis)
         parts += cost_parts(cost, job, basis)
-    if settings.dry_run == "json":
+    if as_json:
         say_record(about, as_json=True)
         return
     say_record(about, hidden=("cost",), as_json=False)
@@ -427,29 +376,54 @@ def _say_plan(settings: GenerateSettings, job: Job) -> None:
             say(note, sys.stdout)
 
 
-def _find_downloads(settings: GenerateSettings) -> dict[str, list[str]]:
-    """Return the models of the Hub that the used parts name and that are not on this machine."""
+def _find_downloads(recipe: Mapping[str, Any]) -> list[str]:
+    """Return the models of the Hub that a recipe's node names and that are not on this machine."""
     from cfaug.run.doctor import find_trouble
 
-    nodes = _nodes({part: settings.recipe.get(part) for part in parts_of(settings.stage)})
+    nodes = _nodes(recipe).values()
     named = [str(node[key]) for node in nodes for key in NAMES_OF_WEIGHTS if node.get(key)]
-    missing = [
+    return [
         name
         for name in dict.fromkeys(named)
         if HUB_ID.fullmatch(name) and find_trouble(name) is not None
     ]
-    return {"to_download": missing} if missing else {}
 
 
-def _write_pages(folder: Path, title: str, pipeline: Pipeline | None) -> None:
-    """Write gallery and scores when every shard is complete, after the last part.
+def _make_on_engine(
+    engine: RayEngine,
+    make_worker: Callable[[ShardStage], Callable[[int], tuple[Failure, ...]]],
+    job: Job,
+    stage: ShardStage,
+    numbers: Sequence[int],
+) -> Unpublished:
+    """Make shards in the workers of an engine.
 
     Args:
-        pipeline: the pipeline that made the shards; ``None`` after a stage that makes no shards.
+        make_worker: called in each worker; returns what makes a shard there.
     """
-    card = _card(folder)
-    if pipeline is None or len(card["shards"]) != card["of"]:
-        return
+    verb = "editing" if stage == "captions" else "drawing"
+    made = engine.run(partial(make_worker, stage), numbers, verb, "shards")
+    unpublished = {number: failures for number, failures in sorted(made) if failures}
+    refresh(job.folder)  # what workers uploaded from elsewhere
+    return unpublished
+
+
+def _shard_maker(
+    settings: GenerateSettings, stage: ShardStage
+) -> Callable[[int], tuple[Failure, ...]]:
+    """Return what makes a shard in a worker, with the models that it keeps for the next one."""
+    job = plan_job(settings, join_folder(settings.paths["shards"], Path(settings.paths["cache"])))
+    silent = ProgressReporter(stage, "units", "accepted", 0, shown=False)
+
+    def make(number: int) -> tuple[Failure, ...]:
+        with equal_threads(settings.threads):
+            return job.make_shard(stage, number, silent)
+
+    return make
+
+
+def _write_pages(folder: Path, card: Mapping[str, Any], title: str, pipeline: Pipeline) -> None:
+    """Write gallery and scores of complete shards, unless they are newer than all of them."""
     from cfaug.data.shards.shards import read_sets
     from cfaug.report.candidates import write_candidates
     from cfaug.report.gallery import write_gallery
@@ -470,21 +444,44 @@ def _write_pages(folder: Path, title: str, pipeline: Pipeline | None) -> None:
         publish_files(folder, [GALLERY])
 
 
-def check_pages(folder: Path) -> None:
-    """Refuse a folder of shards in which a page would replace a file that is not ours."""
-    for name in (GALLERY, CANDIDATES):
-        check_output(folder / name, name)
-
-
-def _card(folder: Path) -> dict[str, Any]:
-    card: dict[str, Any] = json_file(folder / "card.json")
-    return card
-
-
 def _is_newer(page: Path, *sources: Path) -> bool:
     """Return whether a page is newer than everything that it shows."""
     written = page.stat().st_mtime_ns if page.exists() else 0
     return all(source.stat().st_mtime_ns < written for source in sources)
+
+
+def _say_next(folder: Path, source: str | None) -> None:
+    """Print the command that trains on complete shards."""
+    from cfaug.data.shards.shards import read_sets
+
+    words = ["python", "train.py", "--multirun"]
+    if not shows_world(str(folder)):
+        photos = source if source is not None and Path(source).is_dir() else "PHOTOS"
+        words += ["data=folder", f"data.real={photos}"]
+    words += [f"data.counterfactual={shown(folder)}", "data.cf_ratio=0,0.6"]
+    if any(len(made.members) < 2 for made in islice(read_sets(folder), 1)):
+        words.append("data.counterfactual_members=singles")
+    # An experiment of its own: its arms may have other seeds than those of main.
+    words.append(write_override("name", clean_name(Path(shown(folder)).name, "")))
+    say(f"next: {shlex.join(words)}")
+
+
+def run_jobs(jobs: Jobs) -> int:
+    """Run every composed job, ``parallel`` at once, and return the worst exit code."""
+    parallel = jobs[0][0]["parallel"]
+    check(parallel, Processes, "parallel")
+    if min(parallel, len(jobs)) > 1:
+        return max(code for _, code in run_at_once(jobs, _run_reported, min(parallel, len(jobs))))
+    return max(generate(GenerateSettings(**config, overrides=words)) for config, words in jobs)
+
+
+def _run_reported(job: tuple[Config, list[str]]) -> int:
+    """Run one job in a process of its own; an error is reported and becomes its exit code."""
+    config, words = job
+    try:
+        return generate(GenerateSettings(**config, overrides=words))
+    except Exception as error:
+        return report(error)
 
 
 SCRIPT = Script("generate", GenerateSettings, run_jobs, __doc__ or "")

@@ -16,7 +16,7 @@ import pytest
 from cfaug.core.types import Draw, ImageJob
 from cfaug.evaluation.failures import ModelFailure, write_failures
 from cfaug.generate.annotation import AnnotationStage
-from cfaug.run.generate import _source, build_recipe
+from cfaug.run.generate import build_recipe, find_source
 from tests.test_conf import RECIPES, GenerateSettings, _compose
 
 FEW = 2
@@ -70,7 +70,7 @@ def asked(tmp_path_factory):
             [annotator for annotator in built.annotators.values() if annotator is not None],
             texts_from=built.texts_from, replace_texts=built.replace_texts,
         )  # fmt: skip
-        annotated = stage.annotate(list(_source(settings, built)()))
+        annotated = stage.annotate(list(find_source(settings, built)()))
         return built, [example for _, example in sorted(annotated.done.items())]
 
     return ask

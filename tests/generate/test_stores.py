@@ -21,7 +21,7 @@ from cfaug.core.errors import UserError
 from cfaug.data.index import open_index
 from cfaug.data.shards.shards import read_sets, write_shards
 from cfaug.generate.failures import ProgressReporter
-from cfaug.generate.folder import join_store, refresh, work_folder
+from cfaug.generate.folder import join_folder, refresh, work_folder
 from cfaug.generate.job import generate
 from cfaug.planning.sources import open_source
 from tests.data.loading import loader, mixture_of, seen
@@ -177,8 +177,7 @@ def test_shards_of_others_are_left_alone(store, tmp_path):
 def test_workers_on_other_machines_make_the_same(store, whole, tmp_path):
     def make(job, stage, numbers):
         for number in numbers:
-            theirs = stores.open_mirror(ADDRESS, tmp_path / str(number % 2), "made").folder
-            join_store(theirs)
+            theirs = join_folder(ADDRESS, tmp_path / str(number % 2))
             silent = ProgressReporter(stage, "units", "accepted", 0, shown=False)
             assert tiny.job(theirs).make_shard(stage, number, silent) == ()
         refresh(job.folder)

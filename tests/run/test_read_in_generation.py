@@ -17,7 +17,7 @@ from cfaug.core.errors import UserError
 from cfaug.editing.baselines import RandomDeletion
 from cfaug.generate.source import digest_of
 from cfaug.planning.build import build
-from cfaug.run.generate import WHERE_IT_RUNS, GenerateSettings, _job, generate, write_exports
+from cfaug.run.generate import WHERE_IT_RUNS, GenerateSettings, generate, plan_job, write_exports
 from tests import children
 from tests.data.making import noise_image
 from tests.run.conftest import places_in
@@ -101,7 +101,7 @@ UNSEEN_IN = {
 def read(config: dict[str, Any]) -> list[Any]:
     """Return the content of the examples, and the folder of the scenes."""
     data = config["data"]
-    job = _job(GenerateSettings(**config), Path(config["paths"]["shards"]))
+    job = plan_job(GenerateSettings(**config), Path(config["paths"]["shards"]))
     world = None if data["grid"] or data["world"] is None else data["world"]
     drawn = str(data["source"]).startswith("shapescapes:") and world is not None
     return [digest_of(job.examples), build(world).content_hash() if drawn else None]
@@ -119,7 +119,7 @@ def test_every_setting_of_a_source_changes_the_examples_or_is_refused(kind, sour
 
 
 def edit(config: dict[str, Any]) -> list[Any]:
-    job = _job(GenerateSettings(**config), Path(config["paths"]["shards"]))
+    job = plan_job(GenerateSettings(**config), Path(config["paths"]["shards"]))
     annotated = job.annotation.annotate(job.examples)
     return [job.editor.edit([annotated.done[place] for place in sorted(annotated.done)])]
 
