@@ -224,8 +224,8 @@ class Auto:
     """The world's tests for a run on the world; the held-out test set for a run on other data.
 
     Args:
-        world: the suite for a run on the world.
-        own: the suite for any other run.
+        own: the suite for a run on other data than the world.
+        world: the suite for a run on the world; ``None`` where no world has tests.
         hypotheses_world: the suite for a run that learnt from labelled hypotheses of the world;
             ``None`` uses ``world``.
         hypotheses: the suite for any other run that learnt from labelled hypotheses; ``None`` uses
@@ -238,8 +238,8 @@ class Auto:
         labels: the suite for any other classifier that was trained; ``None`` uses ``own``.
     """
 
-    world: SuiteMember
     own: SuiteMember
+    world: SuiteMember | None = None
     hypotheses_world: SuiteMember | None = None
     hypotheses: SuiteMember | None = None
     questions_world: SuiteMember | None = None
@@ -274,8 +274,13 @@ class Auto:
         usual = self.world if context.has_world else self.own
         where = "_world" if context.has_world else ""
         taught = next((n for n in OTHERS if getattr(context, f"has_{n}")), None)
-        member = None if taught is None else getattr(self, f"{taught}{where}")
-        return open_member(usual if member is None else member, context)
+        member = (None if taught is None else getattr(self, f"{taught}{where}")) or usual
+        if member is None:
+            raise UserError(
+                "benchmark.world is null, and the run was trained on the world: name its tests "
+                "with benchmark=NAME, or leave benchmark.world as it is"
+            )
+        return open_member(member, context)
 
 
 # Check the object that ``benchmark=`` names, and the benchmarks that it opens.

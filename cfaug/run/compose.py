@@ -27,6 +27,7 @@ from cfaug.data.mixture.settings import data_seed
 from cfaug.run.arguments import KEY, SEARCH_PATH, flatten, how_to_quote, key_of
 from cfaug.run.settings_files import (
     CONF,
+    find_settings,
     register_search_path,
     settings_folders,
     use_folders,
@@ -46,6 +47,8 @@ from cfaug.run.usage import (
     register_arms,
 )
 
+EVALUATE, DATA, WORLD, WITHOUT_WORLD = "evaluate", "data", "shapescapes", "folder"
+"""A command that also works without any world, its group ``data``, the default, and another one."""
 PRESET = "preset"
 """The node that a model's file adds for training: optimiser, batch and length (``conf/preset``)."""
 BY_SEED = "by_seed"
@@ -212,12 +215,20 @@ def _merge_words(name: str, words: tuple[str, ...]) -> Any:
     from hydra import compose
     from omegaconf import OmegaConf
 
-    tree = compose(config_name=name, overrides=list(words))
+    tree = compose(config_name=name, overrides=[*_stand_in(name, words), *words])
     if ARMS in tree:  # an experiment's file that is chosen itself brings its other arms along
         OmegaConf.set_struct(tree, False)
         del tree[ARMS]
         OmegaConf.set_struct(tree, True)
     return tree
+
+
+def _stand_in(name: str, words: Sequence[str]) -> list[str]:
+    """Return a word for a default of ``evaluate`` that is a world's, where the world is absent."""
+    is_typed = any(key_of(word) == DATA for word in words)
+    if name != EVALUATE or is_typed or find_settings(settings_folders(), f"{DATA}/{WORLD}"):
+        return []
+    return [f"{DATA}={WITHOUT_WORLD}"]
 
 
 def _says_nothing(word: str, options: Options) -> bool:

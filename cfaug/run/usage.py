@@ -90,6 +90,8 @@ def _groups(entry: Any) -> Iterable[str]:
 OWN_LINES = ("_target_:", "# @package", "defaults:")
 BESIDE = "optional "
 """Prefix of an entry in a defaults list that follows from other choices."""
+HERE = "_here_"
+"""The package of a part of a file's own settings."""
 NOTHING = "null"
 """The default of a group from which nothing is chosen."""
 
@@ -279,11 +281,14 @@ def _with_nested(file: Path | None) -> list[str]:
         return []
     lines = _body(file)
     for key, option in _defaults(file):
-        group, _, package = key.partition("@")
+        group, _, package = key.removeprefix(BESIDE).strip().partition("@")
         if package and option is not None and not group.startswith("override"):
             # `- option@package` is of the file's own group.
             beside = _find(f"{file.parent.name}/{group}")
             taken = _find(f"{group.lstrip('/')}/{option}") if option else beside
+            if package == HERE or taken is None:
+                lines += _with_nested(taken)
+                continue
             named = package.removeprefix("_global_.")
             lines += [f"  {named}:", *(f"  {line}" for line in _with_nested(taken))]
     return lines
