@@ -26,7 +26,7 @@ import numpy as np
 from generation import interval, machine
 from PIL import Image
 
-from cfaug.core.questions import Question
+from cfaug.core.answers import Question
 from cfaug.core.rng import generator
 from cfaug.models.vision_language import VisionLanguageModel
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from cfaug.core.grids import GridMember, attribute_combinations, grid_edit, grid_key
 from cfaug.core.types import CounterfactualSet, Member
-from cfaug.core.words import right_articles
+from cfaug.data.captions import right_articles
+from cfaug.data.grids import GridMember, attribute_combinations, grid_edit, grid_key
 from cfaug.data.shards.shards import write_shards
 
 RACE_GENDER = {"race": ("White", "Black", "Latino"), "gender": ("male", "female")}

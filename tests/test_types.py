@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfaug.core.detections import (
+from cfaug.core.errors import UserError
+from cfaug.core.types import Edited, Evaluation, Example, Outcome, Proposal, SourceImage
+from cfaug.data.detections import (
     Attribute,
     Detection,
     clip_box,
@@ -19,8 +21,6 @@ from cfaug.core.detections import (
     detections_to_json,
     most_certain_first,
 )
-from cfaug.core.errors import UserError
-from cfaug.core.types import Edited, Evaluation, Example, Outcome, Proposal, SourceImage
 from tests.properties import examples
 from tests.records import Photo, example, proposal
 

@@ -22,12 +22,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 
 from cfaug.core.annotations import OneOf
+from cfaug.core.answers import Question
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import decode_image
-from cfaug.core.questions import BASIC, Question
 from cfaug.core.rng import derive, generator
 from cfaug.core.validation import Positive, Seed, check_fields
 from cfaug.data.export import write_questions
+from cfaug.data.questions import BASIC
 from cfaug.stats.choices import Accuracies, accuracies, choose, reduce_scores
 from cfaug.worlds.shapescapes.question_parts import CATEGORIES, PARTS, make_questions
 from cfaug.worlds.shapescapes.settings import WorldSettings

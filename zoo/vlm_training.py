@@ -29,10 +29,10 @@ from PIL import Image
 from torch import Tensor, nn
 
 from cfaug.core.pixels import ImageTransform
-from cfaug.core.questions import AskedImage, AskedQuestion
 from cfaug.core.rng import generator
 from cfaug.core.safety.safe_loading import from_folder
 from cfaug.core.weights import resolve
+from cfaug.data.questions import AskedImage, AskedQuestion
 from cfaug.models.checkpoints import quiet
 from cfaug.worlds.shapescapes.judge import Pixels
 from cfaug.worlds.shapescapes.question_parts import SCENE, draw_pair

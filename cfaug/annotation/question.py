@@ -11,9 +11,9 @@ from typing import Any, Literal
 from cfaug.annotation.records import ImageItem
 from cfaug.annotation.strata import Strata
 from cfaug.core.errors import UserError
-from cfaug.core.questions import QUESTION, VERIFIED, question_of
 from cfaug.core.validation import check_fields
 from cfaug.data.index import Index
+from cfaug.data.questions import QUESTION, VERIFIED, question_of
 
 CORRECT, INCORRECT = "correct", "incorrect"
 """Outcomes of choosing an offered caption: the image's own caption, or another one."""

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from PIL.Image import Image
     from torch import Tensor
 
+    from cfaug.core.answers import Answered, Question
     from cfaug.core.pixels import ImageTransform
-    from cfaug.core.questions import Answered, Question
     from cfaug.core.types import (
         Edited,
         Evaluation,

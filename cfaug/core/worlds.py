@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 from cfaug.core.plugins import plugins
 
 if TYPE_CHECKING:
-    from cfaug.core.questions import AskedImage
     from cfaug.core.types import CounterfactualSet, Example
 
 QUESTIONS = "questions"
@@ -52,8 +51,8 @@ class World(Protocol):
     def draw_sets(self, settings: Any, part: str) -> Iterator[CounterfactualSet]:
         """Yield the sets of a part, drawn on demand."""
 
-    def draw_questions(self, settings: Any, part: str) -> Iterator[AskedImage]:
-        """Yield the pictures of a part with their questions."""
+    def draw_questions(self, settings: Any, part: str) -> Iterator[Any]:
+        """Yield the pictures of a part with their questions, each an ``AskedImage``."""
 
     def write_labels(self, settings: Any, part: str, root: Path) -> Path:
         """Return a file with the true label of each member of a part of pairs."""

@@ -28,9 +28,9 @@ from typing import Any, ClassVar
 
 from cfaug.core.errors import UserError
 from cfaug.core.files import read_limited, read_yaml
-from cfaug.core.grids import ATTRIBUTES, attribute_combinations, grid_edit, grid_key
 from cfaug.core.types import Edited, Example, Proposal
-from cfaug.core.words import right_articles
+from cfaug.data.captions import right_articles
+from cfaug.data.grids import ATTRIBUTES, attribute_combinations, grid_edit, grid_key
 from cfaug.editing.sentence import normalise
 from cfaug.editing.word_lists import SHIPPED, list_lines
 
@@ -92,7 +92,7 @@ class CaptionGrid:
         """Yield an example for each subject and prefix, all prefixes of a subject together.
 
         The text has the attributes in braces; ``extra`` has the fields of a member in
-        ``cfaug.core.grids``, with all values of every attribute in place of the member's own.
+        ``cfaug.data.grids``, with all values of every attribute in place of the member's own.
         """
         seen: Counter[str] = Counter()
         attributes = {name: dict(values) for name, values in self.attributes.items()}

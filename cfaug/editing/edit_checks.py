@@ -15,7 +15,7 @@ from itertools import product
 from typing import Any
 
 from cfaug.core.types import Edited
-from cfaug.core.words import ARTICLES, WORD, caption_changes
+from cfaug.data.captions import ARTICLES, WORD, caption_changes
 from cfaug.editing.instructed_edit import TOO_LONG, UNCHANGED
 from cfaug.editing.label_guard import CHANGES_LABEL
 from cfaug.editing.paraphrase import MEDIUM, PREPOSITIONS, Phrases, find_phrases

@@ -18,7 +18,7 @@ from annotated_types import MinLen
 from cfaug.core.binding import ReadWith
 from cfaug.core.types import Edited, Example
 from cfaug.core.validation import Seed, check_fields
-from cfaug.core.words import right_articles
+from cfaug.data.captions import right_articles
 from cfaug.editing.baselines.editor import edit_by_kind
 from cfaug.editing.protocols import Tagger
 from cfaug.editing.sentence import Sentence, Slot

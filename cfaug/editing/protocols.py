@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from cfaug.core.types import Edit, Edited, Example, Proposal
-from cfaug.core.words import caption_changes, longest_change, replaced_run
+from cfaug.data.captions import caption_changes, longest_change, replaced_run
 from cfaug.editing.edit_prompts import EditPrompt
 from cfaug.editing.sentence import normalise
 

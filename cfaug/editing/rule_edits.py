@@ -21,7 +21,7 @@ from cfaug.core.protocols import ChecksSource, Editor
 from cfaug.core.rng import generator
 from cfaug.core.types import ORIGINAL, RECONSTRUCTION, Edit, Edited, Example, Proposal
 from cfaug.core.validation import check_fields
-from cfaug.core.words import indefinite_article, right_articles
+from cfaug.data.captions import indefinite_article, right_articles
 from cfaug.editing.paraphrase import MEDIUM, Phrases, find_phrases
 from cfaug.editing.protocols import Tagger, VariationRequest, Variations
 from cfaug.editing.sentence import Slot, copy_case, normalise, replace_slot, split

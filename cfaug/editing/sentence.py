@@ -10,7 +10,7 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 from cfaug.core.errors import UserError
-from cfaug.core.words import copy_article_case, indefinite_article
+from cfaug.data.captions import copy_article_case, indefinite_article
 
 if TYPE_CHECKING:
     from nltk.tag.perceptron import PerceptronTagger

@@ -13,9 +13,9 @@ from typing import ClassVar, Literal
 
 from cfaug.core.binding import ReadWith
 from cfaug.core.errors import UserError
+from cfaug.core.text import normalise_caption
 from cfaug.core.types import Edit, Edited, Example, Proposal
 from cfaug.core.validation import Positive, check_fields
-from cfaug.core.words import normalise_caption
 from cfaug.editing.protocols import (
     TAGS,
     Blank,

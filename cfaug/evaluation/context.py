@@ -14,9 +14,9 @@ from cfaug.core.worlds import is_world
 if TYPE_CHECKING:
     import numpy as np
 
-    from cfaug.core.questions import AskedImage
     from cfaug.data.index import Index
     from cfaug.data.mixture.leakage import Leaks
+    from cfaug.data.questions import AskedImage
     from cfaug.data.sources.row import Reader
     from cfaug.evaluation.edit_masks import EditOracle
 

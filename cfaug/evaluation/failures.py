@@ -24,8 +24,9 @@ from cfaug.core.outputs import write_output
 from cfaug.core.rng import generator
 from cfaug.core.safety.json_text import load_json
 from cfaug.core.temporaries import remove_leftovers
+from cfaug.core.text import normalise_caption
 from cfaug.core.validation import Positive, Share, check_fields
-from cfaug.core.words import caption_changes, longest_change, normalise_caption, replaced_run
+from cfaug.data.captions import caption_changes, longest_change, replaced_run
 from cfaug.stats.edit_effects import MINIMUM, group_effects, shrink_means
 
 if TYPE_CHECKING:

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from cfaug.core import words as caption_difference
 from cfaug.core.files import to_json
 from cfaug.core.outputs import write_output
 from cfaug.core.rng import generator
 from cfaug.core.validation import check
+from cfaug.data.captions import altered_subjects
 from cfaug.evaluation.benchmark import HasClasses
 from cfaug.report.results import read_record
 
@@ -33,11 +33,11 @@ Compare = Literal["words", "lemmas"]
 
 
 @lru_cache(maxsize=8)
-def altered_subjects(pairs: Index) -> tuple[tuple[str, str], ...]:
+def subjects_of_pairs(pairs: Index) -> tuple[tuple[str, str], ...]:
     """Return the altered subjects of every set of two captions; other sets are left out."""
     _, first, counts = np.unique(pairs.sets, return_index=True, return_counts=True)
     return tuple(
-        caption_difference.altered_subjects(pairs.text(row), pairs.text(row + 1))
+        altered_subjects(pairs.text(row), pairs.text(row + 1))
         for row in first[counts == 2].tolist()
     )
 
@@ -52,7 +52,7 @@ def label_frequencies(
         compare: ``words`` as they are, as the paper does, or ``lemmas``, which treats singular and
             plural as the same word and needs WordNet.
     """
-    altered = altered_subjects(pairs)
+    altered = subjects_of_pairs(pairs)
     return {
         benchmark.name: label_frequency(altered, benchmark.class_names, _lemma(compare))
         for benchmark in benchmarks
@@ -72,10 +72,10 @@ def write_label_frequencies(
     """
     check(compare, Compare | None, "label_frequency")
     frequencies = label_frequencies(pairs, benchmarks, "lemmas" if compare == "lemmas" else "words")
-    if not frequencies or not altered_subjects(pairs):
+    if not frequencies or not subjects_of_pairs(pairs):
         return
     file = folder / FILE
-    about = {"source": pairs.hash, "compare": compare, "pairs": len(altered_subjects(pairs))}
+    about = {"source": pairs.hash, "compare": compare, "pairs": len(subjects_of_pairs(pairs))}
     known = read_record(file) if file.exists() else {}
     same = all(known.get(name) == value for name, value in about.items())
     content = {**about, "frequency": {**(known["frequency"] if same else {}), **frequencies}}

@@ -18,9 +18,9 @@ from cfaug.core.errors import UserError
 from cfaug.core.item_schema import ItemColumn, ItemSchema
 from cfaug.core.protocols import Matcher
 from cfaug.core.rng import derive
+from cfaug.core.text import normalise_caption
 from cfaug.core.types import CLUSTER, ITEM, ColumnValues, Evaluation
 from cfaug.core.validation import Positive, Seed
-from cfaug.core.words import normalise_caption
 from cfaug.evaluation.benchmark import (
     SourceBenchmark,
     cluster_rows,

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from cfaug.core.answers import Answered, Question
 from cfaug.core.kept_records import KeptRecords
 from cfaug.core.pixels import content_digest, decode_image
 from cfaug.core.progress import Progress
 from cfaug.core.protocols import Answerer, WritesAnswers
-from cfaug.core.questions import Answered, Question
 from cfaug.core.types import OptionScore
 from cfaug.evaluation import cached_model
 from cfaug.evaluation.cached_model import CachedAnswerer, explain_refusal, place_keys

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from cfaug.core.binding import ReadWith
-from cfaug.core.detections import DETECTIONS, detections_from_json, detections_to_json
 from cfaug.core.errors import RejectedError, UnavailableError, UserError, say
 from cfaug.core.kept_records import KeptRecords, Record
 from cfaug.core.pixels import decode_image, open_image, stack_pixels
@@ -20,6 +19,7 @@ from cfaug.core.processes import check_device, choose_device
 from cfaug.core.protocols import Captioner, Detector, OpenVocabularyDetector
 from cfaug.core.types import Example
 from cfaug.core.weights import sha256, sha256_text
+from cfaug.data.detections import DETECTIONS, detections_from_json, detections_to_json
 from cfaug.data.shards.shards import disk_errors
 from cfaug.data.sources.detection_files import DetectionFile
 from cfaug.data.sources.lists import list_records
@@ -113,7 +113,7 @@ class DetectObjects(ModelAnnotator):
         """Return ``{name: [{"label": ..., "score": ..., "box": ...}, ...]}`` for each example.
 
         With ``attributes``, each object also has a list of attributes, in the form of
-        ``cfaug.core.detections``.
+        ``cfaug.data.detections``.
         """
         images = list(decode_images(examples))
         detected = self.detect(examples, images)
@@ -369,7 +369,7 @@ class DetectionsFromFile(FileAnnotator):
         return () if self.attributes is None else ("image", "key", "group", "label", "extra")
 
     def annotate(self, examples: Sequence[Example]) -> list[Annotation]:
-        """Return ``{name: [...]}`` for each example, in the form of ``cfaug.core.detections``.
+        """Return ``{name: [...]}`` for each example, in the form of ``cfaug.data.detections``.
 
         Raises:
             RejectedError: if the file lacks an example's image, or its entry is invalid, such as a

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, ClassVar, Literal, cast
 
 from cfaug.core.binding import ReadWith
 from cfaug.core.errors import UserError
-from cfaug.core.grids import ATTRIBUTES, require_attributes
 from cfaug.core.pixels import as_floats, stack_pixels
 from cfaug.core.processes import check_device, choose_device
 from cfaug.core.protocols import DualEncoder, EmbeddingScorer
 from cfaug.core.types import Images, Proposal, Scores
+from cfaug.data.grids import ATTRIBUTES, require_attributes
 from cfaug.imaging.select import CosineScorer, Unit
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfaug.core.errors import UserError
-from cfaug.core.words import caption_changes, word_spans
+from cfaug.data.captions import caption_changes, word_spans
 
 if TYPE_CHECKING:
     from transformers import CLIPTokenizer

@@ -16,11 +16,11 @@ from PIL import Image
 
 from cfaug.core.errors import UserError
 from cfaug.core.files import find_prompt_file, read_keys
-from cfaug.core.grids import ATTRIBUTES
 from cfaug.core.known_names import nearest
 from cfaug.core.types import Draw, Edit, ImageJob, Images, Proposal
 from cfaug.core.validation import Positive, check, check_fields
 from cfaug.core.weights import sha256_text
+from cfaug.data.grids import ATTRIBUTES
 from cfaug.imaging.model import PipelineFolder, without_advice
 from cfaug.imaging.photo_editing import PhotoPreparation, UnfitPhotoError
 from cfaug.imaging.select import UNSAFE

@@ -15,10 +15,10 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor, nn
 
+from cfaug.core.answers import Question
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import Geometry, ImageTransform
 from cfaug.core.protocols import Answerer
-from cfaug.core.questions import Question
 from cfaug.core.types import ENTAILMENT
 from cfaug.models.encoder import (
     Encoder,

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from cfaug.core.errors import UserError, say_once
-from cfaug.core.words import normalise_caption
+from cfaug.core.text import normalise_caption
 
 WARNED_SHARE = 0.01
 """Share of indistinct captions above which a warning is given."""

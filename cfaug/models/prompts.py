@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 from PIL.Image import Image
 
+from cfaug.core.answers import Question
 from cfaug.core.errors import RejectedError, UserError
 from cfaug.core.files import find_prompt_file, read_keys
-from cfaug.core.questions import Question
 from cfaug.core.safety.safe_loading import render_chat
 from cfaug.core.types import ENTAILMENT
 from cfaug.models.checkpoints import continuation

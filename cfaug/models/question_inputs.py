@@ -20,8 +20,8 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.functional import pad
 
+from cfaug.core.answers import Answered, Question
 from cfaug.core.errors import RejectedError, UserError
-from cfaug.core.questions import Answered, Question
 from cfaug.core.types import OptionScore
 from cfaug.models.option_scores import Continued, EncodedQuestion, Shape, chunks, copy_rows, score
 from cfaug.models.prompts import Option, Prompts

@@ -18,10 +18,10 @@ from cfaug.core.protocols import (
     OpenVocabularyDetector,
 )
 from cfaug.core.validation import Positive, Share
-from cfaug.core.words import visual_words
 from cfaug.models.checkpoints import Checked, Folder, Matching
 from cfaug.models.classifier_specs import class_names, with_names
 from cfaug.models.prompts import Reduction, read_prompt
+from cfaug.models.visual_words import visual_words
 
 if TYPE_CHECKING:
     from cfaug.models.prompts import Prompts

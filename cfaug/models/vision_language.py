@@ -18,9 +18,9 @@ import torch
 from PIL.Image import Image
 from torch import Tensor, nn
 
+from cfaug.core.answers import Answered, Question
 from cfaug.core.errors import UserError, say
 from cfaug.core.processes import lacks_memory
-from cfaug.core.questions import Answered, Question
 from cfaug.core.types import OptionScore
 from cfaug.models.checkpoints import load_model, longest_text
 from cfaug.models.encoder import Wrapped, load_processor

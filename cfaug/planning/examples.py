@@ -116,7 +116,7 @@ def _choose_reader(name: str, settings: ExampleSettings) -> Reader:
 
 
 def _read_questions(name: str, settings: ExampleSettings) -> Sequence[Example]:
-    from cfaug.core.questions import example_of
+    from cfaug.data.questions import example_of
     from cfaug.data.sources.question_sets import read_questions
 
     images = read_questions(name, permitted_roots(settings.paths))

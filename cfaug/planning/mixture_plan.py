@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import numpy as np
 
 from cfaug.core.errors import UserError
-from cfaug.core.grids import NEUTRAL
 from cfaug.core.processes import end_with_parent
 from cfaug.core.protocols import Answerer, Entailer, LanguageModel
-from cfaug.core.questions import AskedImage
 from cfaug.core.types import ENTAILMENT
 from cfaug.core.weights import sha256, sha256_text
 from cfaug.core.worlds import is_questions
+from cfaug.data.grids import NEUTRAL
 from cfaug.data.mixture.hard_negatives import require_neutral
 from cfaug.data.mixture.mixture import mix
 from cfaug.data.mixture.question_rows import QuestionRows, name_digest, read_digest
@@ -34,6 +33,7 @@ from cfaug.data.mixture.settings import (
     QuestionData,
     Sources,
 )
+from cfaug.data.questions import AskedImage
 from cfaug.data.sources.lists import json_lines
 from cfaug.editing.edit_prompts import group_rows, read_wording, split_by_caption
 from cfaug.evaluation.class_mapping import match_classes

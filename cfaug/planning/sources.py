@@ -28,10 +28,10 @@ from cfaug.core.worlds import World, is_questions, is_world, world_of, world_par
 from cfaug.data.mixture.settings import LabelData, Sources
 
 if TYPE_CHECKING:
-    from cfaug.core.questions import AskedImage
     from cfaug.data.index import Index
     from cfaug.data.mixture.records import HeldOutTest, Join
     from cfaug.data.mixture.settings import DataSettings
+    from cfaug.data.questions import AskedImage
     from cfaug.train.settings import LossSettings
 
 

@@ -24,8 +24,8 @@ from xml.etree import ElementTree
 from markupsafe import Markup
 
 from cfaug.core.outputs import remove_output
-from cfaug.core.words import printable
 from cfaug.report.page import TEMPLATES, write_page
+from cfaug.report.text import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

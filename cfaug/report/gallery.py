@@ -28,7 +28,7 @@ from PIL import Image
 from cfaug.core.errors import UserError, say
 from cfaug.core.pixels import decode_image
 from cfaug.core.types import ITEM, CounterfactualSet, Member
-from cfaug.core.words import caption_changes
+from cfaug.data.captions import caption_changes
 from cfaug.report.items import ModelItems, read_items
 from cfaug.report.page import GRID, render, script_data, small_picture, write_page
 

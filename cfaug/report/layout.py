@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cfaug.core.errors import discard_output
-from cfaug.core.words import printable, wrap_text
 from cfaug.report.document import (
     Column,
     Document,
@@ -33,6 +32,7 @@ from cfaug.report.document import (
 from cfaug.report.page import DASH, p_text, span_text, write_page
 from cfaug.report.results import Cell
 from cfaug.report.significance_rows import ALPHA, ItemComparison, SignificanceRow, Table
+from cfaug.report.text import printable, wrap_text
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -38,11 +38,11 @@ from cfaug.run.reading_rules import describe_learning
 if TYPE_CHECKING:
     import numpy as np
 
-    from cfaug.core.questions import AskedImage
     from cfaug.core.types import CounterfactualSet
     from cfaug.data.index import Index
     from cfaug.data.mixture.records import Mixture
     from cfaug.data.mixture.settings import DataSettings
+    from cfaug.data.questions import AskedImage
     from cfaug.data.sources.row import Reader
     from cfaug.evaluation.context import EvaluationContext
     from cfaug.evaluation.edit_masks import EditOracle

@@ -17,12 +17,13 @@ from torch.nn import functional
 from torch.utils.data import Dataset
 from torchmetrics import MeanMetric
 
+from cfaug.core.answers import Question
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import decode_image
-from cfaug.core.questions import AskedQuestion, Question
 from cfaug.data.mixture.loader import KEEP_BYTES, Share
 from cfaug.data.mixture.order import rank_share
 from cfaug.data.mixture.question_rows import QuestionRows
+from cfaug.data.questions import AskedQuestion
 from cfaug.editing.edit_prompts import EditAnswer, EditFormat, Wording, fill, read_wording
 from cfaug.models import lora as adapters
 from cfaug.models.checkpoints import longest_text, quiet, replace_checkpoint

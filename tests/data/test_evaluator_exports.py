@@ -25,9 +25,9 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cfaug.core.answers import Answered
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import decode_image
-from cfaug.core.questions import CATEGORY, QUESTION, Answered, AskedQuestion, details_of
 from cfaug.core.types import CounterfactualSet, Member
 from cfaug.data.export import (
     PublisherStatements,
@@ -38,6 +38,7 @@ from cfaug.data.export import (
     hub,
 )
 from cfaug.data.export.evaluators import question_rows
+from cfaug.data.questions import CATEGORY, QUESTION, AskedQuestion, details_of
 from cfaug.evaluation.questions.question_checks import group_accuracies
 from cfaug.report.item_files import compare_item_files, read_item_files
 from cfaug.report.item_tables import ItemColumns

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfaug.core.errors import UserError
-from cfaug.core.questions import AskedQuestion
 from cfaug.data.index import open_index
 from cfaug.data.index.disk_format import group_code
 from cfaug.data.mixture.leakage import (
@@ -24,6 +23,7 @@ from cfaug.data.mixture.leakage import (
 )
 from cfaug.data.mixture.mixture import mix, plan_mixture
 from cfaug.data.mixture.settings import DataSettings, Sources
+from cfaug.data.questions import AskedQuestion
 from cfaug.data.sources.question_sets.rows import EmbeddedImage, FileImage
 from cfaug.evaluation.benchmark import LeakAware
 from tests.data.making import Columns, photo_folder

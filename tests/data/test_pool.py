@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfaug.core.errors import UserError
-from cfaug.core.words import normalise_caption
+from cfaug.core.text import normalise_caption
 from cfaug.data.index import open_index
 from cfaug.data.mixture.pool import CHOICES, find_edited_rows, read_labels
 from cfaug.data.shards.shards import write_shards

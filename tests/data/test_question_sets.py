@@ -10,7 +10,9 @@ import pytest
 from cfaug.core.errors import UserError
 from cfaug.core.outputs import RECORD
 from cfaug.core.pixels import content_digest
-from cfaug.core.questions import (
+from cfaug.core.types import CounterfactualSet, Member, SourceImage
+from cfaug.data.export import export_questions, write_questions
+from cfaug.data.questions import (
     CATEGORY,
     NO_OPTION,
     QUESTION,
@@ -21,8 +23,6 @@ from cfaug.core.questions import (
     question_of,
     questions_of,
 )
-from cfaug.core.types import CounterfactualSet, Member, SourceImage
-from cfaug.data.export import export_questions, write_questions
 from cfaug.data.sources.parquet import MAX_BYTES
 from cfaug.data.sources.question_sets import FORMS, read_questions
 from cfaug.data.sources.question_sets.rows import ParquetColumn

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from cfaug.core.errors import UserError
 from cfaug.core.protocols import Editor
 from cfaug.core.types import Edit
-from cfaug.core.words import right_articles
+from cfaug.data.captions import right_articles
 from cfaug.editing import caption_grids as grid_files
 from cfaug.editing.caption_grids import AttributeGrid, fill, placeholders, read_grid, shipped_grids
 from tests.records import example

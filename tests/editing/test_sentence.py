@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfaug.core.errors import UserError
-from cfaug.core.words import indefinite_article, right_articles
+from cfaug.data.captions import indefinite_article, right_articles
 from cfaug.editing.sentence import (
     NltkTagger,
     Slot,

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import torch
 
+from cfaug.core.answers import Answered
 from cfaug.core.pixels import content_digest
-from cfaug.core.questions import BASIC, COUNTERFACTUAL, Answered, AskedImage, AskedQuestion
 from cfaug.core.rng import generator
 from cfaug.core.types import OptionScore
+from cfaug.data.questions import BASIC, COUNTERFACTUAL, AskedImage, AskedQuestion
 from cfaug.evaluation.context import EvaluationContext
 from cfaug.evaluation.questions.vqa import VisualQuestions
 from tests.evaluation.joined import picture

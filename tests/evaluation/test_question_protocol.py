@@ -7,8 +7,8 @@ import json
 import pytest
 import yaml
 
+from cfaug.core.answers import Answered
 from cfaug.core.errors import UserError
-from cfaug.core.questions import Answered
 from cfaug.editing.edit_prompts import SHIPPED_WORDINGS, fill, read_wording
 from tests.evaluation.drawn_questions import Drawn, Picture, Writer, image, opened, rows
 

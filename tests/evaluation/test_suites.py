@@ -20,7 +20,7 @@ from cfaug.evaluation.benchmark import SourceBenchmark, cluster_rows, fingerprin
 from cfaug.evaluation.choices.pairs import PairMatching
 from cfaug.evaluation.classification import Classification
 from cfaug.evaluation.context import EvaluationContext
-from cfaug.evaluation.label_frequency import altered_subjects, label_frequencies
+from cfaug.evaluation.label_frequency import label_frequencies, subjects_of_pairs
 from cfaug.evaluation.retrieval import Matching, Retrieval
 from cfaug.evaluation.suites import Auto, HeldOut, Suite, check_member, open_member
 from cfaug.worlds.shapescapes import WorldSettings, ensure
@@ -346,7 +346,7 @@ def test_a_factor_the_world_has_not_is_refused():
 
 def test_label_frequencies_count_pairs_of_altered_classes(context):
     pairs = context.open("shapescapes:counterfactual")
-    altered = altered_subjects(pairs)
+    altered = subjects_of_pairs(pairs)
     assert len(altered) == 20
     assert all({before, after} <= set(SUBJECTS) for before, after in altered)
     benchmarks = [

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from cfaug.core.detections import Detection, detections_of
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import decode_image
 from cfaug.core.protocols import Annotator, DualEncoder
 from cfaug.core.types import Example
+from cfaug.data.detections import Detection, detections_of
 from cfaug.generate.annotation import AnnotationStage
 from cfaug.generate.annotators import DetectionsFromFile, DetectMentioned, DetectObjects
 from cfaug.generate.crop_attributes import CropAttributes

@@ -9,8 +9,8 @@ import torch
 from PIL import Image
 
 from cfaug.core import protocols
+from cfaug.core.answers import Question
 from cfaug.core.errors import UserError
-from cfaug.core.questions import Question
 from cfaug.core.types import ENTAILMENT
 from cfaug.models.prompts import read_prompt
 from cfaug.models.specs import EntailmentLearner

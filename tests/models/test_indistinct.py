@@ -16,7 +16,7 @@ from PIL import Image
 
 from cfaug.core.errors import UserError, say_once
 from cfaug.core.protocols import DualEncoder
-from cfaug.core.words import normalise_caption
+from cfaug.core.text import normalise_caption
 from cfaug.evaluation.inference import embed_texts
 from cfaug.models.indistinct import (
     Indistinct,

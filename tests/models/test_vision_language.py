@@ -8,9 +8,9 @@ from functools import partial
 import pytest
 import torch
 
+from cfaug.core.answers import Answered, Demonstration, Question
 from cfaug.core.errors import UserError
 from cfaug.core.protocols import Answerer
-from cfaug.core.questions import Answered, Demonstration, Question
 from cfaug.models import prompts
 from cfaug.models.task_specs import VisionLanguage
 from cfaug.models.vision_language import VisionLanguageModel

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from cfaug.core.detections import clip_box
 from cfaug.core.errors import UserError
 from cfaug.core.protocols import Detector, OpenVocabularyDetector
-from cfaug.core.words import visual_words
+from cfaug.data.detections import clip_box
 from cfaug.models import detector
 from cfaug.models.task_specs import ZeroShotDetection
+from cfaug.models.visual_words import visual_words
 from tests.models import tiny
 
 NAMES = ["red ball", "cube", "star", "grass"]

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from scipy.stats import ttest_ind, ttest_rel
 
 from cfaug.core.errors import UserError
-from cfaug.core.words import wrap_text
 from cfaug.report.arm_results import ArmResults
 from cfaug.report.arm_table import (
     ArmRow,
@@ -34,6 +33,7 @@ from cfaug.report.arms import (
 from cfaug.report.comparison import ComparisonSettings
 from cfaug.report.document import DAGGER, Column, Entry, make_part
 from cfaug.report.records import Run
+from cfaug.report.text import wrap_text
 from cfaug.run.identity import clean_name
 from tests.report.example import LABELS, MEANS, OOD, RATIOS, SOURCES, USUAL, results, runs
 

@@ -18,10 +18,10 @@ from matplotlib.text import Text
 from matplotlib.transforms import Affine2D
 
 from cfaug.annotation.page import disagreement_matrix
-from cfaug.core.words import elide_text
 from cfaug.report.charts import box_plot, gap_figure, grouped_bars, tradeoff_plot
 from cfaug.report.drawing import COLOURS, THEME, Drawing, style, write_pdfs
 from cfaug.report.plots import curve, new_axes, strip_plot
+from cfaug.report.text import elide_text
 from tests.report.example import notes
 
 NAME = "<script>alert(1)</script> $x_1$ \\frac{ 中文 😀\x00\x1b\ud800 #1d1f22"

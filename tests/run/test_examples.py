@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cfaug.core.detections import Attribute, Detection, detections_of
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import decode_image
 from cfaug.core.types import CounterfactualSet, Edit, Member
+from cfaug.data.detections import Attribute, Detection, detections_of
 from cfaug.data.shards.shards import write_shard
 from cfaug.planning.examples import ExampleSettings, find_examples
 from cfaug.worlds.shapescapes import WorldSettings

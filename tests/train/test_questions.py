@@ -13,8 +13,8 @@ import torch
 
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import decode_image
-from cfaug.core.questions import BASIC, COUNTERFACTUAL, AskedImage, AskedQuestion
 from cfaug.data.mixture.settings import QuestionData
+from cfaug.data.questions import BASIC, COUNTERFACTUAL, AskedImage, AskedQuestion
 from cfaug.data.sources.question_sets.rows import EmbeddedImage
 from cfaug.models.task_specs import VisionLanguage
 from cfaug.planning.mixture_plan import draw_questions, open_rows, trained_images
@@ -89,7 +89,7 @@ def run(folder, shelf, attempt=0, **given):
 
 def slow_costs(answerer, index, row):
     """Each option's mean cost: one question and option at a time, by transformers' own labels."""
-    from cfaug.core.questions import Question
+    from cfaug.core.answers import Question
 
     question = index.question(row)
     pixels = decode_image(index.image(row).image.read(), "x")

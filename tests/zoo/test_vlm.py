@@ -11,9 +11,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from cfaug.core.answers import Question
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import decode_image
-from cfaug.core.questions import Question
 from cfaug.core.rng import generator
 from cfaug.core.weights import resolve
 from cfaug.data.sources.question_sets import read_questions

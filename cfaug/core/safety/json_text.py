@@ -16,7 +16,7 @@ import numpy as np
 
 from cfaug.core.errors import UserError
 from cfaug.core.files import require_regular
-from cfaug.core.words import require_unicode
+from cfaug.core.text import require_unicode
 
 DEEPEST = 200
 """The largest number of levels."""

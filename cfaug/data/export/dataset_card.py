@@ -19,9 +19,9 @@ from typing import Any
 
 from cfaug.core.cards import CARD, Card, code, number
 from cfaug.core.files import require_regular, to_json
-from cfaug.core.grids import ATTRIBUTES, GRID
 from cfaug.core.outputs import write_output
 from cfaug.core.types import CounterfactualSet
+from cfaug.data.grids import ATTRIBUTES, GRID
 
 TEMPLATES = Path(__file__).parent / "templates"
 TODO = "**To be written:**"

@@ -27,10 +27,10 @@ from cfaug.core.outputs import (
     replace_output,
     write_output,
 )
-from cfaug.core.questions import BASIC, COUNTERFACTUAL, QUESTION, AskedImage
 from cfaug.core.types import CounterfactualSet
 from cfaug.data.export import evaluator_scores
 from cfaug.data.export.hub import judged_questions, write_parquet
+from cfaug.data.questions import BASIC, COUNTERFACTUAL, QUESTION, AskedImage
 from cfaug.data.shards.codec import image_extension
 
 LMMS_EVAL, VLMEVALKIT = "a task of lmms-eval", "a table of VLMEvalKit"

@@ -21,20 +21,7 @@ from typing import Any, Literal, cast, get_args
 
 from cfaug.core.errors import UserError, say
 from cfaug.core.files import replace_file, write_file
-from cfaug.core.grids import ATTRIBUTES, GRID
 from cfaug.core.outputs import check_output, check_output_folder, output_folder
-from cfaug.core.questions import (
-    BASIC,
-    CATEGORY,
-    COUNTERFACTUAL,
-    NO_OPTION,
-    QUESTION,
-    VERIFIED,
-    AskedImage,
-    AskedQuestion,
-    question_of,
-)
-from cfaug.core.questions import QUESTIONS as OF_EXAMPLE
 from cfaug.core.types import CounterfactualSet, Member
 from cfaug.data.export.dataset_card import (
     CROISSANT,
@@ -45,6 +32,19 @@ from cfaug.data.export.dataset_card import (
     write_card,
     write_croissant,
 )
+from cfaug.data.grids import ATTRIBUTES, GRID
+from cfaug.data.questions import (
+    BASIC,
+    CATEGORY,
+    COUNTERFACTUAL,
+    NO_OPTION,
+    QUESTION,
+    VERIFIED,
+    AskedImage,
+    AskedQuestion,
+    question_of,
+)
+from cfaug.data.questions import QUESTIONS as OF_EXAMPLE
 from cfaug.data.shards.codec import describe_member, image_extension
 
 HUB, CLIP, ASKED = "an export for the Hub", "an export for CLIP_benchmark", "a question set"

@@ -22,7 +22,7 @@ import numpy as np
 from cfaug.core.errors import UserError
 from cfaug.core.files import require_regular
 from cfaug.core.safety.json_text import load_json
-from cfaug.core.words import require_unicode
+from cfaug.core.text import require_unicode
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -30,9 +30,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cfaug.core.errors import UserError
-from cfaug.core.grids import NEUTRAL
 from cfaug.core.rng import generator
-from cfaug.core.words import normalise_caption
+from cfaug.core.text import normalise_caption
+from cfaug.data.grids import NEUTRAL
 from cfaug.data.mixture.pool import first_members
 from cfaug.data.mixture.records import COUNTERFACTUAL, Mixture
 from cfaug.data.mixture.settings import Captions

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cfaug.core.errors import UserError, name_some
-from cfaug.core.questions import AskedImage
 from cfaug.data.index.disk_format import group_code
 from cfaug.data.mixture.question_rows import DigestOf, name_digest, read_digest
 from cfaug.data.mixture.records import (
@@ -23,6 +22,7 @@ from cfaug.data.mixture.records import (
     random_keys,
     sort_rows,
 )
+from cfaug.data.questions import AskedImage
 from cfaug.data.sources.coco import COCO_NAME
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from cfaug.core.errors import UserError
-from cfaug.core.words import normalise_caption
+from cfaug.core.text import normalise_caption
 from cfaug.data.mixture.leakage import join_groups
 from cfaug.data.mixture.records import (
     COUNTERFACTUAL,

@@ -12,8 +12,8 @@ import numpy as np
 
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import content_digest
-from cfaug.core.questions import COUNTERFACTUAL, AskedImage, AskedQuestion
 from cfaug.data.index.disk_format import group_code
+from cfaug.data.questions import COUNTERFACTUAL, AskedImage, AskedQuestion
 
 if TYPE_CHECKING:
     from cfaug.core.types import SourceImage

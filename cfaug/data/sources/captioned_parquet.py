@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from cfaug.core.errors import UserError
-from cfaug.core.grids import GridMember, grid_edit, require_attributes
 from cfaug.core.pixels import check_images_differ
 from cfaug.core.safety.json_text import parse_json
 from cfaug.core.types import CounterfactualSet, Edit, Member
-from cfaug.core.words import replaced_run, right_articles
+from cfaug.data.captions import replaced_run, right_articles
+from cfaug.data.grids import GridMember, grid_edit, require_attributes
 from cfaug.data.shards.codec import build_set
 from cfaug.data.sources.caption_list import with_negatives
 from cfaug.data.sources.columns import CAPTION, IMAGE, Columns, columns_of, read_columns
@@ -367,7 +367,7 @@ HUB_SETS = (
 # SocialCounterfactuals: grids of two attributes over one subject, with an image in each row.
 #
 # The released files, and our own export in their columns (``cfaug.data.export.hub``), give the
-# same records: see ``cfaug.core.grids``.
+# same records: see ``cfaug.data.grids``.
 
 SOCIAL = ("dataset_segment", "counterfactual_set", "a1_type", "a2_type", "caption", "a1", "a2")
 OCCUPATION = "occupation"

@@ -5,7 +5,7 @@
 * Visual Genome: ``objects.json`` and ``attributes.json``, which share ``object_id``s; either one
   alone suffices.
 * Ours: a ``.jsonl`` with an image a line, its name and ``detections`` as
-  ``cfaug.core.detections`` has them.
+  ``cfaug.data.detections`` has them.
 
 Errors of a file as a whole are raised at once; errors in the objects of one image are raised when
 that image is requested, so that the others can be used.
@@ -18,7 +18,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 from typing import Any
 
-from cfaug.core.detections import (
+from cfaug.core.errors import RejectedError, UserError
+from cfaug.core.safety.json_text import json_file
+from cfaug.data.detections import (
     DETECTIONS,
     Attribute,
     Detection,
@@ -26,8 +28,6 @@ from cfaug.core.detections import (
     detections_from_json,
     most_certain_first,
 )
-from cfaug.core.errors import RejectedError, UserError
-from cfaug.core.safety.json_text import json_file
 from cfaug.data.sources.coco import entries
 from cfaug.data.sources.lists import json_lines
 from cfaug.data.sources.parquet import text_field

@@ -17,7 +17,7 @@ from typing import Any
 from cfaug.core.errors import UserError, say_once
 from cfaug.core.files import require_regular
 from cfaug.core.safety.json_text import json_file, parse_json
-from cfaug.core.words import require_unicode
+from cfaug.core.text import require_unicode
 
 LISTS = (".csv", ".json", ".jsonl", ".tsv")
 """Extensions of lists."""

@@ -13,7 +13,7 @@ from typing import Any
 from cfaug.core.errors import UserError
 from cfaug.core.files import require_regular, visible_files
 from cfaug.core.pixels import check_image
-from cfaug.core.words import require_unicode
+from cfaug.core.text import require_unicode
 from cfaug.data.shards.codec import image_extension
 from cfaug.data.sources.row import whole
 

@@ -26,7 +26,7 @@ from cfaug.core.files import require_regular, visible_files
 from cfaug.core.pixels import IMAGES
 from cfaug.core.safety.json_text import json_file
 from cfaug.core.types import CounterfactualSet, Edit, Member
-from cfaug.core.words import replaced_run
+from cfaug.data.captions import replaced_run
 from cfaug.data.sources.captioned_parquet import noun_edit
 from cfaug.data.sources.folders import file_digest, images_below
 from cfaug.data.sources.lists import json_lines

@@ -18,8 +18,8 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 from cfaug.core.errors import UserError, name_some
 from cfaug.core.pixels import Digest
 from cfaug.core.safety.json_text import load_json
+from cfaug.core.text import require_unicode
 from cfaug.core.types import ENTAILMENT, KEY_PATTERN
-from cfaug.core.words import require_unicode
 
 T = TypeVar("T")
 NEGATIVES = "negatives"

@@ -19,11 +19,12 @@ from itertools import groupby
 from pathlib import Path, PurePath
 from typing import Any
 
-from cfaug.core.detections import DETECTIONS, Attribute, Detection, detections_to_json
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import Digest, content_digest
+from cfaug.core.text import require_unicode
 from cfaug.core.types import CounterfactualSet, Example, Member
-from cfaug.core.words import replaced_run, require_unicode
+from cfaug.data.captions import replaced_run
+from cfaug.data.detections import DETECTIONS, Attribute, Detection, detections_to_json
 from cfaug.data.sources.coco import photo_key
 from cfaug.data.sources.folders import file_digest
 from cfaug.data.sources.lists import LISTS, LONGEST_LINE, is_list_of_texts, list_records, read_texts

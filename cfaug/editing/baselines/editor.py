@@ -15,7 +15,7 @@ from annotated_types import MinLen
 from cfaug.core.rng import generator
 from cfaug.core.types import Edited, Example
 from cfaug.core.validation import Seed, Share, check_fields
-from cfaug.core.words import right_articles
+from cfaug.data.captions import right_articles
 from cfaug.editing.protocols import Tagger, propose_change
 from cfaug.editing.sentence import Sentence, Slot, normalise, split
 from cfaug.editing.word_lists import NLTK_STOP_WORDS

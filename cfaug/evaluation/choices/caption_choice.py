@@ -24,7 +24,7 @@ from cfaug.core.item_schema import ItemColumn, ItemSchema
 from cfaug.core.protocols import Answerer, Matcher
 from cfaug.core.types import CLUSTER, ITEM, Better, ColumnValues, Evaluation, Outcome
 from cfaug.core.validation import Positive
-from cfaug.core.words import same_words
+from cfaug.data.captions import same_words
 from cfaug.data.index import Index
 from cfaug.evaluation.benchmark import cluster_rows, fingerprint, name_rows
 from cfaug.evaluation.choices.caption_scores import (

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from cfaug.core.answers import Question
 from cfaug.core.errors import UserError
 from cfaug.core.files import find_prompt_file, read_keys
 from cfaug.core.pixels import content_digest
 from cfaug.core.protocols import Answerer, DualEncoder, Matcher
-from cfaug.core.questions import Question
 from cfaug.data.index.index import IndexedImage
 from cfaug.editing.causal_lm import CausalLM
 from cfaug.evaluation.cached_model import (

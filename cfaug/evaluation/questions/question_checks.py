@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from cfaug.core.questions import (
+from cfaug.data.questions import (
     CLOSED,
     COUNTERFACTUAL,
     DISPUTED,

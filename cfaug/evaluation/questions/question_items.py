@@ -10,10 +10,11 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from cfaug.core.answers import Answered
 from cfaug.core.errors import UserError
 from cfaug.core.item_schema import ItemColumn, ItemSchema, to_json
-from cfaug.core.questions import BASIC, COUNTERFACTUAL, GROUPS, Answered, AskedImage, AskedQuestion
 from cfaug.core.types import CLUSTER, ITEM, Better, Outcome
+from cfaug.data.questions import BASIC, COUNTERFACTUAL, GROUPS, AskedImage, AskedQuestion
 from cfaug.evaluation.questions.question_checks import group_accuracies, total, whole_groups
 from cfaug.report.items import ModelItems
 from cfaug.stats.choices import Accuracies, Reduction, accuracies, choose, reduce_scores

@@ -18,9 +18,9 @@ import numpy as np
 
 from cfaug.core.errors import UserError
 from cfaug.core.item_schema import ItemSchema
-from cfaug.core.questions import COUNTERFACTUAL
 from cfaug.core.rng import derive, generator
 from cfaug.core.types import CLUSTER, ITEM
+from cfaug.data.questions import COUNTERFACTUAL
 from cfaug.evaluation.questions.question_checks import find_condition, phi_interval
 from cfaug.evaluation.questions.question_items import (
     ACCURACIES,

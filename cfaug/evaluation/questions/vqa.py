@@ -20,9 +20,9 @@ from cfaug.core.binding import LEARNT, TRAINED, ReadWith
 from cfaug.core.errors import UserError
 from cfaug.core.item_schema import ItemSchema
 from cfaug.core.protocols import Answerer
-from cfaug.core.questions import BASIC, COUNTERFACTUAL, DISPUTED, AskedImage
 from cfaug.core.types import CLUSTER, ITEM, Evaluation
 from cfaug.core.validation import Count, Positive, Seed, check_fields
+from cfaug.data.questions import BASIC, COUNTERFACTUAL, DISPUTED, AskedImage
 from cfaug.editing.edit_prompts import OPTIONS, read_wording
 from cfaug.evaluation.benchmark import WritesModelPage, fingerprint
 from cfaug.evaluation.failures import Cell, Cells

@@ -8,10 +8,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from cfaug.core.answers import Answered, Demonstration, Question
 from cfaug.core.errors import UserError
 from cfaug.core.files import read_yaml, require_regular
 from cfaug.core.pixels import content_digest, decode_image
-from cfaug.core.questions import Answered, Demonstration, Question
 from cfaug.core.rng import generator
 from cfaug.editing.edit_prompts import OPTIONS, Wording, fill
 from cfaug.evaluation.questions.question_items import QuestionRow, Reply, rank_reply
@@ -21,7 +21,7 @@ from cfaug.stats.choices import Reduction, parse_answer
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from cfaug.core.questions import AskedImage
+    from cfaug.data.questions import AskedImage
 
 
 Protocol = Literal["rank", "write"]

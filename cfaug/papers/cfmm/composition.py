@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from cfaug.core.questions import BASIC, COUNTERFACTUAL, SOURCE, VERIFIED, AskedImage, AskedQuestion
+from cfaug.data.questions import BASIC, COUNTERFACTUAL, SOURCE, VERIFIED, AskedImage, AskedQuestion
 from cfaug.data.sources.question_sets import read_questions
 from cfaug.evaluation.questions.question_items import ALL
 from cfaug.report.arm_results import Runs

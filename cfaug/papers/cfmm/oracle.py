@@ -23,8 +23,8 @@ import numpy as np
 from cfaug.core.binding import GIVEN, ReadWith
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import decode_image
-from cfaug.core.questions import BASIC, COUNTERFACTUAL, AskedImage
 from cfaug.core.types import CLUSTER, ITEM
+from cfaug.data.questions import BASIC, COUNTERFACTUAL, AskedImage
 from cfaug.data.sources.question_sets import read_questions
 from cfaug.evaluation.questions.question_items import SEEN, QuestionItems
 from cfaug.evaluation.questions.question_page import compare_kinds

@@ -12,12 +12,17 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from cfaug.core.answers import Question
 from cfaug.core.errors import RejectedError, UserError
 from cfaug.core.files import require_regular
 from cfaug.core.pixels import decode_image
 from cfaug.core.processes import check_device, choose_device
 from cfaug.core.protocols import Answerer
-from cfaug.core.questions import (
+from cfaug.core.rng import derive, generator
+from cfaug.core.types import Edit, Edited, Example, Proposal, Rejected, SourceImage
+from cfaug.core.validation import Positive, Seed, check_fields
+from cfaug.core.weights import sha256_text
+from cfaug.data.questions import (
     CATEGORY,
     COUNTERFACTUAL,
     PRESUPPOSITION,
@@ -26,14 +31,9 @@ from cfaug.core.questions import (
     SOURCE,
     VERIFIED,
     AskedQuestion,
-    Question,
     details_of,
     questions_of,
 )
-from cfaug.core.rng import derive, generator
-from cfaug.core.types import Edit, Edited, Example, Proposal, Rejected, SourceImage
-from cfaug.core.validation import Positive, Seed, check_fields
-from cfaug.core.weights import sha256_text
 from cfaug.data.shards.codec import image_extension
 from cfaug.editing.protocols import Described
 from cfaug.editing.sentence import normalise
@@ -144,7 +144,7 @@ class QuestionExpansion:
     """Proposes counterfactual questions for examples of a question set.
 
     A proposal's texts are the example's questions and then the new ones, all about its image; the
-    details of each are ``cfaug.core.questions.details_of``.
+    details of each are ``cfaug.data.questions.details_of``.
 
     Args:
         count: the number of questions to add to an example; an example with fewer valid questions

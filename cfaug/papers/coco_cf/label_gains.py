@@ -14,7 +14,7 @@ import numpy as np
 from cfaug.annotation.findings import Findings, ReportSection
 from cfaug.core.errors import UserError
 from cfaug.core.validation import Positive, check_fields
-from cfaug.core.words import altered_subjects
+from cfaug.data.captions import altered_subjects
 from cfaug.evaluation.label_frequency import FILE, Association, associate
 from cfaug.papers.coco_cf.tables import PLACES, Place, ValueColumn, columns_of
 from cfaug.report.arm_results import MissingError, Runs, require_one_test

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from cfaug.core.errors import UserError, say
 from cfaug.core.rng import derive
 from cfaug.core.types import Edited, Example, Proposal, Scores
-from cfaug.core.words import right_articles
+from cfaug.data.captions import right_articles
 from cfaug.data.shards.shards import read_scores
 from cfaug.editing.rule_edits import find_words
 from cfaug.editing.sentence import normalise

@@ -1,7 +1,7 @@
 """Sets of attribute grids as columns: each image's subject and the attributes in its caption.
 
 Sets from all origins (``recipe=social``, the Hub's SocialCounterfactuals, the oracle) describe
-themselves in the same way (``cfaug.core.grids``); benchmarks read only ``GridSets``.
+themselves in the same way (``cfaug.data.grids``); benchmarks read only ``GridSets``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from cfaug.core.errors import UserError
-from cfaug.core.grids import (
+from cfaug.core.safety.json_text import load_json
+from cfaug.core.validation import check
+from cfaug.data.grids import (
     ATTRIBUTES,
     GRID,
     NEUTRAL,
@@ -28,8 +30,6 @@ from cfaug.core.grids import (
     attribute_combinations,
     require_attributes,
 )
-from cfaug.core.safety.json_text import load_json
-from cfaug.core.validation import check
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index

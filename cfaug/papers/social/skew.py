@@ -23,7 +23,12 @@ from annotated_types import Interval
 
 from cfaug.core.binding import ReadWith
 from cfaug.core.errors import UserError
-from cfaug.core.grids import (
+from cfaug.core.item_schema import ItemSchema, to_json
+from cfaug.core.progress import watch
+from cfaug.core.rng import generator
+from cfaug.core.types import CLUSTER, ITEM, Better, ColumnValues, Evaluation, Outcome
+from cfaug.core.validation import Count, PositiveNumber, Seed
+from cfaug.data.grids import (
     ATTRIBUTES,
     GRID,
     SUBJECT,
@@ -33,11 +38,6 @@ from cfaug.core.grids import (
     find_labellings,
     require_labellings,
 )
-from cfaug.core.item_schema import ItemSchema, to_json
-from cfaug.core.progress import watch
-from cfaug.core.rng import generator
-from cfaug.core.types import CLUSTER, ITEM, Better, ColumnValues, Evaluation, Outcome
-from cfaug.core.validation import Count, PositiveNumber, Seed
 from cfaug.editing.caption_grids import placeholders, right_articles
 from cfaug.evaluation.benchmark import SourceBenchmark, WritesModelPage, fingerprint
 from cfaug.evaluation.inference import Pixels, embed_images, embed_texts

@@ -14,11 +14,11 @@ from functools import cached_property
 import numpy as np
 
 from cfaug.core.errors import UserError
-from cfaug.core.grids import ATTRIBUTES, GRID, SUBJECT, find_labellings, require_attributes
 from cfaug.core.item_schema import ItemColumn, ItemSchema
 from cfaug.core.rng import generator
 from cfaug.core.safety.json_text import load_json
 from cfaug.core.types import CLUSTER
+from cfaug.data.grids import ATTRIBUTES, GRID, SUBJECT, find_labellings, require_attributes
 from cfaug.papers.social.skew_items import RankingTask, SkewItems
 from cfaug.papers.social.within_set_gap import gaps_by_set, rank_within, resample_range
 from cfaug.report.items import RANKINGS, Items, items_file, read_items

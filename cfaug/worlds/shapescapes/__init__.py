@@ -18,8 +18,8 @@ from cfaug.worlds.shapescapes.settings import (
 )
 
 if TYPE_CHECKING:
-    from cfaug.core.questions import AskedImage
     from cfaug.core.types import CounterfactualSet, Example
+    from cfaug.data.questions import AskedImage
     from cfaug.worlds.shapescapes.parts import ensure
 
 __all__ = ["PROMPTS", "WORLD", "WorldSettings", "ensure"]

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from cfaug.core.words import right_articles
+from cfaug.data.captions import right_articles
 from cfaug.worlds.shapescapes.drawing import Scene, encode_png, render
 from cfaug.worlds.shapescapes.settings import FRAMES, PLACES, Factors, WorldSettings, words
 from cfaug.worlds.shapescapes.world import (

@@ -12,13 +12,13 @@ from annotated_types import MinLen
 
 from cfaug.core.annotations import OneOf
 from cfaug.core.binding import GIVEN, ReadWith
-from cfaug.core.detections import DETECTIONS, Attribute, Box, Detection, detections_to_json
 from cfaug.core.errors import UserError
 from cfaug.core.rng import generator
 from cfaug.core.types import ENTAILMENT, Example, Images, Proposal, Scores
 from cfaug.core.validation import Seed, Share, check_fields
 from cfaug.core.weights import sha256_text
-from cfaug.core.words import caption_changes
+from cfaug.data.captions import caption_changes
+from cfaug.data.detections import DETECTIONS, Attribute, Box, Detection, detections_to_json
 from cfaug.worlds.shapescapes.drawing import render, scene_of
 from cfaug.worlds.shapescapes.settings import (
     COLOURS,

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from cfaug.core.annotations import OneOf
 from cfaug.core.errors import UserError
-from cfaug.core.grids import ATTRIBUTES, SUBJECT, require_attributes
 from cfaug.core.pixels import decode_image
 from cfaug.core.rng import generator
 from cfaug.core.types import Example, ImageJob, Images
 from cfaug.core.validation import check_fields
+from cfaug.data.grids import ATTRIBUTES, SUBJECT, require_attributes
 from cfaug.worlds.shapescapes.drawing import Rendering, Scene, render, scene_of
 from cfaug.worlds.shapescapes.language import parse
 from cfaug.worlds.shapescapes.settings import (

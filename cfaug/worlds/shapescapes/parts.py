@@ -31,7 +31,7 @@ from cfaug.core.progress import watch
 from cfaug.core.rng import generator
 from cfaug.core.types import ENTAILMENT, CounterfactualSet, Edit, Example, Member
 from cfaug.core.validation import Share, check_fields
-from cfaug.core.words import right_articles
+from cfaug.data.captions import right_articles
 from cfaug.data.shards.shards import write_shards
 from cfaug.worlds.shapescapes import compositional_parts as compositional
 from cfaug.worlds.shapescapes.detector import HIDDEN

@@ -13,7 +13,8 @@ from functools import partial, reduce
 import numpy as np
 
 from cfaug.core.errors import UserError
-from cfaug.core.questions import (
+from cfaug.core.rng import derive
+from cfaug.data.questions import (
     BASIC,
     COUNTERFACTUAL,
     PRESUPPOSITION,
@@ -22,7 +23,6 @@ from cfaug.core.questions import (
     AskedImage,
     AskedQuestion,
 )
-from cfaug.core.rng import derive
 from cfaug.data.sources.question_sets.rows import EmbeddedImage
 from cfaug.worlds.shapescapes.drawing import encode_png
 from cfaug.worlds.shapescapes.settings import WorldSettings

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
+from cfaug.core.answers import Question
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import decode_image
 from cfaug.core.protocols import Benchmark
-from cfaug.core.questions import Question
 from cfaug.evaluation.cached_model import CachedAnswerer, CachedEncoder, CachedMatcher
 from cfaug.evaluation.choices.caption_choice import CaptionChoice
 from cfaug.evaluation.choices.caption_scores import BlindLanguage

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfaug.core.errors import UserError
-from cfaug.core.questions import AskedImage, AskedQuestion
+from cfaug.data.questions import AskedImage, AskedQuestion
 from cfaug.evaluation.questions.question_checks import (
     DUPLICATED,
     EQUAL_OPTIONS,

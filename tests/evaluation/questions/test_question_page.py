@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks.browser import Browser
 from cfaug.core.errors import UserError
-from cfaug.core.questions import AskedQuestion
+from cfaug.data.questions import AskedQuestion
 from cfaug.evaluation.benchmark import KeepsPages
 from cfaug.evaluation.questions.question_page import ShownAnswers, question_page, verdict
 from cfaug.report.gallery import ImageSource

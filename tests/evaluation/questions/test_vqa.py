@@ -11,11 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from cfaug.core.answers import Answered, Question
 from cfaug.core.errors import UserError, say_once
 from cfaug.core.pixels import decode_image
 from cfaug.core.protocols import Benchmark
-from cfaug.core.questions import Answered, AskedImage, AskedQuestion, Question
 from cfaug.core.types import OptionScore
+from cfaug.data.questions import AskedImage, AskedQuestion
 from cfaug.data.sources.question_sets import read_questions
 from cfaug.evaluation import cached_model
 from cfaug.evaluation.cached_model import CachedAnswerer

@@ -10,8 +10,8 @@ import yaml
 
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import decode_image
-from cfaug.core.questions import BASIC, COUNTERFACTUAL
 from cfaug.data.export import write_questions
+from cfaug.data.questions import BASIC, COUNTERFACTUAL
 from cfaug.evaluation.questions.question_items import (
     QuestionItems,
     QuestionRow,

@@ -12,10 +12,10 @@ import yaml
 
 from cfaug.annotation.question import QuestionReview
 from cfaug.core.errors import UserError
-from cfaug.core.questions import CATEGORY, QUESTION, AskedQuestion, details_of
 from cfaug.core.types import CounterfactualSet, Member
 from cfaug.data.export import export_questions
 from cfaug.data.index import Index, open_index
+from cfaug.data.questions import CATEGORY, QUESTION, AskedQuestion, details_of
 from cfaug.data.shards.shards import read_sets, write_shards
 from cfaug.data.sources.question_sets import read_questions
 from tests.annotation.making import pairs

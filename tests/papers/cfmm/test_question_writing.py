@@ -11,20 +11,20 @@ from pathlib import Path
 
 import pytest
 
+from cfaug.core.answers import Question
 from cfaug.core.errors import RejectedError, UserError
 from cfaug.core.pixels import decode_image
 from cfaug.core.protocols import Answerer
-from cfaug.core.questions import (
+from cfaug.core.types import Edited, Example, SourceImage
+from cfaug.data.questions import (
     QUESTION,
     QUESTIONS,
     AskedImage,
     AskedQuestion,
-    Question,
     details_of,
     example_of,
     question_of,
 )
-from cfaug.core.types import Edited, Example, SourceImage
 from cfaug.data.sources.question_sets import read_questions
 from cfaug.data.sources.question_sets.rows import EmbeddedImage, FileImage
 from cfaug.evaluation.questions.question_checks import validate

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from cfaug.core.errors import UserError
-from cfaug.core.grids import attribute_combinations, find_labellings, usual_labellings
 from cfaug.core.pixels import decode_image
 from cfaug.core.protocols import Benchmark
 from cfaug.core.rng import derive
+from cfaug.data.grids import attribute_combinations, find_labellings, usual_labellings
 from cfaug.data.index import open_index
 from cfaug.evaluation.benchmark import HasSummary
 from cfaug.evaluation.context import EvaluationContext

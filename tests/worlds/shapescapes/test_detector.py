@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cfaug.core.detections import detections_from_json
 from cfaug.core.errors import UserError
 from cfaug.core.protocols import Annotator, Scorer
 from cfaug.core.types import ENTAILMENT, Edit, Example, Proposal
+from cfaug.data.detections import detections_from_json
 from cfaug.worlds.shapescapes.detector import (
     PLACE_COLOURS,
     PLACE_LABELS,

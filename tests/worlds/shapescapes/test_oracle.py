@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from cfaug.core.errors import UserError
-from cfaug.core.grids import GridMember, attribute_combinations, grid_edit, grid_key
 from cfaug.core.protocols import ImageEditor
 from cfaug.core.types import Draw, Edit, Example, ImageJob, Proposal
+from cfaug.data.grids import GridMember, attribute_combinations, grid_edit, grid_key
 from cfaug.stats.image_metrics import psnr_outside
 from cfaug.worlds.shapescapes.drawing import Scene, render
 from cfaug.worlds.shapescapes.language import describe

@@ -18,9 +18,9 @@ from sklearn.linear_model import LogisticRegression
 
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import decode_image
-from cfaug.core.questions import BASIC, COUNTERFACTUAL, PRESUPPOSITION
 from cfaug.core.rng import derive
 from cfaug.core.types import ENTAILMENT
+from cfaug.data.questions import BASIC, COUNTERFACTUAL, PRESUPPOSITION
 from cfaug.evaluation.questions.question_checks import validate
 from cfaug.worlds.shapescapes.detector import text_label
 from cfaug.worlds.shapescapes.drawing import render, scene_of

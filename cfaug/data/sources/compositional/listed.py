@@ -14,7 +14,7 @@ from cfaug.core.errors import UserError, name_some
 from cfaug.core.files import require_regular
 from cfaug.core.pixels import CHUNK, MAX_PIXELS, Digest, content_digest, open_image
 from cfaug.core.types import CounterfactualSet, Edit, Member
-from cfaug.core.words import replaced_run
+from cfaug.data.captions import replaced_run
 from cfaug.data.sources.coco import coco_photo
 from cfaug.data.sources.compositional.item import Box, Item, ItemForm, ItemPhoto, ItemRecord
 from cfaug.data.sources.folders import IMAGE_FOLDERS, file_digest, locate

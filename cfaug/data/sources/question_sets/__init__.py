@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 
 from cfaug.core.errors import UserError, name_some, say_once
-from cfaug.core.questions import AskedImage
+from cfaug.data.questions import AskedImage
 from cfaug.data.sources.question_sets.released import (
     C_VQA,
     HALLUSION_BENCH,

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from cfaug.core.errors import UserError
-from cfaug.core.questions import (
+from cfaug.data.questions import (
     BASIC,
     CLOSED,
     COUNTERFACTUAL,

@@ -15,8 +15,8 @@ from typing import Any
 from cfaug.core.errors import UserError, say_once
 from cfaug.core.files import check_links, require_regular, visible_files
 from cfaug.core.pixels import content_digest
-from cfaug.core.questions import BASIC, COUNTERFACTUAL, NO_OPTION, AskedImage, AskedQuestion
 from cfaug.core.types import SourceImage
+from cfaug.data.questions import BASIC, COUNTERFACTUAL, NO_OPTION, AskedImage, AskedQuestion
 from cfaug.data.sources.folders import IMAGE_FOLDERS
 from cfaug.data.sources.lists import LISTS, list_records
 from cfaug.data.sources.parquet import (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from cfaug.core.detections import Detection, detections_of
 from cfaug.core.types import Example
+from cfaug.data.detections import Detection, detections_of
 from cfaug.editing.protocols import EMPTY
 from cfaug.editing.sentence import normalise
 from cfaug.papers.xmai.insertions.mentions import Canvas, Guess, Mention

@@ -21,12 +21,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from cfaug.core.detections import Detection
 from cfaug.core.errors import UserError, say
 from cfaug.core.files import advise
 from cfaug.core.kept_records import KeptRecords
 from cfaug.core.weights import sha256_text
-from cfaug.core.words import copy_article_case, indefinite_article
+from cfaug.data.captions import copy_article_case, indefinite_article
+from cfaug.data.detections import Detection
 from cfaug.editing.language_models import MaskedLM
 from cfaug.editing.pretrained import Pretrained
 from cfaug.editing.protocols import TAGS, Blank, MaskFiller, SentenceEmbedder, Tagger, round_digits

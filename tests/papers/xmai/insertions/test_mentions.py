@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from PIL import Image
 
-from cfaug.core.detections import Detection
 from cfaug.core.errors import UserError
+from cfaug.data.detections import Detection
 from cfaug.editing.language_models import SentenceEncoder
 from cfaug.editing.wordnet import WordNet
 from cfaug.models.specs import HFClip

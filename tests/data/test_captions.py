@@ -7,15 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cfaug.core.errors import UserError
-from cfaug.core.words import (
+from cfaug.data.captions import (
     Change,
     altered_subjects,
     caption_changes,
     longest_change,
     replaced_run,
-    visual_words,
     word_spans,
 )
+from cfaug.models.visual_words import visual_words
 
 WORDS = st.lists(
     st.sampled_from(

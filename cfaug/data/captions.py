@@ -1,17 +1,10 @@
-"""Words of captions: their differences, the indefinite article, lists of visible things."""
+"""Words of captions: their differences, and the indefinite article."""
 
 from __future__ import annotations
 
 import re
-import unicodedata
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from importlib.resources import files
-from pathlib import Path
-from typing import Literal
-
-from cfaug.core.errors import UserError
-from cfaug.core.files import read_lines
 
 # The word-by-word difference of two captions, shared by readers, editors and tables.
 #
@@ -247,45 +240,6 @@ def right_articles(text: str) -> str:
     return _ARTICLE.sub(right, text)
 
 
-# Lists of visible things: names of objects, and of attributes.
-#
-# A list is a text file with one name per line, like Visual Genome's vocabularies. Synonyms after a
-# comma and lines that begin with ``#`` are not read.
-
-SHIPPED = Path(str(files("cfaug"))) / "core" / "vocabularies"
-"""The folder of the shipped lists."""
-Kind = Literal["objects", "attributes"]
-
-
-def visual_words(kind: Kind, file: str | None = None) -> tuple[str, ...]:
-    """Return the names of a list in lower case, without duplicates, in the file's order.
-
-    Args:
-        kind: the name of a shipped list.
-        file: the path of the user's own list; ``None`` takes the shipped one.
-
-    >>> visual_words("attributes")[:3]
-    ('black', 'white', 'gray')
-    """
-    path = SHIPPED / f"{kind}.txt" if file is None else Path(file).expanduser()
-    lines = (line for line in read_lines(path) if not line.startswith("#"))
-    names = (" ".join(line.partition(",")[0].lower().split()) for line in lines)
-    unique = tuple(dict.fromkeys(name for name in names if name))
-    if not unique:
-        raise UserError(f"{path} holds no names of {kind}: it should have one a line")
-    return unique
-
-
-def normalise_caption(text: str) -> str:
-    """Return the words of a caption, without case, punctuation, spaces and encoding of accents.
-
-    >>> normalise_caption(" A cat, on the mat . ") == normalise_caption("a cat on the mat")
-    True
-    """
-    folded = unicodedata.normalize("NFKC", text).casefold()
-    return " ".join("".join(c if c.isalnum() else " " for c in folded).split())
-
-
 def same_words(text: str, other: str) -> bool:
     """Say whether two texts have the same words, apart from case and punctuation.
 
@@ -297,68 +251,3 @@ def same_words(text: str, other: str) -> bool:
     both = (re.findall(r"[\w']+", words.casefold().replace("’", "'")) for words in (text, other))
     before, after = map(sorted, both)
     return before == after
-
-
-MARKS = 3
-"""The largest number of marks on a letter of a figure's label; Thai and Hebrew need as many."""
-
-
-def wrap_text(text: str, width: int) -> list[str]:
-    """Break a text into lines of at most ``width`` cells: at spaces, after commas, or anywhere.
-
-    >>> wrap_text("cf_ratio=0.6,real=PHOTOS or more", 14)
-    ['cf_ratio=0.6,', 'real=PHOTOS or', 'more']
-    """
-    from rich.cells import cell_len, chop_cells
-
-    lines = [""]
-    for word in re.findall(r"[^\s,]*(?:,+|\s|$)", printable(text)):
-        whole = lines[-1] + word
-        if cell_len(whole.rstrip()) <= width:
-            lines[-1] = whole
-            continue
-        first, *more = chop_cells(word.rstrip(), width) or [""]
-        lines += [first, *more]
-        lines[-1] += " " * word.endswith(" ")
-    return [line.rstrip() for line in lines if line.strip()] or [""]
-
-
-def elide_text(text: str, width: int, most: int) -> list[str]:
-    """Return the first lines of a wrapped text, the last of them with an ellipsis if more follow.
-
-    Marks beyond ``MARKS`` on one letter are omitted: they take no cell, but pile up above it.
-
-    Args:
-        text: text to break, as by ``wrap_text``.
-
-    >>> elide_text("one two three", 4, 2)
-    ['one', 'two…']
-    """
-    lines = wrap_text(limit_marks(text), width)
-    if len(lines) <= most:
-        return lines
-    return [*lines[: most - 1], wrap_text(lines[most - 1], width - 1)[0] + "…"]
-
-
-def limit_marks(text: str) -> str:
-    """Return a text without the marks beyond ``MARKS`` on one letter."""
-    kept, marks = [], 0
-    for letter in text:
-        marks = marks + 1 if unicodedata.category(letter) in {"Mn", "Me"} else 0
-        if marks <= MARKS:
-            kept.append(letter)
-    return "".join(kept)
-
-
-def printable(text: str) -> str:
-    """Return text without control characters: a name on disk may contain terminal codes."""
-    return "".join(c if c.isprintable() else " " for c in text)
-
-
-def require_unicode(text: str, where: str) -> str:
-    r"""Return a text that can be encoded: JSON's ``\ud800`` is a lone surrogate."""
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise UserError(f"{where}: a text that is not Unicode ({error.reason})") from error
-    return text

@@ -1,28 +1,19 @@
-"""Questions about images: sets of them, and the form in which models answer them."""
+"""Sets of questions about images: each with the questions that are asked about it, and answers.
+
+A set in CFMM's form has one basic question for each image and counterfactual questions about the
+same thing (section 3.1); other sets have kinds of their own. Readers are in
+``cfaug.data.sources.question_sets``; the form in which models answer is ``cfaug.core.answers``.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cfaug.core.errors import UserError
 from cfaug.core.types import KEY_PATTERN, Example, SourceImage
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
-
-    from cfaug.core.types import OptionScore
-
-
-# Question sets: images, and the questions that are asked about each, with their right answers.
-#
-# A set in CFMM's form has one basic question for each image and counterfactual questions about the
-# same thing (section 3.1); other sets have kinds of their own. Readers are in
-# ``cfaug.data.sources.question_sets``.
-
-# Questions about images in the form that models answer, with options and demonstrations.
 
 BASIC, COUNTERFACTUAL = "basic", "counterfactual"
 """Kinds of questions: about the image as it is, and about the image under a condition."""
@@ -194,61 +185,3 @@ def questions_of(example: Example) -> tuple[AskedQuestion, ...]:
     if not isinstance(questions, list) or not questions:
         raise UserError(f"{where} has no questions: the source should be a question set")
     return tuple(question_of(str(question.get("text")), question, where) for question in questions)
-
-
-@dataclass(frozen=True)
-class Demonstration:
-    """A solved example that stands before a question.
-
-    Attributes:
-        question: the text of the example's question.
-        answer: the text that follows the question, such as a rationale and the answer.
-        image: the RGB image; ``None`` for an example in words alone.
-    """
-
-    question: str
-    answer: str
-    image: Image | None = None
-
-
-@dataclass(frozen=True)
-class Question:
-    """A question about an image, and the options that are ranked as its answer.
-
-    Attributes:
-        text: the question, without options or image.
-        demonstrations: the solved examples, in the order in which they are shown.
-        opening: the beginning of the answer before an option, such as a rationale that the model
-            wrote; it is not scored.
-    """
-
-    text: str
-    options: tuple[str, ...] = ()
-    demonstrations: tuple[Demonstration, ...] = ()
-    opening: str = ""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "options", tuple(self.options))
-        object.__setattr__(self, "demonstrations", tuple(self.demonstrations))
-        if not self.text.strip():
-            raise UserError("a question is empty")
-        for number, option in enumerate(self.options):
-            if not option.strip():
-                raise UserError(f"the question {self.text!r}: option {number} is empty")
-
-
-@dataclass(frozen=True)
-class Answered:
-    """A model's result for a question.
-
-    Attributes:
-        scores: the score of each option, in order; empty if the question was left out.
-        left_out: the reason why the question was left out, a short text that is counted; otherwise
-            empty.
-        text: the text that the model wrote; ``None`` if it was not asked to, or the question was
-            left out.
-    """
-
-    scores: tuple[OptionScore, ...] = ()
-    left_out: str = ""
-    text: str | None = None
