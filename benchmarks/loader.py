@@ -72,7 +72,7 @@ def ours(folder: Path, workers: int) -> Iterator[torch.Tensor]:
     """Index, plan, loader; normalised in the main process, as training does."""
     from cfaug.core.pixels import ImageTransform
     from cfaug.data.index import open_index
-    from cfaug.data.mixture.loader import Examples, TrainingShares, make_loader
+    from cfaug.data.mixture.loader import Examples, TrainingBatches, make_loader
     from cfaug.data.mixture.mixture import plan_mixture
     from cfaug.data.mixture.settings import DataSettings
 
@@ -80,7 +80,7 @@ def ours(folder: Path, workers: int) -> Iterator[torch.Tensor]:
     mixture = plan_mixture(index, None, cf_ratio=0, size=None, seed=1, validation=0)
     settings = DataSettings(None, None, cf_ratio=0, batch_size=BATCH)
     steps = -(-len(index) // BATCH)
-    shares = TrainingShares(
+    shares = TrainingBatches(
         mixture, settings, seed=0, data_seed=1, start_step=0, total_steps=steps
     )  # fmt: skip
     transform = ImageTransform(SIZE, MEAN, STD)

@@ -260,7 +260,7 @@ def first_batch(
 
     from cfaug.core.pixels import ImageTransform
     from cfaug.data.index import Index
-    from cfaug.data.mixture.loader import Examples, TrainingShares, make_loader
+    from cfaug.data.mixture.loader import Examples, TrainingBatches, make_loader
 
     grey = io.BytesIO()
     Image.fromarray(np.full((2, 2, 3), 99, np.uint8)).save(grey, "png")
@@ -268,7 +268,7 @@ def first_batch(
     planned, settings = mixture(folder, sets, **changes)
     length = settings.steps_per_epoch(len(planned.train))
     start = int(epochs * length)
-    shares = TrainingShares(
+    shares = TrainingBatches(
         planned, settings, seed=107, data_seed=108, start_step=start, total_steps=10 * length,
         rank=rank, world=WORLD,
     )  # fmt: skip

@@ -20,7 +20,7 @@ from torchmetrics import MeanMetric
 from cfaug.core.answers import Question
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import decode_image
-from cfaug.data.mixture.loader import KEEP_BYTES, Share
+from cfaug.data.mixture.loader import KEEP_BYTES, RankBatch
 from cfaug.data.mixture.order import rank_share
 from cfaug.data.mixture.question_rows import QuestionRows
 from cfaug.data.questions import AskedQuestion
@@ -179,7 +179,7 @@ class AnswerExamples(Dataset[AnswerBatch]):
         self._images: dict[int, _AskedImage] = {}
         self._asked: dict[tuple[int, int], EncodedQuestion] = {}
 
-    def __getitems__(self, share: Share) -> AnswerBatch | UserError:
+    def __getitems__(self, batch: RankBatch) -> AnswerBatch | UserError:
         """Return the options of a process's questions.
 
         ``parts`` are batches of ``cfaug.models.question_inputs.stack_rows``, each of rows that the
@@ -193,12 +193,12 @@ class AnswerExamples(Dataset[AnswerBatch]):
         torch would pass it on from a worker as the text of a traceback.
         """
         try:
-            return self._batch(share)
+            return self._batch(batch)
         except UserError as error:
             return error
 
-    def _batch(self, share: Share) -> AnswerBatch:
-        mine = share.rows if len(share.rows) else share.whole[:1]
+    def _batch(self, batch: RankBatch) -> AnswerBatch:
+        mine = batch.rows if len(batch.rows) else batch.whole[:1]
         rows: list[OptionRow] = []
         places, right = list[tuple[int, int]](), []
         for number, (source, row) in enumerate(mine.tolist()):
@@ -220,8 +220,8 @@ class AnswerExamples(Dataset[AnswerBatch]):
             "question": torch.from_numpy(question.copy()),
             "option": torch.from_numpy(option.copy()),
             "right": torch.tensor(right),
-            "count": len(share.rows),
-            "global_size": len(share.whole),
+            "count": len(batch.rows),
+            "global_size": len(batch.whole),
         }
 
     def _read(self, source: int, row: int) -> tuple[list[OptionRow], int]:

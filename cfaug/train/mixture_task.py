@@ -117,7 +117,7 @@ class MixtureTask(Task):
 
     @abstractmethod
     def make_examples(self, trained: Any, rows: int, kept: KeptPixels | None) -> Examples:
-        """Return the dataset that turns a share of a batch into the module's input.
+        """Return the dataset that turns a batch's rows into the module's input.
 
         Args:
             trained: the result of ``load``.
@@ -126,18 +126,18 @@ class MixtureTask(Task):
 
     def make_plan(self, trained: Any, total_steps: int, kept: KeptPixels | None) -> Plan:
         """Return the batches of every step, read and decoded."""
-        from cfaug.data.mixture.loader import TrainingShares, make_loader
+        from cfaug.data.mixture.loader import TrainingBatches, make_loader
 
         data, mixture = self.data, self.mixture
         batches = total_steps * self.trainer.accumulate_grad_batches
 
         def training(start: int, rank: int, world: int) -> Iterable[Any]:
-            shares = TrainingShares(
+            numbered = TrainingBatches(
                 mixture, data, seed=self.seed, data_seed=self.data_seed, start_step=start,
                 total_steps=batches, rank=rank, world=world,
             )  # fmt: skip
             examples = self.make_examples(trained, len(mixture.train), kept)
-            return _Unsized(make_loader(examples, shares, data.workers))
+            return _Unsized(make_loader(examples, numbered, data.workers))
 
         def validation(rank: int, world: int) -> Iterable[Any]:
             return self.validation_batches(trained, kept, rank, world)
@@ -153,11 +153,11 @@ class MixtureTask(Task):
         self, trained: Any, kept: KeptPixels | None, rank: int, world: int
     ) -> Iterable[Any]:
         """Return a process's shares of the validation split, in a fixed order."""
-        from cfaug.data.mixture.loader import ValidationShares, make_loader
+        from cfaug.data.mixture.loader import ValidationBatches, make_loader
 
-        shares = ValidationShares(self.mixture, self.data.batch_size, rank=rank, world=world)
+        batches = ValidationBatches(self.mixture, self.data.batch_size, rank=rank, world=world)
         examples = self.make_examples(trained, len(self.mixture.validation), kept)
-        return make_loader(examples, shares, self.data.workers)
+        return make_loader(examples, batches, self.data.workers)
 
     def record(self) -> dict[str, Any]:
         """Return the mixing ratio."""

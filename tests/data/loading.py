@@ -10,7 +10,7 @@ import torch
 
 from cfaug.core.pixels import ImageTransform, decode_image
 from cfaug.data.index import Index
-from cfaug.data.mixture.loader import Examples, TrainingShares, make_loader
+from cfaug.data.mixture.loader import Examples, TrainingBatches, make_loader
 from cfaug.data.mixture.mixture import plan_mixture
 from cfaug.data.mixture.order import epoch_order
 from cfaug.data.mixture.records import Mixture
@@ -39,7 +39,7 @@ def loader(
     **data: Any,
 ) -> torch.utils.data.DataLoader:
     node = DataSettings(None, None, **({"batch_size": 16} | data))
-    shares = TrainingShares(
+    shares = TrainingBatches(
         mixture, node, seed=7, data_seed=1, start_step=start, total_steps=steps, rank=rank,
         world=world,
     )  # fmt: skip

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from cfaug.core.errors import UserError
 from cfaug.data.index import Index, open_index
 from cfaug.data.mixture.hard_negatives import PairNegatives, find_pairs, keep_whole_sets
-from cfaug.data.mixture.loader import Examples, Share, TrainingShares, ValidationShares
+from cfaug.data.mixture.loader import Examples, RankBatch, TrainingBatches, ValidationBatches
 from cfaug.data.mixture.mixture import mix
 from cfaug.data.mixture.order import epoch_order
 from cfaug.data.mixture.records import COUNTERFACTUAL, Mixture
@@ -126,15 +126,15 @@ def test_windows_of_files_hold_either_visit_of_an_example(index):
     assert (np.diff(files) != 0).sum() == len(set(files.tolist())) - 1
 
 
-def shares(index: Index, arm: str, **given: object) -> list[Share]:
+def shares(index: Index, arm: str, **given: object) -> list[RankBatch]:
     data = asked(arm, batch_size=6)
     mixture = mix(data, Sources(None, index))
     return list(
-        TrainingShares(mixture, data, seed=2, data_seed=1, start_step=0, total_steps=8, **given)
+        TrainingBatches(mixture, data, seed=2, data_seed=1, start_step=0, total_steps=8, **given)
     )
 
 
-def read(index: Index, arm: str, share: Share) -> dict:
+def read(index: Index, arm: str, share: RankBatch) -> dict:
     examples = Examples((None, index), TRANSFORM, 80, pairs=PairNegatives(index, arm))
     batch = examples.__getitems__(share)
     assert isinstance(batch, dict)
@@ -187,14 +187,14 @@ def test_processes_share_the_wrong_images_of_a_batch(index, world):
 def test_rows_of_the_real_source_have_no_counterfactual(index):
     examples = Examples((index, index), TRANSFORM, 80, pairs=PairNegatives(index, "text"))
     whole = np.array([[0, 4], [COUNTERFACTUAL, 2], [0, 6], [COUNTERFACTUAL, 8]])
-    batch = examples.__getitems__(Share(whole, whole))
+    batch = examples.__getitems__(RankBatch(whole, whole))
     assert batch["negatives"] == [partner(index.text(2)), partner(index.text(8))]
     assert batch["negative_owners"].tolist() == [1, 3]
 
 
 def test_validation_is_asked_with_the_wrong_answers_too(index):
     mixture = mixed(index, "text", validation=0.4)
-    for share in ValidationShares(mixture, 5):
+    for share in ValidationBatches(mixture, 5):
         batch = read(index, "text", share)
         assert batch["negatives"] == [partner(text) for text in batch["texts"]]
 
@@ -328,13 +328,13 @@ def test_a_damaged_column_is_noticed(tmp_path):
 
 
 def test_a_batch_has_the_negatives_of_all_its_rows(tmp_path):
-    from cfaug.data.mixture.loader import Examples, Share
+    from cfaug.data.mixture.loader import Examples, RankBatch
     from tests.data.loading import TRANSFORM
 
     negclip(tmp_path / "x")
     index = open_index(tmp_path / "x", tmp_path / "cache")
     examples = Examples((index, None), TRANSFORM, rows=3)
     whole = np.array([[0, 2], [0, 0]])
-    batch = examples.__getitems__(Share(whole[:1], whole))
+    batch = examples.__getitems__(RankBatch(whole[:1], whole))
     assert batch["negatives"] == [*NEGATIVES[2], *NEGATIVES[0]]
     assert batch["texts"] == [index.text(2)]

@@ -23,10 +23,10 @@ from cfaug.data.index import open_index
 from cfaug.data.mixture.loader import (
     Examples,
     KeptPixels,
-    Share,
+    RankBatch,
     Slab,
-    TrainingShares,
-    ValidationShares,
+    TrainingBatches,
+    ValidationBatches,
     make_loader,
     place_bytes,
 )
@@ -85,7 +85,7 @@ def test_the_last_partial_batch_can_be_left_out(indexes):
 @pytest.mark.parametrize("workers", [0, 2])
 def test_validation_is_the_held_out_rows_each_time_it_is_asked(indexes, workers):
     mixture = mixture_of(indexes)
-    shares = ValidationShares(mixture, 6)
+    shares = ValidationBatches(mixture, 6)
     held = make_loader(Examples(indexes, TRANSFORM, 200), shares, workers)
     first, second = seen(held), seen(held)
     assert first == second
@@ -96,7 +96,7 @@ def test_validation_is_the_held_out_rows_each_time_it_is_asked(indexes, workers)
     for batch, size in first:  # of both sources, as far as there are both
         assert abs(sum(text.startswith("scene") for text in batch) - size / 2) <= 1
     halves = [seen(make_loader(Examples(indexes, TRANSFORM, 200),
-                               ValidationShares(mixture, 6, rank=rank, world=2), 0))
+                               ValidationBatches(mixture, 6, rank=rank, world=2), 0))
               for rank in range(2)]  # fmt: skip
     assert [a[0] + b[0] for a, b in zip(*halves, strict=True)] == [texts for texts, _ in first]
 
@@ -209,7 +209,7 @@ def test_an_image_that_breaks_later_is_named_without_a_traceback(tmp_path, worke
         handle.seek(at)
         handle.write(b"broken")
     mixture = plan_mixture(None, index, cf_ratio=1, size=None, seed=1, validation=0)
-    shares = TrainingShares(
+    shares = TrainingBatches(
         mixture, DataSettings(None, None, cf_ratio=1, batch_size=8), seed=7, data_seed=1,
         start_step=0, total_steps=5,
     )  # fmt: skip
@@ -298,7 +298,7 @@ def test_a_photo_in_several_sets_is_one_image(tmp_path):
     write_shards(sets, tmp_path / "sets")
     indexes = (None, open_index(tmp_path / "sets", tmp_path / "cache"))
     rows = np.array([[COUNTERFACTUAL, row] for row in range(8)])
-    batch = Examples(indexes, TRANSFORM, 8).__getitems__(Share(rows, rows))
+    batch = Examples(indexes, TRANSFORM, 8).__getitems__(RankBatch(rows, rows))
     images = batch["images"].tolist()
     assert [images.index(image) for image in images] == [0, 1, 0, 3, 4, 5, 4, 7]
     assert min(images) >= 0

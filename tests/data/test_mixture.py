@@ -11,7 +11,7 @@ from cfaug.core.errors import UserError
 from cfaug.core.types import CounterfactualSet, Edit, Member
 from cfaug.data.index import Index, open_index
 from cfaug.data.mixture import leakage, pool, records
-from cfaug.data.mixture.loader import Examples, Share
+from cfaug.data.mixture.loader import Examples, RankBatch
 from cfaug.data.mixture.mixture import (
     count_unchanged,
     find_edited,
@@ -336,7 +336,7 @@ def test_one_photo_of_both_sources_is_one_image_in_a_batch(photos_and_sets):
     real, sets = photos_and_sets
     rows = np.array([(REAL, 4), (COUNTERFACTUAL, 9), (COUNTERFACTUAL, 20), (REAL, 10),
                      (COUNTERFACTUAL, 8), (REAL, 5)])  # fmt: skip
-    batch = Examples((real, sets), TRANSFORM, 10).__getitems__(Share(rows, rows))
+    batch = Examples((real, sets), TRANSFORM, 10).__getitems__(RankBatch(rows, rows))
     shown = ["4", "4", "10", "10", "4", "5"]
     assert [text.split()[-1] for text in batch["texts"]] == shown
     images = batch["images"]

@@ -12,7 +12,7 @@ from cfaug.core.errors import UserError
 from cfaug.core.types import CounterfactualSet
 from cfaug.data.index import open_index
 from cfaug.data.mixture.hard_negatives import SetCaptions
-from cfaug.data.mixture.loader import Examples, Share
+from cfaug.data.mixture.loader import Examples, RankBatch
 from cfaug.data.shards.shards import write_shards
 from tests.data.loading import TRANSFORM
 from tests.data.making import pair
@@ -85,10 +85,10 @@ def test_a_batch_has_the_captions_and_the_neutral_prompts_of_the_whole(index):
     captions = SetCaptions(index, "shuffled", seed=1)
     examples = Examples((index, index), TRANSFORM, 40, captions=captions, neutral=True)
     whole = np.array([[1, 7], [0, 7], [1, 0], [1, 8]])
-    batch = examples.__getitems__(Share(whole[:2], whole))
+    batch = examples.__getitems__(RankBatch(whole[:2], whole))
     assert batch["texts"] == [captions.text(7), index.text(7)]
     assert batch["neutral_texts"] == ["scene 1", "scene 0"]
     assert batch["neutrals"].tolist() == [0, -1, 1, 0]
-    plain = Examples((index, index), TRANSFORM, 40).__getitems__(Share(whole[:2], whole))
+    plain = Examples((index, index), TRANSFORM, 40).__getitems__(RankBatch(whole[:2], whole))
     assert plain["texts"] == [index.text(7), index.text(7)]
     assert "neutrals" not in plain

@@ -254,13 +254,13 @@ def test_adapters_are_merged_into_a_folder_like_any_other(folder, shelf):
 
 
 def test_little_room_for_images_changes_nothing(shelf):
-    from cfaug.data.mixture.loader import TrainingShares
+    from cfaug.data.mixture.loader import TrainingBatches
     from cfaug.editing.edit_prompts import read_wording
     from cfaug.train.generative_modules import AnswerExamples
 
     question_task = task(shelf)
     tuned = question_task.load()
-    shares = list(TrainingShares(question_task.mixture, question_task.data, seed=7, data_seed=8,
+    shares = list(TrainingBatches(question_task.mixture, question_task.data, seed=7, data_seed=8,
                                  start_step=0, total_steps=16))  # fmt: skip
     encoded = []
     for room in (0, 30_000, 2**30):

@@ -32,7 +32,7 @@ Batch = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Share:
+class RankBatch:
     """This process's part of a global batch.
 
     Attributes:
@@ -48,7 +48,7 @@ class Share:
 
 
 class Examples(Dataset[Batch]):
-    """A data set that turns a share into a batch of decoded, cropped images, not normalised.
+    """A data set that turns rows into a batch of decoded, cropped images, not normalised.
 
     Args:
         rows: the total number of examples, which decides whether pixels are kept.
@@ -90,7 +90,7 @@ class Examples(Dataset[Batch]):
         vars(self).update(state)
         self._open()
 
-    def __getitems__(self, share: Share) -> Batch | UserError:
+    def __getitems__(self, batch: RankBatch) -> Batch | UserError:
         """Return ``pixels`` uint8 (n, 3, size, size), ``texts``, and facts about all ranks.
 
         The latter are the ``global_size`` and, int64 (global_size,) in the whole batch's order,
@@ -108,13 +108,13 @@ class Examples(Dataset[Batch]):
         raised: torch would carry it over from a worker as the text of a traceback.
         """
         try:
-            return self._batch(share)
+            return self._batch(batch)
         except UserError as error:
             return error
 
-    def _batch(self, share: Share) -> Batch:
-        pixels, texts, labels = self._decode(share.rows), [], list[int]()
-        for source, row in share.rows.tolist():
+    def _batch(self, batch: RankBatch) -> Batch:
+        pixels, texts, labels = self._decode(batch.rows), [], list[int]()
+        for source, row in batch.rows.tolist():
             index = self.indexes[source]
             assert index is not None
             if source == COUNTERFACTUAL and self.captions is not None:
@@ -123,17 +123,17 @@ class Examples(Dataset[Batch]):
                 texts.append(index.text(row))
             if self.classes is not None:
                 labels.append(self.classes.index(str(index.label(row))))
-        negatives, owners = self._negatives(share.whole)
+        negatives, owners = self._negatives(batch.whole)
         return {
             "pixels": torch.from_numpy(stack_pixels(pixels, self.transform.size)),
             "texts": texts,
-            "global_size": len(share.whole),
-            "images": torch.from_numpy(self._images(share.whole)),
-            "sets": torch.from_numpy(self._numbers(share.whole, "sets")),
+            "global_size": len(batch.whole),
+            "images": torch.from_numpy(self._images(batch.whole)),
+            "sets": torch.from_numpy(self._numbers(batch.whole, "sets")),
             "negatives": negatives,
             "negative_owners": torch.from_numpy(owners),
-            **self._negative_images(share),
-            **(self._neutral_prompts(share.whole) if self.neutral else {}),
+            **self._negative_images(batch),
+            **(self._neutral_prompts(batch.whole) if self.neutral else {}),
             **({} if self.classes is None else {"labels": torch.tensor(labels, dtype=torch.int64)}),
         }
 
@@ -180,12 +180,12 @@ class Examples(Dataset[Batch]):
             [position for _, position in negatives], np.int64
         )
 
-    def _negative_images(self, share: Share) -> Batch:
+    def _negative_images(self, batch: RankBatch) -> Batch:
         """Return this process's share of the counterfactuals' images, and the owners of all."""
         if self.pairs is None or self.pairs.kind != "image":
             return {}
-        index, every = self.pairs.index, _of_pairs(share.whole)
-        mine = rank_share(np.arange(len(every)), share.rank, share.world).tolist()
+        index, every = self.pairs.index, _of_pairs(batch.whole)
+        mine = rank_share(np.arange(len(every)), batch.rank, batch.world).tolist()
         pixels = [
             self._pixels(index, COUNTERFACTUAL, self.pairs.row(every[number][0])) for number in mine
         ]
@@ -224,8 +224,8 @@ class Examples(Dataset[Batch]):
 
 
 @dataclass(frozen=True, eq=False)
-class TrainingShares:
-    """The shares of every step from ``start_step`` to ``total_steps``, epoch by epoch."""
+class TrainingBatches:
+    """The batches of every step from ``start_step`` to ``total_steps``, epoch by epoch."""
 
     mixture: Mixture
     settings: DataSettings
@@ -245,7 +245,7 @@ class TrainingShares:
     def __len__(self) -> int:
         return max(0, self.total_steps - self.start_step)
 
-    def __iter__(self) -> Iterator[Share]:
+    def __iter__(self) -> Iterator[RankBatch]:
         settings, order, known = self.settings, np.empty(0, np.int64), -1
         for step in range(self.start_step, self.total_steps):
             epoch, number = divmod(step, self.steps_per_epoch)
@@ -264,11 +264,11 @@ class TrainingShares:
             batch = order[number * settings.batch_size : (number + 1) * settings.batch_size]
             mine = rank_share(batch, self.rank, self.world)
             rows, whole = self.mixture.train[mine], self.mixture.train[batch]
-            yield Share(rows, whole, self.rank, self.world)
+            yield RankBatch(rows, whole, self.rank, self.world)
 
 
-class ValidationShares:
-    """The shares of the validation split, in the plan's order, the last batch partial."""
+class ValidationBatches:
+    """The batches of the validation split, in the plan's order, the last batch partial."""
 
     def __init__(self, mixture: Mixture, batch_size: int, *, rank: int = 0, world: int = 1) -> None:
         rows = mixture.validation
@@ -284,10 +284,10 @@ class ValidationShares:
     def __len__(self) -> int:
         return len(self._batches)
 
-    def __iter__(self) -> Iterator[Share]:
+    def __iter__(self) -> Iterator[RankBatch]:
         for batch in self._batches:
             mine = rank_share(batch, self.rank, self.world)
-            yield Share(mine, batch, self.rank, self.world)
+            yield RankBatch(mine, batch, self.rank, self.world)
 
 
 def _of_pairs(rows: np.ndarray) -> list[tuple[int, int]]:
@@ -307,16 +307,18 @@ class _Loader(DataLoader[Batch]):
             yield batch
 
 
-def make_loader(examples: Examples, shares: Iterable[Share], workers: int) -> DataLoader[Batch]:
-    """Return a loader of the shares, in their order, without any use of global random state.
+def make_loader(
+    examples: Examples, batches: Iterable[RankBatch], workers: int
+) -> DataLoader[Batch]:
+    """Return a loader of batches, in their order, without any use of global random state.
 
     Args:
-        shares: the shares in order, iterated in this process.
+        batches: the rows of each batch, in order, iterated in this process.
         workers: number of processes that read; 0 reads in this one.
     """
     return _Loader(
         examples,
-        batch_sampler=shares,  # type: ignore[arg-type]  # a sampler of shares, not of lists
+        batch_sampler=batches,  # type: ignore[arg-type]  # of rows of two sources, not of numbers
         num_workers=workers,
         collate_fn=_as_is,
         pin_memory=torch.cuda.is_available(),

@@ -16,7 +16,7 @@ from cfaug.annotation.page import sentences, write_report
 from cfaug.annotation.record import Sorting, read_record, record_of, write_record
 from cfaug.annotation.records import Answer
 from cfaug.core.errors import UserError
-from cfaug.evaluation.label_frequency import altered_subjects
+from cfaug.evaluation.label_frequency import subjects_of_pairs
 from cfaug.papers.coco_cf import figures as annotation_tables
 from cfaug.papers.coco_cf.figures import CATEGORIES, OUTCOMES, AnnotationTable
 from cfaug.papers.coco_cf.label_gains import AlteredSubjects, Subjects, count_subjects
@@ -43,7 +43,7 @@ def test_tables_6_and_10_name_the_same_subjects(items, index):
     listed = {
         (before, after): count for before, after, count in count_subjects(gathered, 1).altered
     }
-    assert listed == {subjects: 2 * n for subjects, n in Counter(altered_subjects(index)).items()}
+    assert listed == {subjects: 2 * n for subjects, n in Counter(subjects_of_pairs(index)).items()}
 
 
 def test_errors_where_one_subject_is_a_kind_of_the_other(items):

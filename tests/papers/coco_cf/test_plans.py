@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from cfaug.core.errors import UserError
 from cfaug.data.index import open_index
 from cfaug.data.mixture.leakage import hold_out, withhold
-from cfaug.data.mixture.loader import TrainingShares
+from cfaug.data.mixture.loader import TrainingBatches
 from cfaug.data.mixture.mixture import mix
 from cfaug.data.mixture.records import COUNTERFACTUAL, REAL
 from cfaug.data.mixture.settings import DataSettings, Sources
@@ -158,10 +158,10 @@ def test_pairs_stay_together_on_any_ranks_beside_photos_with_five_captions(
     first = epoch * steps + min(start, steps - 1)
     arguments = {"seed": 107, "data_seed": 108, "total_steps": (epoch + 1) * steps}
     shares = [
-        list(TrainingShares(mixture, asked, start_step=first, rank=rank, world=world, **arguments))
+        list(TrainingBatches(mixture, asked, start_step=first, rank=rank, world=world, **arguments))
         for rank in range(world)
     ]
-    whole = list(TrainingShares(mixture, asked, start_step=epoch * steps, **arguments))
+    whole = list(TrainingBatches(mixture, asked, start_step=epoch * steps, **arguments))
     order = np.concatenate([share.rows for share in whole])
     assert sorted(map(tuple, order.tolist())) == sorted(map(tuple, mixture.train.tolist()))
     batches: dict[int, set[int]] = {}
