@@ -275,7 +275,6 @@ class PairScores(RowMetric):
         self._keep(similarities=similarities)
 
     def value(self, rows: Mapping[str, np.ndarray]) -> dict[str, float]:
-        """Return the three scores, from 0 to 1."""
         return choices.winoground(rows["similarities"].reshape(-1, 2, 2))
 
 
@@ -357,7 +356,6 @@ class RankedLabels(RowMetric):
         self._keep(scores=preds, labels=target, queries=indexes, image_ids=image_ids)
 
     def value(self, rows: Mapping[str, np.ndarray]) -> float:
-        """Return the mean over queries."""
         return float(np.mean([self._of(rows, query) for query in np.unique(rows["queries"])]))
 
     def _of(self, rows: Mapping[str, np.ndarray], query: int) -> float:
@@ -416,7 +414,6 @@ class NDKL(RankedLabels):
         self.at = at
 
     def of_ranking(self, labels: np.ndarray, desired: np.ndarray) -> float:
-        """Return NDKL of one ranking."""
         return skew_metrics.ndkl(labels, desired, self.at)
 
 

@@ -264,6 +264,102 @@ def test_a_circle_is_found_wherever_it_is_imported():
         assert imports == ({name} if name else set())
 
 
+Classes = dict[str, list[ast.ClassDef]]
+"""The classes of all files by their names."""
+
+
+def list_classes(body: list[ast.stmt]) -> Iterator[ast.ClassDef]:
+    """Yield the classes of a module or a class, without those inside functions."""
+    for node in body:
+        if isinstance(node, ast.ClassDef):
+            yield node
+            yield from list_classes(node.body)
+
+
+def bases_of(node: ast.ClassDef, classes: Classes) -> list[ast.ClassDef]:
+    """Return the classes that a class extends, nearest first, as far as they are in the tree."""
+    names = [ast.unparse(base).partition("[")[0].rpartition(".")[2] for base in node.bases]
+    direct = [base for name in names for base in classes.get(name, []) if base is not node]
+    return direct + [further for base in direct for further in bases_of(base, classes)]
+
+
+def methods_of(node: ast.ClassDef) -> dict[str, ast.FunctionDef]:
+    return {item.name: item for item in node.body if isinstance(item, ast.FunctionDef)}
+
+
+def names_in(node: ast.ClassDef) -> set[str]:
+    """Return the names of a class's methods and attributes, those that its methods set too."""
+    stored = {
+        inner.attr if isinstance(inner, ast.Attribute) else inner.id
+        for inner in ast.walk(node)
+        if isinstance(inner, ast.Name | ast.Attribute) and isinstance(inner.ctx, ast.Store)
+    }
+    return stored | methods_of(node).keys()
+
+
+def undocumented_methods(trees: dict[Path, ast.Module]) -> list[str]:
+    """Return public methods without a docstring, but for those that override one with it.
+
+    Overridden is a method of a base class, or that of a protocol whose members a class has, with
+    as many parameters.
+    """
+    nodes = [(file, node) for file, tree in trees.items() for node in list_classes(tree.body)]
+    classes: Classes = {}
+    for _, node in nodes:
+        classes.setdefault(node.name, []).append(node)
+    lines = {node: [node, *bases_of(node, classes)] for _, node in nodes}
+    members = {node: set().union(*map(names_in, line)) for node, line in lines.items()}
+    protocols = [node for _, node in nodes if "Protocol" in map(ast.unparse, node.bases)]
+    missing = []
+    for file, node in nodes:
+        for name, method in methods_of(node).items():
+            known = {ast.unparse(item) for item in method.decorator_list}
+            if (
+                node.name.startswith("_") or name.startswith("_") or ast.get_docstring(method)
+                or known & {"override", f"{name}.setter"}
+            ):  # fmt: skip
+                continue
+            similar = [
+                base
+                for protocol in protocols
+                if protocol is not node and members[protocol] <= members[node]
+                for base in lines[protocol]
+                if name in methods_of(base)
+                and len(methods_of(base)[name].args.args) == len(method.args.args)
+            ]
+            overridden = [methods_of(base).get(name) for base in [*lines[node][1:], *similar]]
+            if not any(base is not None and ast.get_docstring(base) for base in overridden):
+                missing.append(f"{file}:{method.lineno}: {node.name}.{name}")
+    return missing
+
+
+@pytest.mark.slow
+def test_what_has_no_docstring_overrides_what_has_one(trees):
+    """Ruff's D102 would ask for one again, which could only repeat it."""
+    assert undocumented_methods(trees) == []
+
+
+def test_an_undocumented_method_is_found():
+    source = """
+class Reads(Protocol):
+    def read(self, n): "Read."
+class Base:
+    def write(self): "Write."
+    def send(self): ...
+class Child(Base):
+    def write(self): ...
+    def send(self): ...
+    def read(self, m): ...
+class Other:
+    def write(self): ...
+    def read(self, n, m): ...
+"""
+    missing = undocumented_methods({Path("a.py"): ast.parse(source)})
+    assert [line.rpartition(" ")[2] for line in missing] == [
+        "Base.send", "Child.send", "Other.write", "Other.read",
+    ]  # fmt: skip
+
+
 def names_required(requirements: list[str]) -> set[str]:
     return {canonicalize_name(Requirement(requirement).name) for requirement in requirements}
 

@@ -364,11 +364,9 @@ class CaptionForm(Form):
         return answers
 
     def rows_shown(self, item: ImageItem) -> dict[int, str]:
-        """Return the row of the photo and its name."""
         return {item.row: item.name}
 
     def shown(self, item: ImageItem) -> dict[str, Any]:
-        """Return the caption below the photo."""
         return {"c": [item.text], "s": -1}
 
 
@@ -415,11 +413,9 @@ class Preference(AnnotationQuestion):
         return label
 
     def chosen(self) -> list[str]:
-        """Return every outcome."""
         return [*self.captions, *self.options]
 
     def wording(self, outcome: str) -> str:
-        """Return the name of an outcome in tables and figures."""
         return self.options.get(outcome, f"Caption of {outcome}")
 
     def items_of_two(self, index: Index, other: Index) -> list[ImageItem]:

@@ -170,7 +170,6 @@ class AttributeGrid:
         return edited
 
     def describe(self) -> dict[str, str]:
-        """Return an empty mapping: a plain rule."""
         return {}
 
 

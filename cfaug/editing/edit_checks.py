@@ -62,7 +62,6 @@ class StructureCheck:
         return verdicts
 
     def describe(self) -> dict[str, str]:
-        """Return the description of the tagger."""
         return {f"check {name}": value for name, value in self.tagger.describe().items()}
 
 

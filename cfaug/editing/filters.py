@@ -36,7 +36,6 @@ class PartOfSpeech:
         ]
 
     def describe(self) -> dict[str, str]:
-        """Return the description of the tagger."""
         return self.tagger.describe()
 
 
@@ -79,7 +78,6 @@ class SimilarityBand:
         ]
 
     def describe(self) -> dict[str, str]:
-        """Return the encoder's description."""
         return self.encoder.describe()
 
 
@@ -102,7 +100,6 @@ class NotASibling:
         return [c for c in candidates if c.edited.text.lower() not in siblings[c.row]]
 
     def describe(self) -> dict[str, str]:
-        """Return an empty mapping: a plain rule."""
         return {}
 
 
@@ -132,7 +129,6 @@ class LowestPerplexity:
         return ranked
 
     def describe(self) -> dict[str, str]:
-        """Return the model's description."""
         return self.model.describe()
 
 
@@ -151,7 +147,6 @@ class KeyedChoice:
         ]
 
     def describe(self) -> dict[str, str]:
-        """Return an empty mapping: a plain rule."""
         return {}
 
 

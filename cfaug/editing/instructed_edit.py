@@ -367,7 +367,6 @@ class RandomWordEdit:
         check_fields(self, "recipe.editor")
 
     def edit(self, examples: Sequence[Example]) -> list[Edited]:
-        """Return the edits of the first text of each example, in order."""
         return self._editor.edit(examples)
 
     @cached_property
@@ -384,7 +383,6 @@ class RandomWordEdit:
         )
 
     def describe(self) -> dict[str, str]:
-        """Return the descriptions of the filler, the guards and the checks."""
         return {k: v for k, v in self._editor.describe().items() if k != "prompts"}
 
 
@@ -419,7 +417,6 @@ class RandomWords:
         return answers
 
     def describe(self) -> dict[str, str]:
-        """Return the description of the filler."""
         return {f"perturber {name}": value for name, value in self.filler.describe().items()}
 
 

@@ -69,7 +69,6 @@ class Paraphrase:
         check_fields(self, "recipe.editor")
 
     def edit(self, examples: Sequence[Example]) -> list[Edited]:
-        """Return the proposals for the first text of each example, in order."""
         return edit_by_kind(
             examples, self.tagger, "paraphrase", self.seed, self.kinds, self._say,
             only_one=self.per == "caption",

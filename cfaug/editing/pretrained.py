@@ -239,7 +239,6 @@ class TextTower:
         return self.model.load(DualEncoder).to(self._place)
 
     def describe(self) -> dict[str, str]:
-        """Return the model with its settings, and the hash of its weights, for the card."""
         return {"text_tower": f"{self.model} sha256:{self.model.weights_hash()}"}
 
 
@@ -282,7 +281,6 @@ class WordVectors:
         return embeddings / np.where(lengths > 0, lengths, 1)
 
     def describe(self) -> dict[str, str]:
-        """Return the file's name and hash."""
         return {"word_vectors": f"{self._path.name} sha256:{sha256([self._path])} {self.words}"}
 
     @property

@@ -292,11 +292,9 @@ class FixedEdit:
                 )
 
     def edit(self, examples: Sequence[Example]) -> list[Edited]:
-        """Return the edit of each example's first text, or the reason why there is none."""
         return [self._edit(example) for example in examples]
 
     def describe(self) -> dict[str, str]:
-        """Return an empty mapping: a plain rule."""
         return {}
 
     def _edit(self, example: Example) -> Edited:
@@ -373,7 +371,6 @@ class AddReconstruction:
     always: bool = True
 
     def check_source(self, examples: Sequence[Example]) -> None:
-        """Let the editor refuse settings that name an entry that no example has."""
         if isinstance(self.editor, ChecksSource):
             self.editor.check_source(examples)
 
@@ -398,5 +395,4 @@ class AddReconstruction:
         return results
 
     def describe(self) -> dict[str, str]:
-        """Return the editor's description."""
         return dict(self.editor.describe())

@@ -163,7 +163,6 @@ class NltkTagger:
     """NLTK's averaged perceptron, the paper's tagger (B.1.1): its JSON data, never its pickle."""
 
     def tag(self, sentences: Sequence[Sequence[str]]) -> list[list[str]]:
-        """Return a Penn tag for each word."""
         return [[tag for _, tag in self._tagger.tag(list(words))] for words in sentences]
 
     @cached_property

@@ -237,7 +237,6 @@ class Hyponymy:
         return WordNet(self.wordnet)
 
     def describe(self) -> dict[str, str]:
-        """Return the number of senses."""
         return {"hyponymy": f"WordNet, {self.senses} senses"}
 
 

@@ -142,7 +142,6 @@ class ZeroShot(SourceBenchmark):
 
     @property
     def data_hash(self) -> str:
-        """A hash of the data and settings, so that a result is not taken for another test's."""
         chosen = ["restrict"] if self.restrict else []
         asked = (self._index.hash, self._pixels.rows, self.class_names, self._templates)
         return fingerprint(*asked, *chosen)
@@ -220,11 +219,9 @@ class Classification(ZeroShot):
     read_with: ClassVar[ReadWith] = {"templates": {MODEL: ("DualEncoder",)}}
 
     def source(self) -> str:
-        """Return the test split of the folder."""
         return tested_folder(super().source())
 
     def prepare(self, context: EvaluationContext, index: Index, rows: np.ndarray | None) -> None:
-        """Store the data that ``run`` evaluates."""
         folder = Path(self.source()).expanduser()
         templates = prompt_templates(self.templates, folder)
         file = None if self.classes is None else Path(self.classes).expanduser()

@@ -124,7 +124,6 @@ class EditorQuality(WritesModelPage, SourceBenchmark):
         return sources
 
     def open(self, context: EvaluationContext) -> list[Benchmark]:
-        """Open the folders and return a list of this benchmark."""
         sources = self.sources()
         opened = copy.copy(self)
         stem = "" if isinstance(self.data, Mapping) else Path(sources[0][2]).name.replace(":", "_")
@@ -154,7 +153,6 @@ class EditorQuality(WritesModelPage, SourceBenchmark):
 
     @property
     def data_hash(self) -> str:
-        """A hash of the data and settings, so that a result is not taken for another test's."""
         asked: list[Any] = ["" if self._oracle is None else self._oracle.describe()]
         asked += [self.judge, ORACLE if self._masks is None else self._masks.hash()]
         for folder in self._folders:
@@ -279,7 +277,6 @@ class EditorQuality(WritesModelPage, SourceBenchmark):
         return self._masks.find(name, index.key(int(row[1])), photo.shape[:2])
 
     def summarise(self, evaluation: Evaluation) -> list[str]:
-        """Say in a line for each editor what it keeps and how often its edits succeed."""
         return verdicts(EditedItems("", Items(str(self.name), "", "", evaluation.items)))
 
     def model_page(self) -> ModelPage[EditedItems]:

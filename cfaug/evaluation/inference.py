@@ -443,7 +443,6 @@ class ZeroShotClassifier:
         return self._encoder.transform
 
     def classify(self, pixels: Tensor) -> Tensor:
-        """Return the logits of uint8 pixels (n, 3, size, size), float32 (n, classes)."""
         import torch
 
         embeddings = self._encoder.encode_image(pixels).float().cpu().numpy()

@@ -115,7 +115,6 @@ class Retrieval(SourceBenchmark):
         return None
 
     def prepare(self, context: EvaluationContext, index: Index, rows: np.ndarray | None) -> None:
-        """Store the data that ``run`` evaluates."""
         self.ask(index, rows)
 
     def ask(self, index: Index, rows: np.ndarray | None = None) -> Self:
@@ -140,7 +139,6 @@ class Retrieval(SourceBenchmark):
 
     @property
     def data_hash(self) -> str:
-        """A hash of the data and settings, so that a result is not taken for another test's."""
         # Results of before photos of several sets were one image are not this test's.
         several = len(np.unique(self._index.images[self._rows])) > self._image_of_text.max() + 1
         return fingerprint(self._index.hash, self._rows, *(["photos"] if several else []))
@@ -265,7 +263,6 @@ class Matching(SourceBenchmark):
     )  # fmt: skip
 
     def prepare(self, context: EvaluationContext, index: Index, rows: np.ndarray | None) -> None:
-        """Store the data that ``run`` evaluates."""
         self.ask(index, None if self.real is None else context.open(self.real), rows)
 
     def ask(self, pairs: Index, real: Index | None, rows: np.ndarray | None = None) -> Self:
@@ -295,7 +292,6 @@ class Matching(SourceBenchmark):
 
     @property
     def data_hash(self) -> str:
-        """A hash of the data and settings, so that a result is not taken for another test's."""
         real = "" if self._real is None else self._real.hash
         asked = [] if self._rows is None else [self._rows]
         return fingerprint(self._pairs.hash, real, self.seed, *asked)

@@ -74,7 +74,6 @@ class ModelAnnotator:
         return []
 
     def describe(self) -> dict[str, str]:
-        """Return the model with its settings, and the hash of its weights, for the card."""
         return {self.name: f"{self.model} sha256:{self.model.weights_hash()}"}
 
 
@@ -132,11 +131,9 @@ class DetectObjects(ModelAnnotator):
         return detected
 
     def own_settings(self) -> list[str]:
-        """Return the settings of the attributes."""
         return [] if self.attributes is None else [self.attributes.identity()]
 
     def describe(self) -> dict[str, str]:
-        """Return the models with their settings, and the hashes of their weights, for the card."""
         return {**super().describe(), **_describe_attributes(self)}
 
 
@@ -206,7 +203,6 @@ class FileAnnotator:
             ) from error
 
     def describe(self) -> dict[str, str]:
-        """Return the file's name and hash, for the card."""
         return {self.name: f"{Path(self.file).name} sha256:{self.file_hash}"}
 
 
@@ -258,7 +254,6 @@ class CaptionsFromFile(FileAnnotator):
         return captions
 
     def identity(self) -> str:
-        """Return a hash of the file and of the settings."""
         parts = [self.column, self.text, self.match, self.name]
         return sha256_text(" ".join([*parts, self.file_hash]))
 
@@ -402,7 +397,6 @@ class DetectionsFromFile(FileAnnotator):
 
     @property
     def files(self) -> list[Path]:
-        """The files to read."""
         return [Path(file).expanduser() for file in (self.file, *self.more)]
 
     @cached_property
@@ -418,5 +412,4 @@ class DetectionsFromFile(FileAnnotator):
         )
 
     def describe(self) -> dict[str, str]:
-        """Return the file's name and hash, and the model that ranked attributes, for the card."""
         return {**super().describe(), **_describe_attributes(self)}

@@ -284,5 +284,4 @@ class SiblingAware:
         return hidden
 
     def describe(self) -> dict[str, str]:
-        """Return the editor's description."""
         return self.editor.describe()

@@ -70,7 +70,6 @@ class ClipScorer(CosineScorer):
         return torch.cat(parts)
 
     def images(self, images: Tensor) -> Tensor:
-        """Embed images float32 (n, 3, H, W) in [0, 1]: (n, dim)."""
         import numpy as np
         import torch
         from PIL import Image
@@ -98,7 +97,6 @@ class ClipScorer(CosineScorer):
         return torch.cat(embedded)
 
     def describe(self) -> dict[str, str]:
-        """Return the encoder's names and hashes, and the preprocessing."""
         return {**self.about, "preprocessing": self.preprocessing}
 
 
@@ -135,15 +133,12 @@ class LazyClipScorer(CosineScorer):
         return {"clip": str(self.model), "sha256": self.model.weights_hash()}
 
     def texts(self, texts: Sequence[str]) -> Tensor:
-        """Embed texts: (n, dim)."""
         return self._scorer.texts(texts)
 
     def images(self, images: Tensor) -> Tensor:
-        """Embed images float32 (n, 3, H, W) in [0, 1]: (n, dim)."""
         return self._scorer.images(images)
 
     def describe(self) -> dict[str, str]:
-        """Return the model's settings, the hash of its weights, and the preprocessing."""
         return {**self._about, "preprocessing": self.preprocessing}
 
 
@@ -203,7 +198,6 @@ class LabelScorer:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the scores."""
         return tuple(self.meanings)
 
     @property
@@ -215,7 +209,6 @@ class LabelScorer:
         }
 
     def score(self, proposals: Sequence[Proposal], images: Sequence[Images]) -> list[Scores]:
-        """Return the scores of each candidate; see ``cfaug.core.protocols.Scorer``."""
         embeddings: dict[tuple[str, ...], Tensor] = {}
         scored: list[Scores] = []
         for proposal, made in zip(proposals, images, strict=True):
@@ -259,7 +252,6 @@ class LabelScorer:
         return embedded[list(made.shown)]
 
     def describe(self) -> dict[str, str]:
-        """Return names, revisions and hashes of the weights, for the card."""
         return self.encoder.describe()
 
 

@@ -359,7 +359,6 @@ class InstructedPhotos(InstructedEditor):
         return self.model.load()
 
     def answer(self, requests: Sequence[PhotoRequest]) -> list[NDArray[np.uint8] | str]:
-        """Return the pipeline's image for each request, in order."""
         return [self._make(request) for request in requests]
 
     def describe(self) -> dict[str, str]:

@@ -228,7 +228,6 @@ class DirectInversion:
 
     @property
     def remembers(self) -> bool:
-        """Return whether inversions can store the source's attention."""
         return self.timestep == "own"
 
     def skip(self, steps: int) -> int:
@@ -236,7 +235,6 @@ class DirectInversion:
         return 0
 
     def invert(self, photos: PhotoBatch, model: Predictor) -> list[Inversion]:
-        """Return the inversion of each photo, in order."""
         if self.timestep == "next":
             return [Inversion(latents) for latents in ddim_inversion(photos, model)]
         latents, steps = photos.latents, len(model.schedule)
@@ -287,7 +285,6 @@ class EditFriendly:
         check_fields(self, "recipe.image_editor.inversion")
 
     def skip(self, steps: int) -> int:
-        """Return the number of skipped steps, which are the first and noisiest ones."""
         skipped = round(self.skipped * steps)
         if steps - skipped < 2:
             raise UserError(
@@ -297,7 +294,6 @@ class EditFriendly:
         return skipped
 
     def invert(self, photos: PhotoBatch, model: Predictor) -> list[Inversion]:
-        """Return the inversion of each photo, in order."""
         schedule = model.schedule
         steps = range(self.skip(len(schedule)), len(schedule))
         inversions = []
@@ -371,7 +367,6 @@ class NullText:
         return 0
 
     def invert(self, photos: PhotoBatch, model: Predictor) -> list[Inversion]:
-        """Return the inversion of each photo, in order."""
         inversions: list[Inversion] = []
         for start in range(0, len(photos), self.max_rows):
             these = slice(start, start + self.max_rows)

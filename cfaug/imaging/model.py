@@ -220,7 +220,6 @@ class DiffusionWeights:
         )
 
     def describe(self) -> dict[str, str]:
-        """Return the names of the weights with their Hub revision, or a hash of local files."""
         return dict(self._described)
 
     @cached_property
@@ -449,7 +448,6 @@ class PipelineFolder:
         return load_part(kind, folder, dtype).requires_grad_(False).eval()
 
     def describe(self) -> dict[str, str]:
-        """Return the name, revision or hash, licence and class of the weights."""
         return dict(self._described)
 
     @cached_property

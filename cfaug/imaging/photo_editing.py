@@ -380,5 +380,4 @@ class SameImage:
         return made
 
     def describe(self) -> dict[str, str]:
-        """Return the source of the images."""
         return {"images": "the source's own"}

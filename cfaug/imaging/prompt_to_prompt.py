@@ -256,7 +256,6 @@ class PromptToPrompt(DiffusionEditor, SetEditor):
         )
 
     def edit(self, jobs: Sequence[ImageJob]) -> list[Images]:
-        """Return the images of each job, one for each text, all decoded."""
         return edit_at_once(self, jobs)
 
     def _embed_all(self, tree: Tree) -> Texts:
@@ -271,7 +270,6 @@ class PromptToPrompt(DiffusionEditor, SetEditor):
         return self._diffusion.decode(latents)
 
     def unsafe(self, images: Tensor) -> list[bool]:
-        """Return whether the safety checker flags each image; false without a checker."""
         if self.safety is None:
             return [False] * len(images)
         return self.safety.flag(images)

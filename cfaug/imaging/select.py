@@ -216,7 +216,6 @@ class CosineScorer(ABC):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the scores."""
         return tuple(self.meanings)
 
     @property
@@ -293,7 +292,6 @@ class CosineScorer(ABC):
         return scores
 
     def score(self, proposals: Sequence[Proposal], images: Sequence[Images]) -> list[Scores]:
-        """Return the scores of each candidate; see ``cfaug.core.protocols.Scorer``."""
         import torch
 
         scores = []

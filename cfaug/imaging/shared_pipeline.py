@@ -152,7 +152,6 @@ class SharedPipeline(SetEditor):
         return self._loaded.decode(latents)
 
     def edit(self, jobs: Sequence[ImageJob]) -> list[Images]:
-        """Return the images of each job, one for each text, all decoded."""
         return edit_at_once(self, jobs)
 
     def same_text(self, texts: Sequence[str]) -> bool:

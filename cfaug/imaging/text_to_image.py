@@ -120,7 +120,6 @@ class StableDiffusion3(TextToImage):
 
     @property
     def patch(self) -> int:
-        """The height and width of a token in latents."""
         return int(self.network.config.patch_size)
 
     @property
@@ -164,17 +163,14 @@ class Flux2(TextToImage):
 
     @property
     def guides(self) -> bool:
-        """Whether guidance needs a row without text."""
         return self.reads_guidance and not self.network.config.guidance_embeds
 
     @property
     def reads_guidance(self) -> bool:
-        """Whether any scale of guidance has an effect."""
         return not self.pipeline.config.get("is_distilled")
 
     @property
     def patch(self) -> int:
-        """The height and width of a token in latents of the autoencoder."""
         return 2
 
     @property
@@ -228,7 +224,6 @@ class StableDiffusionXL(TextToImage):
     """SDXL: the UNet of Stable Diffusion with a pooled text, and Euler's steps without noise."""
 
     def attach(self) -> None:
-        """Share the network's self-attention."""
         self.shared.attach(self.network)
 
     def encode(self, text: str) -> Texts:
@@ -239,7 +234,6 @@ class StableDiffusionXL(TextToImage):
         return hidden, pooled
 
     def levels(self, steps: int) -> NoiseLevels:
-        """Return the noise levels of the pipeline, for Euler's method."""
         from diffusers import EulerDiscreteScheduler
 
         config = self.pipeline.scheduler.config

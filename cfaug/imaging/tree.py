@@ -228,7 +228,6 @@ class PhotoTree(Branches):
 
     @property
     def empty_text(self) -> Integers:
-        """The number of each latent's unconditional embedding."""
         return self.source if self.empty_texts > 1 else self.source * 0
 
     @property
@@ -237,11 +236,9 @@ class PhotoTree(Branches):
         return self.source if self.remembered else super().lent
 
     def active(self, step: int) -> Integers:
-        """Return the latents that are denoised or used at ``step``."""
         return np.flatnonzero((self.birth <= step) & (step < self.end))
 
     def changes(self) -> set[int]:
-        """Return the steps at which latents are added, stop sharing or end."""
         return super().changes() | set(self.end.tolist())
 
     def row_steps(self) -> int:

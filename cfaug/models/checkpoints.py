@@ -190,7 +190,6 @@ class Checkpoint(Spec):
         }
 
     def answering(self) -> dict[str, Any]:
-        """Return the settings that change the model's answers and differ from the defaults."""
         return {
             field.name: getattr(self, field.name)
             for field in fields(self)
@@ -222,7 +221,6 @@ class Checkpoint(Spec):
         return parameter_count(find_weights(self.folder()))
 
     def on_this_machine(self) -> Self:
-        """Return the same specification with a local folder, without downloading anything."""
         from cfaug.core.weights import resolve
 
         return self.at(str(resolve(self.name_or_path, self.revision, fetch=False)))
@@ -233,7 +231,6 @@ class Checkpoint(Spec):
 
     @property
     def owner(self) -> str:
-        """The kind and place of the model, which errors name."""
         return f"{type(self).__name__} ({self.name_or_path})"
 
 

@@ -56,15 +56,12 @@ class TimmClassification(Checkpoint):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Arguments of the model other than its folder."""
         return {"architecture": self.architecture, "classes": class_names(self.classes)}
 
     def answering(self) -> dict[str, Any]:
-        """Return the settings that change the model's answers, with the content of the file."""
         return with_names(super().answering())
 
     def load_with_head(self, labels: Sequence[str], seed: int, match: Matching) -> Any:
-        """Load the model for training, with a random head if it knows none of the labels."""
         from cfaug.models.classifiers import TimmClassifier
 
         return TimmClassifier.load_with_head(self.folder(), self.settings, labels, seed, match)
@@ -117,13 +114,11 @@ class TimmClassification(Checkpoint):
         return find_weights(self.folder()) if file is None else [file]
 
     def weights_hash(self) -> str:
-        """Return the sha256 of the weight files."""
         from cfaug.core.weights import sha256
 
         return sha256(self._files())
 
     def settings_hash(self) -> str:
-        """Return the sha256 of the files beside the weights and of the settings."""
         if self._file() is None:
             return super().settings_hash()
         from cfaug.core.weights import sha256_text
@@ -131,7 +126,6 @@ class TimmClassification(Checkpoint):
         return sha256_text(" ".join(map(str, [type(self).__qualname__, *self.settings_words()])))
 
     def parameters(self) -> int | None:
-        """Return the number of parameters; ``None`` if the files are not safetensors."""
         from cfaug.core.weights import parameter_count
 
         return parameter_count(self._files())
@@ -169,7 +163,6 @@ class TorchvisionClassification(Spec):
     library: ClassVar[str] = "torchvision"
 
     def load(self, protocol: type | None = None) -> Any:
-        """Load the weights, in float32 and evaluation mode."""
         from cfaug.models.classifiers import TorchvisionClassifier
 
         choose_protocol(self.provides, protocol, self.owner)
@@ -182,7 +175,6 @@ class TorchvisionClassification(Spec):
         return {**names, "classes": class_names(self.classes)}
 
     def load_with_head(self, labels: Sequence[str], seed: int, match: Matching) -> Any:
-        """Load the model for training, with a random head if it knows none of the labels."""
         from cfaug.models.classifiers import TorchvisionClassifier
 
         kind, settings = TorchvisionClassifier, self.settings
@@ -207,7 +199,6 @@ class TorchvisionClassification(Spec):
         return sha256_text(f"torchvision:{self.architecture}:{self.pretrained}")
 
     def answering(self) -> dict[str, Any]:
-        """Return the settings that change the model's answers, with the content of the file."""
         names = ("architecture", "prepared_as", "classes")
         return with_names({name: getattr(self, name) for name in names})
 
@@ -237,7 +228,6 @@ class TorchvisionClassification(Spec):
 
     @property
     def owner(self) -> str:
-        """The kind of model and its weights, for errors."""
         return f"{type(self).__name__} ({self.architecture}, {self.pretrained})"
 
 
@@ -255,7 +245,6 @@ class InceptionFeatures(Spec):
     library: ClassVar[str] = "inception"
 
     def load(self, protocol: type | None = None) -> Any:
-        """Load the weights, in float32 and evaluation mode."""
         from cfaug.models.classifiers import Inception
 
         choose_protocol(self.provides, protocol, self.owner)
@@ -283,10 +272,8 @@ class InceptionFeatures(Spec):
         return parameter_count([Path(self.weights).expanduser()])
 
     def at(self, checkpoint: str) -> InceptionFeatures:
-        """Return the same settings for another file of weights."""
         return replace(self, weights=checkpoint)
 
     @property
     def owner(self) -> str:
-        """The kind of model and its weights, for errors."""
         return f"{type(self).__name__} ({self.weights})"

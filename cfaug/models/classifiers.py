@@ -115,7 +115,6 @@ class HFClassifier(FromFolder, TrainedClassifier):
 
     @classmethod
     def check_model(cls, model: Any, folder: Path) -> None:
-        """Refuse weights that are infinite or NaN."""
         check_finite(model, folder)
 
     def save(self, folder: Path) -> None:
@@ -127,7 +126,6 @@ class HFClassifier(FromFolder, TrainedClassifier):
             self.processor.save_pretrained(fresh)
 
     def classify(self, pixels: Tensor) -> Tensor:
-        """Map uint8 pixels (n, 3, size, size) to logits, float32 (n, classes)."""
         normal = self.transform.normalize(pixels.to(self.device, non_blocking=True))
         logits: Tensor = self.model(pixel_values=normal).logits
         return logits.float()
@@ -159,7 +157,6 @@ class _OfLibrary(TrainedClassifier):
         return self.transform.normalize(pixels.to(device, non_blocking=True))
 
     def classify(self, pixels: Tensor) -> Tensor:
-        """Map uint8 pixels (n, 3, size, size) to logits, float32 (n, classes)."""
         logits: Tensor = self.model(self._normalize(pixels))
         return logits.float()
 
@@ -207,7 +204,6 @@ class TimmClassifier(_OfLibrary):
         return cls(model, path, classes=labels)
 
     def save(self, folder: Path) -> None:
-        """Write a folder in timm's format, with the names of the classes."""
         with replace_checkpoint(folder) as fresh:
             named = {"label_names": list(self.classes)}
             timm.models.save_for_hf(self.model, str(fresh), named, safe_serialization=True)
@@ -392,7 +388,6 @@ class TorchvisionClassifier(_OfLibrary):
         return cls(model, classifier.transform, tuple(labels)).eval()
 
     def save(self, folder: Path) -> None:
-        """Write ``model.safetensors``, and ``classes.txt`` with the name of each logit."""
         with replace_checkpoint(folder) as fresh:
             save_file(self.model.state_dict(), fresh / SAVED_WEIGHTS)
             lines = "".join(f"{name}\n" for name in self.classes)

@@ -158,7 +158,6 @@ class HFZeroShotDetector(Wrapped):
     def detect_named(
         self, images: Sequence[Image], names: Sequence[Sequence[str]]
     ) -> list[list[dict[str, Any]]]:
-        """Return the objects in each RGB image that have one of its names; see ``detect``."""
         distinct = [tuple(dict.fromkeys(labels)) for labels in names]
         detections: dict[int, list[dict[str, Any]]] = {}
         for rows, batch, wanted in _batches(self.processor.image_processor, images, distinct):

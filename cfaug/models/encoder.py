@@ -67,7 +67,6 @@ class Encoder(Tunable, ABC):
         return self.transform.normalize(pixels.to(self.log_scale.device, non_blocking=True))
 
     def logit_scale(self) -> Tensor:
-        """Return the factor on the cosine, a scalar."""
         return self.log_scale.exp().squeeze()
 
     def clamp_logit_scale(self) -> None:
@@ -278,7 +277,6 @@ class Wrapped(FromFolder, nn.Module):
 
     @classmethod
     def check_model(cls, model: Any, folder: Path) -> None:
-        """Refuse weights that are infinite or NaN."""
         check_finite(model, folder)
 
 
@@ -461,12 +459,10 @@ class HFEncoder(FromFolder, Encoder):
         return _pool(self.model.get_image_features(pixel_values=pixels))
 
     def encode_text(self, tokens: dict[str, Tensor]) -> Tensor:
-        """Map tokens to projected, unnormalised (batch, dim)."""
         there = on_device(tokens, self.log_scale.device)
         return _pool(self.model.get_text_features(**there))
 
     def save(self, folder: Path) -> None:
-        """Write a ``save_pretrained`` folder with its processor."""
         with replace_checkpoint(folder) as fresh, quiet():
             self.model.save_pretrained(fresh)
             self.processor.save_pretrained(fresh)

@@ -78,7 +78,6 @@ class FusionEntailer(FromFolder, Tunable, ABC):
 
     @classmethod
     def load(cls, folder: Path, **settings: Any) -> Self:
-        """Load a folder with weights and processor, in float32 and evaluation mode."""
         import transformers
 
         wanted = getattr(transformers, cls.transformers_class).config_class.model_type
@@ -109,7 +108,6 @@ class FusionEntailer(FromFolder, Tunable, ABC):
     def entail(
         self, premises: Sequence[str], hypotheses: Sequence[str], pixels: Tensor | None = None
     ) -> Tensor:
-        """Return the probabilities of entailment, neutral and contradiction: float32 (n, 3)."""
         return F.softmax(self.logits(check_images(premises, pixels), hypotheses), dim=-1)
 
     def logits(self, pixels: Tensor, hypotheses: Sequence[str]) -> Tensor:
@@ -167,7 +165,6 @@ class TowerEntailer(FusionEntailer):
         return self.image_states(self._normalize(pixels))
 
     def entail_encoded(self, images: Tensor, hypotheses: Sequence[str]) -> Tensor:
-        """Return the probabilities of ``entail`` for outputs of ``encode_images``."""
         return F.softmax(self._answer(self.fuse(images, self._tokens(hypotheses))), dim=-1)
 
 
@@ -256,7 +253,6 @@ class BridgeTowerEncoder(HFEncoder):
             )
 
     def encode_pixels(self, pixels: Tensor) -> Tensor:
-        """Map normalised float32 (batch, 3, size, size) to projected, unnormalised (batch, dim)."""
         body = self.model.bridgetower
         visual = body.vision_model.visual
         hidden = visual.forward_pre(pixels)
@@ -268,7 +264,6 @@ class BridgeTowerEncoder(HFEncoder):
         return self.model.itc_image_head(body.cross_modal_image_transform(summary) + mark)
 
     def encode_text(self, tokens: dict[str, Tensor]) -> Tensor:
-        """Map tokens to projected, unnormalised (batch, dim)."""
         there = on_device(tokens, self.log_scale.device)
         hidden = self.model.bridgetower.text_model(**there).last_hidden_state
         return self.model.itc_text_head(hidden[:, 0])
@@ -316,7 +311,6 @@ class BridgeTowerEntailer(TowerEntailer):
 
     @classmethod
     def pooled_width(cls, model: Any) -> int:
-        """Return the width of a text's and an image's pooled token together."""
         return 2 * cls.hidden_size(model)
 
     def image_states(self, pixels: Tensor) -> Tensor:
@@ -395,7 +389,6 @@ class FlavaEntailer(TowerEntailer):
 
     @staticmethod
     def hidden_size(model: Any) -> int:
-        """Return the width of the multimodal encoder."""
         return int(model.config.multimodal_config.hidden_size)
 
     def image_states(self, pixels: Tensor) -> Tensor:

@@ -129,7 +129,6 @@ class DualMatcher(nn.Module):
         return self.encoder.tokenize(texts)
 
     def match(self, pixels: Tensor, texts: Sequence[str]) -> Tensor:
-        """Score image i, uint8 (n, 3, size, size), with text i: float32 (n,)."""
         images = self.encoder.encode_image(pixels).float()
         captions = self.encoder.encode_text(self.tokenize(texts)).float()
         cosines = F.cosine_similarity(images, captions, dim=-1)
@@ -159,7 +158,6 @@ class PairMatcher(FromFolder, nn.Module, ABC):
         return self.tokenizer(texts)
 
     def match(self, pixels: Tensor, texts: Sequence[str]) -> Tensor:
-        """Score image i, uint8 (n, 3, size, size), with text i: float32 (n,)."""
         normal = self.transform.normalize(pixels.to(self.device, non_blocking=True))
         return self.score(normal, on_device(self.tokenize(texts), self.device)).float()
 
@@ -200,7 +198,6 @@ class HFEntailer(Wrapped):
     def entail(
         self, premises: Sequence[str], hypotheses: Sequence[str], pixels: Tensor | None = None
     ) -> Tensor:
-        """Return the probabilities of entailment, neutral and contradiction: float32 (n, 3)."""
         if pixels is not None:
             raise UserError("this model reads texts only: leave out the images")
         tokens = self.tokenizer(
@@ -264,7 +261,6 @@ class AskedEntailer(nn.Module):
     def entail(
         self, premises: Sequence[str], hypotheses: Sequence[str], pixels: Tensor | None = None
     ) -> Tensor:
-        """Return the probabilities of entailment, neutral and contradiction: float32 (n, 3)."""
         images = check_images(premises, pixels)
         options = tuple(self.options)
         asked = [[Question(self.question.replace(HYPOTHESIS, t), options)] for t in hypotheses]

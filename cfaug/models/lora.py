@@ -309,7 +309,6 @@ class Interpolated:
 
     @property
     def provides(self) -> tuple[type, ...]:
-        """The protocols that the fine-tuned model can be loaded as."""
         return self.ends.tuned.provides
 
     def load(self, protocol: type | None = None) -> Any:
@@ -336,11 +335,9 @@ class Interpolated:
         return sha256_text(f"wise_ft {' '.join(both)} {self.factor!r}")
 
     def settings_hash(self) -> str:
-        """Return the hash of tokenizer, processor and settings."""
         return (self._end or self.ends.tuned).settings_hash()
 
     def parameters(self) -> int | None:
-        """Return the number of parameters."""
         return self.ends.tuned.parameters()
 
     def on_this_machine(self) -> Interpolated:

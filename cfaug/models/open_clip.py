@@ -48,7 +48,6 @@ class OpenClipEncoder(Encoder):
         self.config = config
 
     def tokenize(self, texts: Sequence[str]) -> dict[str, Tensor]:
-        """Return ``input_ids`` of the context length, to which the model's attention mask fits."""
         return {"input_ids": self.tokenizer(list(texts))}
 
     def encode_pixels(self, pixels: Tensor) -> Tensor:
@@ -57,7 +56,6 @@ class OpenClipEncoder(Encoder):
         return features
 
     def encode_text(self, tokens: dict[str, Tensor]) -> Tensor:
-        """Map tokens to projected, unnormalised (batch, dim)."""
         ids = tokens["input_ids"].to(self.log_scale.device, non_blocking=True)
         features: Tensor = self.model.encode_text(ids)
         return features

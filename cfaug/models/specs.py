@@ -147,7 +147,6 @@ class HFClip(Folder):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Arguments of the model other than its folder."""
         bounds = (self.logit_scale_min, self.logit_scale_max)
         settings = {name: getattr(self, name) for name in ("max_length", "geometry", "max_tokens")}
         return {**settings, "log_scale_bounds": bounds}
@@ -239,7 +238,6 @@ class OpenClip(Spec):
 
     @property
     def owner(self) -> str:
-        """The kind and architecture of the model, which errors name."""
         return f"OpenClip ({self.architecture})"
 
     def answering(self) -> dict[str, Any]:
@@ -322,15 +320,12 @@ class NoModelSpec(Spec):
     weights = "no-model"
 
     def load(self, protocol: type | None = None) -> Any:
-        """Return the placeholder."""
         return NoModel()
 
     def check_trainable(self) -> None:
-        """Refuse training."""
         raise UserError("there is no model to train: choose a model=...")
 
     def weights_hash(self) -> str:
-        """Return the sha256 of the placeholder's name."""
         return sha256_text(self.weights)
 
     def settings_hash(self) -> str:
@@ -342,5 +337,4 @@ class NoModelSpec(Spec):
         return None
 
     def at(self, checkpoint: str) -> NoModelSpec:
-        """Return itself, whatever the checkpoint."""
         return self

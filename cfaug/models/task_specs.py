@@ -97,17 +97,14 @@ class ImageClassification(ImageCheckpoint):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Arguments of the model other than its folder."""
         return {**super().settings, "classes": class_names(self.classes)}
 
     def load_with_head(self, labels: Sequence[str], seed: int, match: Matching) -> Any:
-        """Load the model for training, with a random head if it knows none of the labels."""
         from cfaug.models.classifiers import HFClassifier
 
         return HFClassifier.load_with_head(self.folder(), self.settings, labels, seed, match)
 
     def answering(self) -> dict[str, Any]:
-        """Return the settings that change the model's answers, with the content of the file."""
         return with_names(super().answering())
 
 
@@ -197,7 +194,6 @@ class ZeroShotDetection(Checked):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Arguments of the model other than its folder."""
         return {**super().settings, "vocabulary": visual_words("objects", self.vocabulary)}
 
     def answering(self) -> dict[str, Any]:
@@ -260,7 +256,6 @@ class AskedEntailment(ImageCheckpoint):
         return {**settings, "question": asked.question, "options": dict(asked.options)}
 
     def answering(self) -> dict[str, Any]:
-        """Return the settings that change the model's answers, with the content of the file."""
         asked = read_prompt(self.asked)
         settings = {name: value for name, value in super().answering().items() if name != "asked"}
         return {**settings, "asked": [asked.question, dict(sorted(asked.options.items()))]}

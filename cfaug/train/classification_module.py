@@ -55,7 +55,6 @@ class _LabelModule(TrainingModule):
         return costs.mean()
 
     def make_metric(self, name: str) -> MeanMetric:
-        """Return the share of right labels."""
         return MeanMetric(sync_on_compute=False)
 
     def share(self, loss: Tensor, batch: Batch, step: list[Batch]) -> Tensor:
@@ -88,7 +87,6 @@ class EntailmentModule(_LabelModule):
 
     @property
     def trained(self) -> FusionEntailer:
-        """The entailer."""
         return self.entailer
 
     def logits(self, batch: Batch) -> Tensor:
@@ -128,7 +126,6 @@ class ClassificationModule(_LabelModule):
 
     @property
     def trained(self) -> TrainedClassifier:
-        """The classifier."""
         return self.classifier
 
     def loss(self, batch: Batch) -> Tensor:

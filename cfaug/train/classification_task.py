@@ -71,11 +71,9 @@ class LabelTask(MixtureTask):
         trained.save(folder)
 
     def record(self) -> dict[str, Any]:
-        """Return the mixing ratio and the labels' counts."""
         return {**super().record(), "classes": self.classes}
 
     def describe(self) -> dict[str, Any]:
-        """Return the description of the mixture, and the labels' counts."""
         return {**super().describe(), "classes": self.classes}
 
     def measure(self, trained: Any) -> dict[str, Any]:
@@ -125,7 +123,6 @@ class EntailmentTask(LabelTask):
 
     @property
     def kind(self) -> type[EntailmentModule]:
-        """The module of entailment."""
         from cfaug.train.classification_module import EntailmentModule
 
         return EntailmentModule
@@ -170,7 +167,6 @@ class ClassificationTask(LabelTask):
 
     @property
     def learnt(self) -> Sequence[str]:
-        """The labels of the sources, sorted."""
         return self.labels
 
     def load(self) -> TrainedClassifier:
@@ -186,7 +182,6 @@ class ClassificationTask(LabelTask):
 
     @property
     def kind(self) -> type[ClassificationModule]:
-        """The module of classification."""
         from cfaug.train.classification_module import ClassificationModule
 
         return ClassificationModule
@@ -202,7 +197,6 @@ class ClassificationTask(LabelTask):
         return module
 
     def record(self) -> dict[str, Any]:
-        """Return the mixing ratio, the labels, and their counts."""
         return {**super().record(), "labels": list(self.labels)}
 
     def predict(self, trained: TrainedClassifier, batch: Mapping[str, Any]) -> Tensor:

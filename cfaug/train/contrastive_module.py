@@ -78,7 +78,6 @@ class ContrastiveModule(TrainingModule):
 
     @property
     def trained(self) -> Encoder:
-        """The dual encoder."""
         return self.encoder
 
     def curves(self) -> dict[str, float]:
@@ -97,7 +96,6 @@ class ContrastiveModule(TrainingModule):
         return 0.0 if self.weighting is None else self.weighting.set_invariance
 
     def finish_backward(self) -> None:
-        """Backpropagate the gradients of features that were encoded in chunks."""
         while self._chunked:
             self._chunked.pop().backward(self.trainer.precision_plugin.forward_context)
 

@@ -88,7 +88,6 @@ class AnswerModule(TrainingModule):
 
     @property
     def trained(self) -> TunedAnswerer:
-        """The vision-language model."""
         return self.tuned
 
     def loss(self, batch: Batch) -> Tensor:
@@ -484,7 +483,6 @@ class LanguageModule(TrainingModule):
 
     @property
     def trained(self) -> TunedLanguageModel:
-        """The language model."""
         return self.tuned
 
     def loss(self, batch: Batch) -> Tensor:
@@ -503,7 +501,6 @@ class LanguageModule(TrainingModule):
         return self.tuned.costs(whole)[:0]
 
     def weight(self, batch: Batch) -> float:
-        """Return the number of tokens that are learnt."""
         return float(batch["tokens"])
 
     def share(self, loss: Tensor, batch: Batch, step: list[Batch]) -> Tensor:

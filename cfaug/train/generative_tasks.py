@@ -115,7 +115,6 @@ class QuestionTask(MixtureTask):
     def make_module(
         self, trained: TunedAnswerer, total_steps: int | None, kind: Any = None
     ) -> AnswerModule:
-        """Return the model with the loss of its answers and its optimizer."""
         steps = self.make_steps(total_steps)
         module: AnswerModule = (kind or self.kind)(trained, steps, self.loss.contrast)
         return module
@@ -139,11 +138,9 @@ class QuestionTask(MixtureTask):
         )  # fmt: skip
 
     def save(self, trained: TunedAnswerer, folder: Path) -> None:
-        """Write the model, adapters merged, with its processor and chat template."""
         trained.save(folder)
 
     def record(self) -> dict[str, Any]:
-        """Return the mixing ratio and the number of questions of each kind."""
         return {**super().record(), "questions": {**self.kinds, "left_out": self.left_out}}
 
     def describe(self) -> dict[str, Any]:
@@ -246,17 +243,14 @@ class LanguageTask(Task):
 
     @property
     def batch_size(self) -> int:
-        """The number of answers in a batch, over all processes together."""
         return self.data.batch_size
 
     @property
     def batches_per_epoch(self) -> int:
-        """The number of batches in one pass over the training answers."""
         return -(-len(self.training) // self.data.batch_size)
 
     @property
     def lower_validation(self) -> str:
-        """The setting that must be raised if the validation split is empty."""
         return f"data.validation={self.data.validation}"
 
     @property
@@ -276,7 +270,6 @@ class LanguageTask(Task):
         )  # fmt: skip
 
     def make_module(self, trained: TunedLanguageModel, total_steps: int | None) -> LanguageModule:
-        """Return the model with the loss of its answers and its optimizer."""
         from cfaug.train.generative_modules import LanguageModule
 
         return LanguageModule(trained, self.make_steps(total_steps))

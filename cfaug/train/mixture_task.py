@@ -58,17 +58,14 @@ class MixtureTask(Task):
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """The mixture's counts."""
         return self.mixture.counts
 
     @property
     def batch_size(self) -> int:
-        """The number of examples in a batch, over all processes together."""
         return self.data.batch_size
 
     @property
     def batches_per_epoch(self) -> int:
-        """The number of batches in one pass over the training split."""
         return self.data.steps_per_epoch(len(self.mixture.train))
 
     @property
@@ -78,7 +75,6 @@ class MixtureTask(Task):
 
     @property
     def lower_validation(self) -> str:
-        """The setting that must be raised if the validation split is empty."""
         return f"data.validation={self.data.validation}"
 
     @property
@@ -160,7 +156,6 @@ class MixtureTask(Task):
         return make_loader(examples, batches, self.data.workers)
 
     def record(self) -> dict[str, Any]:
-        """Return the mixing ratio."""
         return {"cf_ratio": self.cf_ratio}
 
     def describe(self) -> dict[str, Any]:
@@ -254,7 +249,6 @@ class ContrastiveTask(MixtureTask):
 
     @property
     def kind(self) -> type[ContrastiveModule]:
-        """The contrastive module."""
         from cfaug.train.contrastive_module import ContrastiveModule
 
         return ContrastiveModule

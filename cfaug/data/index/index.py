@@ -369,11 +369,9 @@ class IndexedImage:
 
     @property
     def digest(self) -> str:
-        """The digest of all bytes of the encoded image, hexadecimal."""
         return self.index.digests[self.index.images[self.row]].tobytes().hex()
 
     def read(self) -> bytes:
-        """Return the encoded image, by one read of one range of one file."""
         return self.index.read_image(self.row)
 
 

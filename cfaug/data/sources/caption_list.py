@@ -111,11 +111,9 @@ class CaptionList(Reader):
         self.image_roots = tuple(image_roots)
 
     def with_roots(self, image_roots: Sequence[Path]) -> CaptionList:
-        """Return a reader of lists that may name images in these folders."""
         return type(self)(image_roots)
 
     def recognises(self, path: Path) -> bool:
-        """Return whether the path is a list, or a folder with one."""
         return find_list(path) is not None
 
     def files(self, path: Path) -> list[Path]:
@@ -129,7 +127,6 @@ class CaptionList(Reader):
         ]  # fmt: skip
 
     def describe(self, path: Path) -> Description:
-        """Return which columns of the list are read, and which other lists are not."""
         return self._describe(path, lambda record, where: columns_of(record, where).used)
 
     def _describe(
@@ -150,7 +147,6 @@ class CaptionList(Reader):
         )
 
     def identity(self, path: Path) -> Any:
-        """Return the list's and every image's name, size and time."""
         return files_identity([self._list(path), *self.files(path)])
 
     def open(self, path: Path) -> Iterator[Row]:
@@ -310,7 +306,6 @@ class PairedFolders(Reader):
         return columns is None or not columns.is_set
 
     def files(self, path: Path) -> list[Path]:
-        """Return every image of either folder."""
         return [image for side in known(self._sides(path)) for image in images_below(side)]
 
     def describe(self, path: Path) -> Description:

@@ -78,7 +78,6 @@ class CaptionedParquet(Reader):
         return _is_called(images, IMAGE) and _is_called(names, (*CAPTION, "prompt"))
 
     def describe(self, path: Path) -> Description:
-        """Return which columns are read."""
         split = split_of(path)
         columns, chosen = self._columns(split.files[0]), split.choice.used
         unused = tuple(name for name in columns.unused if name not in chosen)
@@ -199,14 +198,12 @@ class ParquetSets(Reader):
         return bool(files) and set(self.columns) <= set(column_names(files[0]))
 
     def describe(self, path: Path) -> Description:
-        """Return which columns are read."""
         split = self._split(path)
         used = (*self.columns, *self.also, *split.choice.used)
         described = Description.of_columns(used, column_names(split.files[0]))
         return replace(described, notes=split.choice.notes)
 
     def identity(self, path: Path) -> Any:
-        """Return names, sizes and times of the files."""
         return files_identity(self._split(path).files)
 
     def open(self, path: Path) -> Iterator[CounterfactualSet]:
@@ -386,7 +383,6 @@ class SocialCounterfactuals(ParquetSets):
     """The reader, with a version number, because its output differs from that of earlier ones."""
 
     def identity(self, path: Any) -> Any:
-        """Return names, sizes and times of the files, and the number of this reader."""
         return [READER, super().identity(path)]
 
 

@@ -99,7 +99,6 @@ class ImageFolder(Reader):
         return path.is_dir() and next(first, False)
 
     def files(self, path: Path) -> list[Path]:
-        """Return every image."""
         return images_below(split_home(path)[0])
 
     def describe(self, path: Path) -> Description:
@@ -122,7 +121,6 @@ class ImageFolder(Reader):
         return [captions, *files_identity([*_lists(path, home), *images])]
 
     def open(self, path: Path) -> Iterator[Row]:
-        """Yield every image with its class."""
         errors, images, source = ErrorCollector(), self.files(path), path
         path = split_home(path)[0]
         home = _class_home(path, images)
@@ -343,15 +341,12 @@ class Food101(Reader):
     description = "images/CLASS/ and meta/test.txt (Food-101, whose test split is read)"
 
     def recognises(self, path: Path) -> bool:
-        """Return whether the list and the images are there."""
         return self._home(path) is not None
 
     def files(self, path: Path) -> list[Path]:
-        """Return every image, of either split."""
         return images_below(known(self._home(path)) / "images")
 
     def identity(self, path: Path) -> Any:
-        """Return name, size and time of the list and of every image."""
         return files_identity([known(self._home(path)) / FOOD_TEST, *self.files(path)])
 
     def open(self, path: Path) -> Iterator[Row]:
@@ -406,11 +401,9 @@ class LabelList(CaptionList):
         return bool(names & {*IMAGE} and names & {*LABEL} and not names & {*CAPTION})
 
     def describe(self, path: Path) -> Description:
-        """Return which columns of the list are read, and which other lists are not."""
         return self._describe(path, _columns)
 
     def open(self, path: Path) -> Iterator[Row]:
-        """Yield every image with its class."""
         errors, sets = ErrorCollector(), self._sets(path)
         labels = {listed.members[0].text for listed in sets}
         if len(labels) == 1:

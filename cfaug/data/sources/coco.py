@@ -48,15 +48,12 @@ class Coco(Reader):
     description = "SPLIT/ beside annotations/captions_SPLIT.json (COCO; name the folder SPLIT)"
 
     def recognises(self, path: Path) -> bool:
-        """Return whether there is a split."""
         return self._split(path) is not None
 
     def files(self, path: Path) -> list[Path]:
-        """Return every image of the split."""
         return images_below(known(self._split(path))[1])
 
     def describe(self, path: Path) -> Description:
-        """Return how many captions are left out as rejected."""
         return Description(left_out=rejected_phrase(known(self._split(path))[0]))
 
     def identity(self, path: Path) -> Any:

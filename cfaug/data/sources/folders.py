@@ -219,7 +219,6 @@ class SidecarText(Reader):
         )
 
     def files(self, path: Path) -> list[Path]:
-        """Return every image."""
         return images_below(split_home(path)[0])
 
     def describe(self, path: Path) -> Description:

@@ -233,7 +233,6 @@ class CifarBinary(Reader):
     )
 
     def recognises(self, path: Path) -> bool:
-        """Return whether a test file and its class names exist."""
         return self._layout(path) is not None
 
     def identity(self, path: Path) -> Any:

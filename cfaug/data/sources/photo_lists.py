@@ -79,7 +79,6 @@ class PhotoList(Reader):
         """Content of the list that is not read, counted by ``open``."""
 
     def with_roots(self, image_roots: Sequence[Path]) -> PhotoList:
-        """Return a reader of lists that may name photos in these folders."""
         return type(self)(image_roots)
 
     def is_form(self, record: Mapping[str, Any]) -> bool:
@@ -87,7 +86,6 @@ class PhotoList(Reader):
         raise NotImplementedError
 
     def recognises(self, path: Path) -> bool:
-        """Return whether the path is such a list, or a folder with one or more."""
         return bool(self.lists(path))
 
     def lists(self, path: Path) -> list[Path]:
@@ -143,7 +141,6 @@ class PhotoList(Reader):
         return folder.parent if folder.name in FOLDERS[1:] else folder
 
     def files(self, path: Path) -> list[Path]:
-        """Return every image below the folder."""
         return images_below(self.home(path))
 
     def describe(self, path: Path) -> Description:
@@ -155,7 +152,6 @@ class PhotoList(Reader):
         return replace(described, left_out=tuple(left_out), notes=choice.notes)
 
     def identity(self, path: Path) -> Any:
-        """Return the list's and every image's name, size and time."""
         return files_identity([self.list_of(path), *self.files(path)])
 
     def photo(self, path: Path, name: str, where: str) -> Path:
@@ -240,7 +236,6 @@ class SnliVe(PhotoList):
     used = (*PHOTO, *READ)
 
     def is_form(self, record: Mapping[str, Any]) -> bool:
-        """Return whether a line has the columns."""
         return set(READ) <= set(record) and any(name in record for name in PHOTO)
 
     def records(self, file: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -266,7 +261,6 @@ class SnliVe(PhotoList):
         return super().choose(self.list_of(path))
 
     def home(self, path: Path) -> Path:
-        """Return the folder in which photos are searched."""
         return super().home(split_home(path)[0])
 
     def open(self, path: Path) -> Iterator[Row]:
@@ -339,7 +333,6 @@ class EntailmentParquet(Reader):
         return replace(description, left_out=left, notes=split.choice.notes)
 
     def identity(self, path: Path) -> Any:
-        """Return names, sizes and times of the split's files."""
         return files_identity(split_files(path))
 
     def open(self, path: Path) -> Iterator[CounterfactualSet]:

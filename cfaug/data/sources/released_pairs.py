@@ -65,7 +65,6 @@ class CocoCounterfactuals(Reader):
     description = "examples.jsonl and images.zip (COCO-Counterfactuals)"
 
     def recognises(self, path: Path) -> bool:
-        """Return whether the list and its images exist."""
         return self._home(path) is not None
 
     def describe(self, path: Path) -> Description:
@@ -235,15 +234,12 @@ class InstructPix2Pix(Reader):
     description = "NNNNNNN/prompt.json with SEED_0.jpg, SEED_1.jpg beside it (InstructPix2Pix)"
 
     def recognises(self, path: Path) -> bool:
-        """Return whether there is a folder with a prompt, directly or in a ``shard-NN``."""
         return bool(_prompts(split_home(path)[0]))
 
     def files(self, path: Path) -> list[Path]:
-        """Return every image."""
         return images_below(split_home(path)[0])
 
     def describe(self, path: Path) -> Description:
-        """Return which prompts are read, if a key says the split."""
         return Description(notes=self._choose(path).notes)
 
     def identity(self, path: Path) -> Any:

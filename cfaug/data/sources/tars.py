@@ -87,7 +87,6 @@ class TarReader(Reader):
         return sorted(visible_files(path.glob("*.tar")), key=lambda f: (len(f.stem), f.stem))
 
     def recognises(self, path: Path) -> bool:
-        """Return whether there is a tar."""
         return bool(self.files(path))
 
     def describe(self, path: Path) -> Description:
@@ -297,7 +296,6 @@ class OwnShards(TarReader):
         return next(committed_shards(path), None) is not None or bool(self.files(path))
 
     def files(self, path: Path) -> list[Path]:
-        """Return the committed tars."""
         return [tar for tar, _ in list_complete(path)]
 
     def describe(self, path: Path) -> Description:
@@ -393,7 +391,6 @@ class ClipBenchmark(TarReader):
         return splits[0] if splits else None
 
     def recognises(self, path: Path) -> bool:
-        """Return whether there is a split."""
         return self.split(path) is not None
 
     def files(self, path: Path) -> list[Path]:

@@ -122,7 +122,6 @@ class ModifiedPhotos(PhotoList):
     used = (*MODIFIED, HYPOTHESIS, ORIGINAL, PHOTO, FILE, LABEL)
 
     def is_form(self, record: Mapping[str, Any]) -> bool:
-        """Return whether a record has the columns, and names a photo."""
         return is_modified(record) and (PHOTO in record or FILE in record)
 
     def open(self, path: Path) -> Iterator[Row]:
@@ -357,7 +356,6 @@ class DetectedCaptions(PhotoList):
     used = (OBJECTS, ATTRIBUTES, PHOTO, LABEL, *TEXTS, *FILES)
 
     def is_form(self, record: Mapping[str, Any]) -> bool:
-        """Return whether a record has the columns, lists in two of them, and no image in a cell."""
         return _has_objects(record) and not _is_encoded(_photo(record))
 
     def open(self, path: Path) -> Iterator[Row]:
@@ -408,7 +406,6 @@ class EncodedCaptions(DetectedCaptions):
     )
 
     def is_form(self, record: Mapping[str, Any]) -> bool:
-        """Return whether a record has the columns, and an image in a cell."""
         return _has_objects(record) and _is_encoded(_photo(record))
 
     def files(self, path: Path) -> list[Path]:

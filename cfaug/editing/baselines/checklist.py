@@ -69,7 +69,6 @@ class CheckListEdits:
         )
 
     def describe(self) -> dict[str, str]:
-        """Return the word lists."""
         return {"checklist": self.lists.describe()}
 
     def _step(self, done: Rewriting, rng: np.random.Generator) -> Rewriting | None:

@@ -372,7 +372,6 @@ class WindowSimilarity:
         ]
 
     def describe(self) -> dict[str, str]:
-        """Return the description of the encoder."""
         return {f"similarity {name}": value for name, value in self.encoder.describe().items()}
 
 

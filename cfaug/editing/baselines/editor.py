@@ -305,7 +305,6 @@ class EasyDataAugmentation:
         return edit_examples(examples, "eda", self.seed, change, keep_unchanged=self.keep_unchanged)
 
     def describe(self) -> dict[str, str]:
-        """Return the source of the synonyms."""
         return {"synonyms": "WordNet"}
 
 
@@ -398,7 +397,6 @@ class RandomDeletion:
         )
 
     def describe(self) -> dict[str, str]:
-        """Return an empty mapping: a plain rule."""
         return {}
 
 
@@ -454,14 +452,12 @@ class NegclipSwaps:
         check_fields(self, "recipe.editor")
 
     def edit(self, examples: Sequence[Example]) -> list[Edited]:
-        """Return the proposals for the first text of each example, in order."""
         return edit_by_kind(
             examples, self.tagger, "negclip_swaps", self.seed, self.kinds, self._swap,
             only_one=self.per == "caption",
         )  # fmt: skip
 
     def describe(self) -> dict[str, str]:
-        """Return the description of the tagger."""
         return self.tagger.describe()
 
     def _swap(

@@ -151,7 +151,6 @@ class CaptionChoice(ItemSource):
     )
 
     def prepare(self, context: EvaluationContext, index: Index, rows: np.ndarray | None) -> None:
-        """Store the data that ``run`` evaluates."""
         self.ask(index, rows, context.features)
 
     def ask(
@@ -239,7 +238,6 @@ class CaptionChoice(ItemSource):
         return Cells(names, missed, usual, clusters, groups)
 
     def summarise(self, evaluation: Evaluation) -> Sequence[str]:
-        """Return a few lines for the terminal."""
         return describe_choice(evaluation, self._choices.truth, self.ties, self._counted)
 
     def _hits(

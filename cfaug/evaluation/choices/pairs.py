@@ -85,7 +85,6 @@ class ItemSource(SourceBenchmark):
         return next((form.get for form in FORMS if form.kind == self.form), "")
 
     def open(self, context: EvaluationContext) -> list[Benchmark]:
-        """Open the items and return a list of this benchmark."""
         source = self.source()
         if is_world(source):
             return super().open(context)
@@ -339,7 +338,6 @@ class PairMatching(ItemSource):
     )  # fmt: skip
 
     def prepare(self, context: EvaluationContext, index: Index, rows: np.ndarray | None) -> None:
-        """Store the data that ``run`` evaluates."""
         self.ask(index, rows)
 
     def ask(self, index: Index, rows: np.ndarray | None = None) -> Self:
@@ -371,7 +369,6 @@ class PairMatching(ItemSource):
 
     @property
     def data_hash(self) -> str:
-        """A hash of the data and settings, so that a result is not taken for another test's."""
         asked: list[Any] = [] if self._asked is None else [self._asked]
         if not (self.details or self.tags):
             asked_as = self._question

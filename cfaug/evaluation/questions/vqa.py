@@ -213,7 +213,6 @@ class VisualQuestions(WritesModelPage):
         ]
 
     def find_problems(self, context: EvaluationContext) -> list[QuestionProblem]:
-        """Return problems of the questions, such as an answer in the condition."""
         return validate(self.read(context))
 
     @property

@@ -84,7 +84,6 @@ class JoinedBenchmark(SourceBenchmark):
             raise UserError(f"benchmark.more: the name {taken.pop()!r} is taken; choose another")
 
     def prepare(self, context: EvaluationContext, index: Index, rows: np.ndarray | None) -> None:
-        """Store the data that ``run`` evaluates."""
         others: dict[str, str] = {} if self.random is None else {RANDOM: self.random}
         opened = [(EDITED, index, rows)]
         for name, source in {**others, **self.more}.items():
@@ -236,7 +235,6 @@ class Stress(JoinedBenchmark):
         return Classes(lines, prompt_names(lines), templates)
 
     def settings_asked(self) -> list[Any]:
-        """Return the settings that change the test, for ``data_hash``."""
         identity: list[Any] = [*self.parts, str(self.restrict)]
         if self.clusters is not None:
             identity += self.clusters.identity()

@@ -131,7 +131,6 @@ class Entailment(TextPairBenchmark):
         return read_hypotheses(method or Path(index.source).name.replace(":", "_"), index, rows)
 
     def ask(self, *pairs: TextPairs) -> Entailment:
-        """Ask about the texts of each method, and return this benchmark."""
         super().ask(*pairs)
         for pair in self._pairs:
             check_entailment_labels(pair)
@@ -180,7 +179,6 @@ class Entailment(TextPairBenchmark):
         return Evaluation(outcomes, items)
 
     def summarise(self, evaluation: Evaluation) -> Sequence[str]:
-        """Return a few lines for the terminal."""
         items = Items(str(self.name), "", "", evaluation.items)
         return summarise_entailment(EntailmentItems("", items))
 

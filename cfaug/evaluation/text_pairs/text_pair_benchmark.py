@@ -89,7 +89,6 @@ class TextPairBenchmark(SourceBenchmark):
         return [(str(method), folder) for method, folder in sources]
 
     def open(self, context: EvaluationContext) -> list[Benchmark]:
-        """Open the folders and return a list of this benchmark."""
         sources = self.sources()
         opened = copy.copy(self)
         path = Path(sources[0][1])
@@ -130,7 +129,6 @@ class TextPairBenchmark(SourceBenchmark):
         return read_text_pairs(method, index, rows)
 
     def prepare(self, context: EvaluationContext, index: Index, rows: np.ndarray | None) -> object:
-        """Ask about one open folder."""
         return self.ask(self.read_pairs("", index, rows))
 
     def ask(self, *pairs: TextPairs) -> TextPairBenchmark:

@@ -475,5 +475,4 @@ class AnswererJudge:
         return reasons
 
     def describe(self) -> dict[str, str]:
-        """Return the model with its settings, and the hash of its weights, for the card."""
         return {"question_judge": f"{self.model} sha256:{self.model.weights_hash()}"}

@@ -288,7 +288,6 @@ class AlteredSubjects:
         check_fields(self, "annotate.analyses.altered_subjects")
 
     def concerns(self, findings: Findings) -> bool:
-        """Return whether all images belong to pairs."""
         return all(len(item.texts) == 2 for item in findings.items)
 
     def analyse(self, findings: Findings, simulated: bool) -> ReportSection:

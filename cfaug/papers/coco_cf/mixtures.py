@@ -84,7 +84,6 @@ class PaperMixture:
 
     @property
     def sources(self) -> tuple[bool, bool]:
-        """Whether rows are drawn from the real source, and from the counterfactual one."""
         return self.shares.real > 0, self.shares.counterfactual > 0
 
     @property

@@ -52,12 +52,10 @@ class ImageQuality(JoinedBenchmark):
     needs: ClassVar[type] = FeatureExtractor
 
     def ask(self, *sets: JoinedSets) -> Self:
-        """Ask about open sources, and return this benchmark."""
         self._sets = sets
         return self
 
     def settings_asked(self) -> list[Any]:
-        """Return the settings that change the test, for ``data_hash``."""
         return [self.seed]
 
     def run(self, model: FeatureExtractor) -> Evaluation:
@@ -147,7 +145,6 @@ class CaptionPerplexity(JoinedBenchmark):
     read_with: ClassVar[ReadWith] = {"batch_size": ()}
 
     def ask(self, *sets: JoinedSets) -> Self:
-        """Ask about open sources, and return this benchmark."""
         self._sets = sets
         return self
 

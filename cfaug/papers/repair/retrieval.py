@@ -73,7 +73,6 @@ class Unedited:
         read_targets(self.failures, "equal")
 
     def edit(self, examples: Sequence[Example]) -> list[Edited]:
-        """Return one proposal for each example."""
         return [
             Edited((Proposal(example, (normalise(example.text),), (None,)),))
             for example in examples
@@ -113,7 +112,6 @@ class FailureCosines(LazyClipScorer):
         return {name: "photo and " + " or ".join(of) for name, of in self._captions.items()}
 
     def further_texts(self, proposal: Proposal) -> list[str]:
-        """Return the captions of the failures."""
         return [caption for captions in self._captions.values() for caption in captions]
 
     def compare(self, texts: Sequence[Tensor], images: Sequence[Tensor]) -> Scores:
@@ -126,7 +124,6 @@ class FailureCosines(LazyClipScorer):
         }
 
     def describe(self) -> dict[str, str]:
-        """Return the encoder's description, and the hash of the failures."""
         return {**super().describe(), "failures": hash_failures(self.failures, self.weights)}
 
 

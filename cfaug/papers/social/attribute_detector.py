@@ -104,7 +104,6 @@ class AttributeDetector(SourceBenchmark):
             )
 
     def prepare(self, context: EvaluationContext, index: Index, rows: np.ndarray | None) -> None:
-        """Store the data that ``run`` evaluates."""
         self.ask(read_grid_sets(index, rows, self.invalid))
 
     def ask(self, sets: GridSets) -> Self:
@@ -164,7 +163,6 @@ class AttributeDetector(SourceBenchmark):
 
     @property
     def data_hash(self) -> str:
-        """A hash of the data and settings, so that a result is not taken for another test's."""
         prompts = json.dumps(self.prompts and dict(self.prompts), sort_keys=True, default=list)
         labels_hash = "" if self._said is None else self._said.hash
         answers = json.dumps(dict(self.answers), sort_keys=True) if labels_hash else ""

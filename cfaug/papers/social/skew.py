@@ -192,11 +192,9 @@ class Skew(WritesModelPage, SourceBenchmark):
         return list(dict.fromkeys(labels if k == LABELS else int(k) for k in asked))
 
     def choose_rows(self, context: EvaluationContext, source: str) -> np.ndarray | None:
-        """Return the rows of the chosen subjects."""
         return context.unseen_rows(source) if self.subjects == "unseen" else None
 
     def prepare(self, context: EvaluationContext, index: Index, rows: np.ndarray | None) -> None:
-        """Store the data that ``run`` evaluates."""
         self.ask(index, rows)
 
     def ask(self, index: Index, rows: np.ndarray | None = None) -> Skew:
@@ -213,7 +211,6 @@ class Skew(WritesModelPage, SourceBenchmark):
 
     @property
     def data_hash(self) -> str:
-        """A hash of the data and settings, so that a result is not taken for another test's."""
         asked = [
             self.labellings, self._listed_ks(), self.zeros, self.alpha, self.permute,
             self.permutations, self.resamples, self.seed, self.prompts, self.templates,

@@ -237,7 +237,6 @@ class VisoGenderPhotos(Reader):
         )
 
     def identity(self, path: Path) -> Any:
-        """Return name, size and time of the annotations and of every photo."""
         return [self.without_missing, *files_identity([*self.lists, *self.files(path)])]
 
     @cached_property

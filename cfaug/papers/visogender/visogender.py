@@ -268,7 +268,6 @@ class PronounResolution(PhotoQuestion):
 
     @property
     def settings(self) -> tuple[Any, ...]:
-        """Whether "their" can be chosen."""
         return (int(self.neutral_choice),)
 
     def run(self, encoder: DualEncoder | CachedEncoder) -> Evaluation:
@@ -407,7 +406,6 @@ class NeutralRetrieval(PhotoQuestion):
 
     @property
     def settings(self) -> tuple[Any, ...]:
-        """The numbers of photos to retrieve, and how an absent gender counts."""
         return np.array(self.ks), self.zeros
 
     @cached_property

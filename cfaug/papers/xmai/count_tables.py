@@ -115,7 +115,6 @@ class InsertedWordsTable(CountTable):
     )
 
     def show_printed(self, value: Sequence[float]) -> Entry:
-        """Return a mean and a standard deviation."""
         return _mean_sd(value)
 
 
@@ -130,7 +129,6 @@ class ModifiedTable(CountTable):
     note = "r/i: texts with a new word, by replacement or insertion. Small: the share of all texts."
 
     def show_printed(self, value: int) -> Entry:
-        """Return a number of texts."""
         return _count(value, 0)
 
 

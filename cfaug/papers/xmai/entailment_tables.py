@@ -60,15 +60,12 @@ class ScoreColumn(MeasureColumn):
     score: str = "accuracy"
 
     def is_known(self, items: TextPairItems) -> bool:
-        """Return whether a model's items have the columns it needs."""
         return isinstance(items, EntailmentItems)
 
     def measure(self, checkpoints: Checkpoints, method: str) -> Entry:
-        """Return the score of a method's hypotheses, or for several checkpoints mean and spread."""
         return self._entry(checkpoints, method, before=False)
 
     def measure_original(self, checkpoints: Checkpoints, methods: Sequence[str]) -> Entry:
-        """Return the score of the original hypotheses, which are the same for all methods."""
         return self._entry(checkpoints, methods[0], before=True)
 
     def _entry(self, checkpoints: Checkpoints, method: str, *, before: bool) -> Entry:

@@ -99,7 +99,6 @@ class Insertion(WritesModelPage, TextPairBenchmark):
     primary_metrics: ClassVar[tuple[str, ...]] = ("mrr_original", "mrr", "mrr_drop")
 
     def ask(self, *pairs: TextPairs) -> Insertion:
-        """Ask about the texts of each method, and return this benchmark."""
         super().ask(*pairs)
         first = self._pairs[0]
         if first.index is None:
@@ -117,7 +116,6 @@ class Insertion(WritesModelPage, TextPairBenchmark):
         return self
 
     def settings_asked(self) -> list[Any]:
-        """Return the settings that change the test or its metrics, for ``data_hash``."""
         compared = None if self.sentence_encoder is None else self.sentence_encoder.describe()
         return [self.prefix, self.pairs_per_batch, self.seed, self.synonyms, compared]
 
@@ -162,7 +160,6 @@ class Insertion(WritesModelPage, TextPairBenchmark):
         return Evaluation([*self.means(items, METRICS), *self.spreads(items)], items)
 
     def model_page(self) -> ModelPage[InsertionItems]:
-        """Return how to make the page of the texts whose photo lost most ranks."""
         return insertion_page(self.page or LIMIT)
 
     def page_images(self) -> ImageSource:
@@ -364,7 +361,6 @@ class _InsertionPageData:
 
     @property
     def verdicts(self) -> list[str]:
-        """A sentence for each model and method."""
         return [line for tests in self.tested for line in verdicts(tests)]
 
     @property

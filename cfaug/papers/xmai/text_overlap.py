@@ -97,7 +97,6 @@ class TextOverlap(TextPairBenchmark):
         return read_caption_list(method, file) if listed else read_edited_captions(method, file)
 
     def settings_asked(self) -> list[Any]:
-        """Return the settings that change the metrics, for ``data_hash``."""
         return [self.synonyms]
 
     def run(self, model: NoModel) -> Evaluation:

@@ -58,7 +58,6 @@ class SwapColoursEditor:
     words: Mapping[str, str]
 
     def edit(self, examples: Sequence[Example]) -> list[Edited]:
-        """Return each example's result, in order, independently of the rest of the batch."""
         return [self._edit(example) for example in examples]
 
     def describe(self) -> dict[str, str]:
@@ -84,11 +83,9 @@ class SwapColoursImages:
     """
 
     def edit(self, jobs: Sequence[ImageJob]) -> list[Images]:
-        """Return the images of each job, one for each text, independently of the other jobs."""
         return [self._edit(job) for job in jobs]
 
     def describe(self) -> dict[str, str]:
-        """Return what decides the result, for the card."""
         return {"channels": "green, red, blue"}
 
     def _edit(self, job: ImageJob) -> Images:
@@ -119,12 +116,10 @@ class SwapColoursBenchmark(SourceBenchmark):
     )
 
     def prepare(self, context: EvaluationContext, index: Index, rows: np.ndarray | None) -> None:
-        """Store the rows of the pairs."""
         self._index, self._rows = index, paired_rows(self.name, index, rows)
 
     @property
     def data_hash(self) -> str:
-        """A hash of the data and settings, so that a result is not taken for another test's."""
         return fingerprint(self._index.hash, self._rows)
 
     def run(self, model: DualEncoder) -> Evaluation:

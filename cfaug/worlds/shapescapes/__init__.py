@@ -58,37 +58,31 @@ class ShapeScapes:
         return "entailment" if part in self.unedited else "photos"
 
     def find_part(self, source: str) -> str:
-        """Return the part that a source names, its style included."""
         if source.startswith(COMPOSITIONAL_PREFIX):
             return COMPOSITIONAL + source.removeprefix(COMPOSITIONAL_PREFIX)
         return source.removeprefix(PREFIX).removeprefix(QUESTIONS_PREFIX)
 
     def check_part(self, part: str) -> None:
-        """Raise a ``UserError`` unless the world has the part."""
         from cfaug.worlds.shapescapes.parts import check_part
 
         check_part(part)
 
     def write_part(self, settings: WorldSettings, part: str, root: Path) -> Path:
-        """Return the folder with a part's shards, making it first if it does not exist."""
         from cfaug.worlds.shapescapes.parts import ensure
 
         return ensure(settings, part, root)
 
     def draw_sets(self, settings: WorldSettings, part: str) -> Iterator[CounterfactualSet]:
-        """Yield the sets of a part, drawn on demand."""
         from cfaug.worlds.shapescapes.parts import make_part
 
         return make_part(settings, part)
 
     def draw_questions(self, settings: WorldSettings, part: str) -> Iterator[AskedImage]:
-        """Yield the pictures of a part with their questions."""
         from cfaug.worlds.shapescapes.question_parts import make_questions
 
         return make_questions(settings, part)
 
     def write_labels(self, settings: WorldSettings, part: str, root: Path) -> Path:
-        """Return a file with the true label of each member of a part of pairs."""
         from cfaug.worlds.shapescapes.labels import ensure_labels
 
         return ensure_labels(settings, part, root)

@@ -335,7 +335,6 @@ class CaptionReader:
         return np.asarray(np.exp(-self.log_likelihood(texts) / lengths), np.float64)
 
     def identity(self) -> str:
-        """Return the identity of the captions and of the smoothing."""
         return f"bigrams of {self.world.content_hash()}, {self.added}"
 
 

@@ -119,13 +119,11 @@ class SceneDetector:
         return replace(right, attributes=(Attribute(wrong),))
 
     def identity(self) -> str:
-        """Return a hash of all settings that change an answer."""
         world = None if self.world is None else self.world.content_hash()
         parts = [type(self).__qualname__, self.error_rate, list(self.errors), self.seed, world]
         return sha256_text(repr(parts))
 
     def describe(self) -> dict[str, str]:
-        """Return the name of the oracle and its rate of errors."""
         return {self.name: f"ShapeScapes oracle, {self.error_rate:g} of its objects wrong"}
 
 
@@ -338,7 +336,6 @@ class CaptionTruth:
         return {name: value for name, value in scores.items() if value is not None}
 
     def describe(self) -> dict[str, str]:
-        """Return a note that the scene was used."""
         return {"truth": "ShapeScapes oracle"}
 
 

@@ -33,7 +33,6 @@ class WorldEdits:
     _style: str = "clear"
 
     def describe(self) -> str:
-        """Return the name of the judge."""
         return self.judge
 
     @cached_property
@@ -43,7 +42,6 @@ class WorldEdits:
     def check(
         self, record: Mapping[str, Any], texts: tuple[str, str], photo: Any, shown: Any
     ) -> EditTruth | None:
-        """Return the truth about one edit; ``None`` if its captions are not of the world."""
         try:
             scene = scene_of(record)
         except (KeyError, ValueError) as error:

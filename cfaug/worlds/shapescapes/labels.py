@@ -128,7 +128,6 @@ class WorldClassification(ZeroShot):
             )
 
     def prepare(self, context: EvaluationContext, index: Index, rows: np.ndarray | None) -> None:
-        """Store the data that ``run`` evaluates."""
         if self.factor == "subject":
             terms, templates = {subject: subject for subject in SUBJECTS}, PROMPTS
             shown = [index.label(row) for row in range(len(index))]

@@ -56,11 +56,9 @@ class VocabularyTagger:
     """A tagger of the world's words; an unknown word is a noun, as in common taggers."""
 
     def tag(self, sentences: Sequence[Sequence[str]]) -> list[list[str]]:
-        """Return NN for subjects and places, JJ for colours, DT, IN or VBZ for the rest."""
         return [[_TAGS.get(word.lower(), "NN") for word in words] for words in sentences]
 
     def describe(self) -> dict[str, str]:
-        """Return a note that the vocabulary was used."""
         return {"tagger": "ShapeScapes vocabulary"}
 
 
@@ -76,7 +74,6 @@ class VocabularyFiller:
         return [[Fill(word, 1 / len(words)) for word in words[:top_k]] for words in others]
 
     def describe(self) -> dict[str, str]:
-        """Return a note that the vocabulary was used."""
         return {"filler": "ShapeScapes vocabulary"}
 
 
@@ -106,7 +103,6 @@ class AttributeFiller:
         return filled
 
     def describe(self) -> dict[str, str]:
-        """Return a note that the vocabulary was used."""
         return {"filler": f"ShapeScapes attributes, seed {self.seed}"}
 
 
@@ -128,7 +124,6 @@ class VocabularyEncoder:
         return embeddings
 
     def describe(self) -> dict[str, str]:
-        """Return a note that the vocabulary was used."""
         return {"encoder": "ShapeScapes vocabulary"}
 
 
@@ -235,7 +230,6 @@ class WorldVariations:
     """A perturber that changes the subject, colour, place or domain of the world's captions."""
 
     def vary(self, requests: Sequence[VariationRequest]) -> list[Variations]:
-        """Return up to the requested number of variations of each caption, drawn by its seed."""
         return [self._vary(request) for request in requests]
 
     def _vary(self, request: VariationRequest) -> Variations:
@@ -261,7 +255,6 @@ class WorldVariations:
         return Variations(tuple(texts), "" if texts else NO_PLACE)
 
     def describe(self) -> dict[str, str]:
-        """Return a note that the vocabulary was used."""
         return {"perturber": "ShapeScapes vocabulary"}
 
 
@@ -299,7 +292,6 @@ class WorldCheck:
     name = "world"
 
     def judge(self, edits: Sequence[CaptionEdit]) -> list[Verdict]:
-        """Return the verdict of the grammar on each edit."""
         return [Verdict("", self._notes(edit)) for edit in edits]
 
     def _notes(self, edit: CaptionEdit) -> dict[str, bool]:
@@ -317,5 +309,4 @@ class WorldCheck:
         return notes
 
     def describe(self) -> dict[str, str]:
-        """Return a note that the grammar was used."""
         return {"check": "ShapeScapes grammar"}

@@ -87,7 +87,6 @@ class OracleEdit:
         return results
 
     def describe(self) -> dict[str, str]:
-        """Return the name of the oracle and the style of its world."""
         return {"image_editor": f"ShapeScapes oracle, style {self.world.style}"}
 
     def _scene(self, example: Example) -> Scene:

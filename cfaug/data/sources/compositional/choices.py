@@ -77,7 +77,6 @@ class SugarCrepe(ItemForm):
         return {} if _has_second_caption(files) else files
 
     def fits(self, names: Mapping[str, bool]) -> bool:
-        """Return whether a table has SugarCrepe's columns, with images in ``images``."""
         return super().fits(names) and names["images"] and "caption2" not in names
 
     def item(self, entry: ItemRecord) -> Item:
@@ -183,7 +182,6 @@ class AroRelation(AroForm):
     file_name = "visual_genome_relation.json"
 
     def part(self, entry: ItemRecord) -> str:
-        """Return the relation."""
         return entry.word(entry.column("relation_name"))
 
 

@@ -90,7 +90,6 @@ class ItemList(Reader):
         return ItemList(self.item_form, roots, self.without_missing)
 
     def recognises(self, path: Path) -> bool:
-        """Return whether the lists exist."""
         return bool(self.item_form.lists(path))
 
     def files(self, path: Path) -> list[Path]:
@@ -107,7 +106,6 @@ class ItemList(Reader):
         return PhotoFinder(split_home(path)[0], self.item_form, self.image_roots)
 
     def describe(self, path: Path) -> Description:
-        """Return the items that were left out, with reasons; called after ``open``."""
         return _describe(self._left_out)
 
     def identity(self, path: Path) -> Any:
@@ -321,7 +319,6 @@ class ItemTable(Reader):
         self._left_out = defaultdict[str, list[str]](list)
 
     def with_roots(self, image_roots: Sequence[Path]) -> ItemTable:
-        """Return this reader with other folders of photos."""
         return ItemTable(self.item_form, image_roots)
 
     def recognises(self, path: Path) -> bool:
@@ -335,15 +332,12 @@ class ItemTable(Reader):
         return bool(streams) and self.item_form.fits(_arrow_columns(streams[0]))
 
     def describe(self, path: Path) -> Description:
-        """Return the items that were left out, with reasons; called after ``open``."""
         return replace(_describe(self._left_out), notes=_choose(path).notes)
 
     def identity(self, path: Path) -> Any:
-        """Return names, sizes and times of the tables."""
         return files_identity(_files(path))
 
     def open(self, path: Path) -> Iterator[CounterfactualSet]:
-        """Yield the set of every row."""
         left_out = self._left_out = defaultdict[str, list[str]](list)
         errors = ErrorCollector()
         home, missing, count = split_home(path)[0], list[str](), 0

@@ -73,11 +73,9 @@ class Winoground(ItemForm):
     folders = ("data/images",)
 
     def lists(self, path: Path) -> dict[str, Path]:
-        """Return the list, if its first line has Winoground's tags."""
         return _list_with(path, "examples.jsonl", json_lines, self.columns)
 
     def notes(self, path: Path) -> list[Path]:
-        """Return the list of hard examples, if there is one."""
         return [*named_files(path, {"": "why_winoground_hard.json"}, ("", "data")).values()]
 
     def entries(self, path: Path) -> Iterator[ItemRecord]:

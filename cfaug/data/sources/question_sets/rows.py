@@ -428,7 +428,6 @@ class FileImage:
         return content_digest(self._load()).hex()
 
     def read(self) -> bytes:
-        """Return the file."""
         data = self._load()
         digest = content_digest(data).hex()
         if self.__dict__.setdefault("digest", digest) != digest:
@@ -463,7 +462,6 @@ class EmbeddedImage:
         return content_digest(self.read()).hex()
 
     def read(self) -> bytes:
-        """Return the encoded image."""
         return require_image(self.load(), self.name)
 
 

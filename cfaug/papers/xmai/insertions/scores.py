@@ -184,7 +184,6 @@ class ImageTextDistance:
         return round_digits(1.0 - float(image @ text))
 
     def describe(self) -> dict[str, str]:
-        """Return the model with its settings, and the hash of its weights, for the card."""
         return {"image_text": f"{self.model} sha256:{self.model.weights_hash()}"}
 
     def identity(self) -> str:
