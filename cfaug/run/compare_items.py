@@ -24,8 +24,8 @@ from cfaug.run.launch import DONE
 
 if TYPE_CHECKING:
     from cfaug.report.document import Document
-    from cfaug.report.item_files import ItemAnswers
-    from cfaug.report.item_tables import ItemColumns
+    from cfaug.report.item_lists.item_files import ItemAnswers
+    from cfaug.report.item_lists.item_tables import ItemColumns
 
 DIGITS = 8
 """Hexadecimal digits that tell two comparisons of one name apart."""
@@ -82,7 +82,7 @@ def compare_files(files: Sequence[str] | str, columns: Mapping[str, Any], root: 
         columns: the node that assigns the files' columns.
         root: the folder of all runs; tables are written into its folder ``compared``.
     """
-    from cfaug.report.item_files import (
+    from cfaug.report.item_lists.item_files import (
         compare_item_files,
         comparison_document,
         read_item_files,

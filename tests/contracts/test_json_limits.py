@@ -24,7 +24,7 @@ from cfaug.editing.edit_prompts import EditFormat
 from cfaug.evaluation.failures import read_failures
 from cfaug.generate.folder import read_record as read_folder
 from cfaug.report.document import read_document
-from cfaug.report.evaluator_logs import read_log
+from cfaug.report.item_lists.evaluator_logs import read_log
 from cfaug.report.results import read_record
 from tests.data.making import noise_image, write_tar
 from tests.properties import examples

@@ -40,8 +40,8 @@ from cfaug.data.export import (
 from cfaug.data.export.evaluators import question_rows
 from cfaug.data.questions import CATEGORY, QUESTION, AskedQuestion, details_of
 from cfaug.evaluation.questions.question_checks import group_accuracies
-from cfaug.report.item_files import compare_item_files, read_item_files
-from cfaug.report.item_tables import ItemColumns
+from cfaug.report.item_lists.item_files import compare_item_files, read_item_files
+from cfaug.report.item_lists.item_tables import ItemColumns
 from cfaug.stats.choices import parse_answer
 from tests.data.making import pair
 from tests.data.question_files import own_record, write_own

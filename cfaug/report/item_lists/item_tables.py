@@ -19,7 +19,7 @@ import numpy as np
 from cfaug.core.errors import UserError
 from cfaug.data.sources.lists import Record, list_records
 from cfaug.data.sources.parquet import holds_images, open_parquet, records
-from cfaug.report.evaluator_logs import ABOUT, TASK, read_log, unfold
+from cfaug.report.item_lists.evaluator_logs import ABOUT, TASK, read_log, unfold
 
 TRUE = ("true", "1", "1.0", "right", "correct")
 FALSE = ("false", "0", "0.0", "wrong", "incorrect")

@@ -17,10 +17,10 @@ import numpy as np
 
 from cfaug.core.errors import UserError
 from cfaug.report.document import Column, Document, Entry, make_part, text_column
-from cfaug.report.evaluator_logs import TARGET, TASK
-from cfaug.report.item_alignment import CLUSTER, NAMES, align, holds_results
-from cfaug.report.item_cautions import caution_about, check_one_model
-from cfaug.report.item_tables import (
+from cfaug.report.item_lists.evaluator_logs import TARGET, TASK
+from cfaug.report.item_lists.item_alignment import CLUSTER, NAMES, align, holds_results
+from cfaug.report.item_lists.item_cautions import caution_about, check_one_model
+from cfaug.report.item_lists.item_tables import (
     ItemColumns,
     ItemFileTable,
     describes_item,

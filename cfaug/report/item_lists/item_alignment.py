@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from cfaug.core.errors import UserError
-from cfaug.report.item_cautions import may_be_answers
-from cfaug.report.item_tables import (
+from cfaug.report.item_lists.item_cautions import may_be_answers
+from cfaug.report.item_lists.item_tables import (
     ItemColumns,
     ItemFileTable,
     as_text,

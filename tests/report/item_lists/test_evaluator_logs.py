@@ -16,15 +16,15 @@ import pyarrow as pa
 import pytest
 
 from cfaug.core.errors import UserError
-from cfaug.report import evaluator_logs
 from cfaug.report.document import to_markdown
-from cfaug.report.evaluator_logs import HEADER, SUMMARIES, ZSTANDARD
-from cfaug.report.item_files import (
+from cfaug.report.item_lists import evaluator_logs
+from cfaug.report.item_lists.evaluator_logs import HEADER, SUMMARIES, ZSTANDARD
+from cfaug.report.item_lists.item_files import (
     compare_item_files,
     comparison_document,
     read_item_files,
 )
-from cfaug.report.item_tables import ItemColumns
+from cfaug.report.item_lists.item_tables import ItemColumns
 from cfaug.stats.item_tests import mcnemar
 
 LOGS = Path(__file__).parent / "logs"

@@ -14,12 +14,12 @@ import pytest
 
 from cfaug.core.errors import UserError
 from cfaug.report.document import to_markdown
-from cfaug.report.item_files import (
+from cfaug.report.item_lists.item_files import (
     compare_item_files,
     comparison_document,
     read_item_files,
 )
-from cfaug.report.item_tables import ItemColumns
+from cfaug.report.item_lists.item_tables import ItemColumns
 from cfaug.stats.item_tests import mcnemar
 from cfaug.stats.significance import holm
 

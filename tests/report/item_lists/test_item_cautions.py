@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from cfaug.core.errors import UserError
-from cfaug.report.item_files import ItemAnswers, compare_item_files, read_item_files
-from cfaug.report.item_tables import ItemColumns
+from cfaug.report.item_lists.item_files import ItemAnswers, compare_item_files, read_item_files
+from cfaug.report.item_lists.item_tables import ItemColumns
 
 RIGHT = ([1, 1, 1, 1, 1, 0, 1, 1], [1, 0, 0, 1, 0, 0, 1, 0])
 """What two models answer right."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from cfaug.core.errors import UserError, name_some
-from cfaug.report.item_tables import ItemColumns, ItemFileTable, listed
+from cfaug.report.item_lists.item_tables import ItemColumns, ItemFileTable, listed
 
 RESULT = frozenset({
     "acc", "accuracy", "correct", "correctness", "em", "exact", "hit", "hits", "match", "matched",

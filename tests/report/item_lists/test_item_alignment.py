@@ -17,9 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfaug.core.errors import UserError
-from cfaug.report.item_alignment import REMOVED
-from cfaug.report.item_files import compare_item_files, read_item_files
-from cfaug.report.item_tables import ItemColumns
+from cfaug.report.item_lists.item_alignment import REMOVED
+from cfaug.report.item_lists.item_files import compare_item_files, read_item_files
+from cfaug.report.item_lists.item_tables import ItemColumns
 from cfaug.run.compare_items import compare_files
 from tests.properties import examples
 
@@ -388,7 +388,7 @@ def test_comparisons_are_named_by_what_they_compare(tmp_path):
         other.write_text(file.read_text())
     runs = tmp_path / "runs"
     for logs, columns in ((files, {}), (others, {}), (files, {"cluster": "doc.photo"})):
-        node = {"_target_": "cfaug.report.item_tables.ItemColumns", **columns}
+        node = {"_target_": "cfaug.report.item_lists.item_tables.ItemColumns", **columns}
         assert compare_files([*map(str, logs)], node, runs) == 0
     names = ["logic-a-against-b", "sums-a-against-b",
              "sums-a-against-b-cluster=doc.photo"]  # fmt: skip
@@ -399,7 +399,7 @@ def test_comparisons_of_files_with_equal_names_stand_side_by_side(tmp_path):
     for folder in "xyz":
         (tmp_path / folder).mkdir()
     files = [pair(tmp_path / folder, "csv") for folder in "xyz"]
-    node = {"_target_": "cfaug.report.item_tables.ItemColumns"}
+    node = {"_target_": "cfaug.report.item_lists.item_tables.ItemColumns"}
     contents = []
     for logs in (*files[:2], *files[:2]):
         compare_files([*map(str, logs)], node, tmp_path / "runs")
