@@ -192,14 +192,14 @@ def ask_choice(model: Any, index: Index) -> Any:
     """Run ``benchmark=choice`` without the blind rows, which the loops lack."""
     from cfaug.evaluation.choices.caption_choice import CaptionChoice
 
-    return CaptionChoice(name="sugarcrepe", blind=None).ask(index).run(model)
+    return CaptionChoice(name="sugarcrepe", blind=None).use(index).run(model)
 
 
 def ask_pairs(model: Any, index: Index) -> Any:
     """Run ``benchmark=pairs benchmark.details=true``."""
     from cfaug.evaluation.choices.pairs import PairMatching
 
-    return PairMatching(name="winoground", details=True).ask(index).run(model)
+    return PairMatching(name="winoground", details=True).use(index).run(model)
 
 
 def check_choice(scores: np.ndarray, evaluation: Any) -> None:

@@ -93,16 +93,16 @@ class ZeroShot(SourceBenchmark):
         labels = sorted({index.label(row) or "" for row in range(len(index))} - {""})
         words = [class_words(label) for label in labels]
         require_names(words, str(self.data), NAMED_BY_FILE)
-        self.ask(index, Classes(labels, words, [PAPER_TEMPLATE]), rows)
+        self.use(index, Classes(labels, words, [PAPER_TEMPLATE]), rows)
 
-    def ask(
+    def use(
         self,
         index: Index,
         classes: Classes,
         rows: np.ndarray | None = None,
         labels: Sequence[str | None] | None = None,
     ) -> Self:
-        """Ask about rows of an open source, and return this benchmark.
+        """Use rows of an open source, and return this benchmark.
 
         Args:
             index: the source; the label of every row is one of the classes.
@@ -226,7 +226,7 @@ class Classification(ZeroShot):
         templates = prompt_templates(self.templates, folder)
         file = None if self.classes is None else Path(self.classes).expanduser()
         labels, names = classes_of(index, folder, file)
-        self.ask(index, Classes(labels, names, templates), rows)
+        self.use(index, Classes(labels, names, templates), rows)
 
 
 # The classes of a labelled folder: its test split, its labels, and their names in prompts.

@@ -115,10 +115,10 @@ class Retrieval(SourceBenchmark):
         return None
 
     def prepare(self, context: EvaluationContext, index: Index, rows: np.ndarray | None) -> None:
-        self.ask(index, rows)
+        self.use(index, rows)
 
-    def ask(self, index: Index, rows: np.ndarray | None = None) -> Self:
-        """Ask about rows of an open source, and return this benchmark.
+    def use(self, index: Index, rows: np.ndarray | None = None) -> Self:
+        """Use rows of an open source, and return this benchmark.
 
         Args:
             rows: the rows to use; ``None`` for all.
@@ -263,10 +263,10 @@ class Matching(SourceBenchmark):
     )  # fmt: skip
 
     def prepare(self, context: EvaluationContext, index: Index, rows: np.ndarray | None) -> None:
-        self.ask(index, None if self.real is None else context.open(self.real), rows)
+        self.use(index, None if self.real is None else context.open(self.real), rows)
 
-    def ask(self, pairs: Index, real: Index | None, rows: np.ndarray | None = None) -> Self:
-        """Ask about rows of an open source, and return this benchmark.
+    def use(self, pairs: Index, real: Index | None, rows: np.ndarray | None = None) -> Self:
+        """Use rows of an open source, and return this benchmark.
 
         Args:
             pairs: sets of two members; in a larger set, the first member is asked with each of the

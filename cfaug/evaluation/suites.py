@@ -197,11 +197,11 @@ class HeldOut:
             classes = sorted({index.label(int(row)) or "" for row in rows} - {""})
         if classes is None:
             retrieval = Retrieval(name=f"{kind}_retrieval", batch_size=self.batch_size)
-            return cast("list[Benchmark]", [retrieval.ask(index, rows)])
+            return cast("list[Benchmark]", [retrieval.use(index, rows)])
         words = [class_words(label) for label in classes]
         require_names(words, index.source, NAMED_BY_FILE)
         benchmark = ZeroShot(name=f"{kind}_classification", batch_size=self.batch_size)
-        asked = benchmark.ask(index, Classes(classes, words, [PAPER_TEMPLATE]), rows)
+        asked = benchmark.use(index, Classes(classes, words, [PAPER_TEMPLATE]), rows)
         return cast("list[Benchmark]", [asked])
 
 

@@ -297,7 +297,7 @@ def _may_be_added(key: str, others: Sequence[str], compose_words: Compose) -> bo
         if TARGET in nodes[-1]:
             taken = signature_of(locate(nodes[-1][TARGET]))
             return len(names) == 1 and names[0] in taken
-    except Exception:  # the words before it are at fault, which is said of them
+    except Exception:  # an earlier word is invalid, and its error is reported
         return False
     return len(nodes) > 1 and TARGET in nodes[-2] and names[1:] in ([], [TARGET])
 

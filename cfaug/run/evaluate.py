@@ -52,8 +52,8 @@ from cfaug.run.evaluate_checkpoint import (
     OF_RUNS,
     CacheSize,
     EvaluationTarget,
+    FeatureCache,
     KeepItems,
-    Memory,
     ask,
     begin_results,
     check_factors,
@@ -61,7 +61,7 @@ from cfaug.run.evaluate_checkpoint import (
     check_pages,
     find_model_failures,
     interpolate_runs,
-    memory,
+    open_feature_cache,
 )
 from cfaug.run.evaluation_data import (
     DataOpener,
@@ -167,7 +167,7 @@ def evaluate(settings: EvaluateSettings, tables: dict[Path, Table] | None = None
 
 
 def _opener(settings: EvaluateSettings) -> DataOpener:
-    paths, cache = settings.paths, settings.memory
+    paths, cache = settings.paths, settings.cache
     features = cache.folder if cache.limit and settings.wise_ft is None else None
     return DataOpener(Path(paths["shards"]), Path(paths["cache"]), permitted_roots(paths), features)
 
@@ -298,7 +298,7 @@ def _check_tables(tested: Sequence[EvaluationTarget], settings: EvaluateSettings
 def _ask(target: EvaluationTarget, benchmarks: Any, settings: EvaluateSettings) -> bool:
     """Evaluate a checkpoint, and return whether that was still to be done."""
     keep, limit = settings.items, settings.max_indistinct
-    return bool(ask(target, benchmarks, settings.device, settings.memory, keep, limit))
+    return bool(ask(target, benchmarks, settings.device, settings.cache, keep, limit))
 
 
 def _evaluator(settings: EvaluateSettings) -> Callable[[EvaluationTarget], UserError | None]:
@@ -534,9 +534,9 @@ class EvaluateSettings:
         return all(value is None for value in (self.weights, self.name, self.arm, self.runs))
 
     @property
-    def memory(self) -> Memory:
+    def cache(self) -> FeatureCache:
         """The cache of embeddings and scores."""
-        return memory(self.paths["cache"], self.feature_cache)
+        return open_feature_cache(self.paths["cache"], self.feature_cache)
 
     def check(self) -> None:
         """Refuse invalid settings before anything is evaluated."""

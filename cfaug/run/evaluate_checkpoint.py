@@ -84,24 +84,24 @@ class EvaluationTarget:
 
 
 @dataclass(frozen=True)
-class Memory:
+class FeatureCache:
     """Cache of embeddings and matching scores: its folder and size in bytes; 0 keeps none."""
 
     folder: Path
     limit: int
 
 
-def memory(paths_cache: str | Path, gib: float) -> Memory:
-    """Read the setting ``feature_cache``."""
+def open_feature_cache(paths_cache: str | Path, gib: float) -> FeatureCache:
+    """Return the cache of embeddings and scores below ``paths.cache``, of at most ``gib`` GiB."""
     check(gib, CacheSize, "feature_cache")
-    return Memory(Path(paths_cache).expanduser() / "features", int(gib * GIB))
+    return FeatureCache(Path(paths_cache).expanduser() / "features", int(gib * GIB))
 
 
 def ask(
     target: EvaluationTarget,
     benchmarks: Sequence[Benchmark],
     device: str,
-    cached: Memory,
+    cached: FeatureCache,
     items: KeepItems = "new",
     max_indistinct: Share = DEFAULT_LIMIT,
 ) -> bool:
@@ -327,7 +327,7 @@ def _check_provided(model: ModelSpec, benchmarks: Sequence[Benchmark]) -> None:
         )
 
 
-def _load(model: ModelSpec, protocol: type, device: str, cached: Memory) -> Any:
+def _load(model: ModelSpec, protocol: type, device: str, cached: FeatureCache) -> Any:
     """Return the model as a protocol, with a cache of its answers if the protocol has one."""
     from cfaug.evaluation.cached_model import CACHED
 

@@ -209,7 +209,7 @@ def resample_rows(
 
 
 def _resample(asked: OneTest | OwnTests, rng: np.random.Generator, resamples: int) -> np.ndarray:
-    """Return ``means_KB`` of ``read_resampled``."""
+    """Return the mean of each seed in each resample of the clusters, (seeds, resamples)."""
     if isinstance(asked, OneTest):
         both = np.concatenate([asked.arm, asked.baseline])
         return resample_rows(both, asked.clusters, rng, resamples)

@@ -61,7 +61,7 @@ def values(evaluation):
 
 def test_retrieval(encoder, opened):
     index = opened["ood_pairs"]
-    scores = values(Retrieval(name="r", batch_size=5).ask(index).run(encoder))
+    scores = values(Retrieval(name="r", batch_size=5).use(index).run(encoder))
     texts, images = one_by_one(encoder, index)
     for k in (1, 5, 10):
         by_image = by_text = 0.0
@@ -75,7 +75,7 @@ def test_retrieval(encoder, opened):
 
 def test_pair_matching(encoder, opened):
     index = opened["ood_pairs"]
-    benchmark = PairMatching(name="p", batch_size=5).ask(index)
+    benchmark = PairMatching(name="p", batch_size=5).use(index)
     scores = values(benchmark.run(encoder))
     texts, images = one_by_one(encoder, index)
     text = image = group = 0
@@ -101,13 +101,13 @@ def test_what_cannot_be_asked_is_refused(opened, tmp_path):
     (tmp_path / "captions.jsonl").write_text(json.dumps(line) + "\n")
     photos = open_index(tmp_path, tmp_path / "index")
     with pytest.raises(UserError, match="at least two images"):
-        Retrieval(name="r").ask(photos)
+        Retrieval(name="r").use(photos)
     with pytest.raises(UserError, match=r"cat\.png.* has no class label"):
-        ZeroShot(name="z").ask(photos, CLASSES)
+        ZeroShot(name="z").use(photos, CLASSES)
     with pytest.raises(UserError, match="not among the classes"):
-        ZeroShot(name="z").ask(opened["id"], Classes(["zebra"], ["zebra"], PROMPTS))
+        ZeroShot(name="z").use(opened["id"], Classes(["zebra"], ["zebra"], PROMPTS))
     with pytest.raises(UserError, match="two members"):
-        PairMatching(name="p").ask(opened["id"])
+        PairMatching(name="p").use(opened["id"])
 
 
 def test_several_captions_of_one_image_are_one_query(encoder, tmp_path):
@@ -120,16 +120,16 @@ def test_several_captions_of_one_image_are_one_query(encoder, tmp_path):
             line = {"image": f"{name}.png", "captions": [name, f"a {name}", f"the {name}"]}
             handle.write(json.dumps(line) + "\n")
     index = open_index(tmp_path, tmp_path / "index")
-    counts = {o.metric: o.n for o in Retrieval(name="r").ask(index).run(encoder).outcomes}
+    counts = {o.metric: o.n for o in Retrieval(name="r").use(index).run(encoder).outcomes}
     assert (counts["image_to_text_R@1"], counts["text_to_image_R@1"]) == (3, 9)
-    evaluation = Retrieval(name="r", captions_per_image=1).ask(index).run(encoder)
+    evaluation = Retrieval(name="r", captions_per_image=1).use(index).run(encoder)
     counts = {o.metric: o.n for o in evaluation.outcomes}
     assert (counts["image_to_text_R@1"], counts["text_to_image_R@1"]) == (3, 3)
 
 
 def test_every_item_is_named_with_what_it_was_sampled_with(encoder, opened):
     index = opened["ood_pairs"]
-    items = Retrieval(name="r", batch_size=5).ask(index).run(encoder).items
+    items = Retrieval(name="r", batch_size=5).use(index).run(encoder).items
     keys = [index.key(row) for row in range(len(index))]
     assert list(items["item"]) == [f"{kind} {key}" for kind in ("image", "text") for key in keys]
     # Both members of a pair are of one group, as images and as captions.
@@ -139,11 +139,11 @@ def test_every_item_is_named_with_what_it_was_sampled_with(encoder, opened):
     right = np.asarray(items["above"]) == 0
     where = ~np.isnan(items["text_to_image_R@1"])
     assert (items["text_to_image_R@1"][where] == right[where]).all()
-    pairs = PairMatching(name="p").ask(index).run(encoder).items
+    pairs = PairMatching(name="p").use(index).run(encoder).items
     assert list(pairs["item"]) == keys[::2]
     assert ((pairs["text 0 image 0"] > pairs["text 1 image 0"])[pairs["text_score"] == 1]).all()
     index = opened["id"]
-    shown = ZeroShot(name="z").ask(index, CLASSES).run(encoder).items
+    shown = ZeroShot(name="z").use(index, CLASSES).run(encoder).items
     assert list(shown["label"]) == [index.label(row) for row in range(len(index))]
     assert ((shown["label"] == shown["predicted"]) == (shown["acc1"] == 1)).all()
 
@@ -181,12 +181,12 @@ def test_equal_images_and_captions_tie_though_a_batch_rounds_by_place(encoder, o
             lines.append(json.dumps({"image": name, "caption": "a thing"}))
     (tmp_path / "captions.jsonl").write_text("\n".join(lines))
     index = open_index(tmp_path, tmp_path / "index")
-    evaluation = Retrieval(name="r", batch_size=5).ask(index).run(Rounding(encoder))
+    evaluation = Retrieval(name="r", batch_size=5).use(index).run(Rounding(encoder))
     assert list(evaluation.items["tied"][:16]) == [15] * 16  # every caption is every other
     assert (evaluation.items["tied"][16:] >= 1).all()  # every image has its copy
     assert values(evaluation)["image_to_text_R@1"] == pytest.approx(1 / 16)
     assert values(evaluation) == values(
-        Retrieval(name="r", batch_size=3).ask(index).run(Rounding(encoder))
+        Retrieval(name="r", batch_size=3).use(index).run(Rounding(encoder))
     )
 
 
@@ -203,8 +203,8 @@ class OneAnswer(Rounding):
 @pytest.mark.parametrize("name", ["ood_pairs", "id"])
 def test_chance_is_what_a_model_reaches_that_finds_everything_equal(encoder, opened, name):
     """Ties are worth the mean over every order, so its score is chance, exactly."""
-    asked = [Retrieval(name="r").ask(opened[name])]
-    asked += [ZeroShot(name="z").ask(opened[name], CLASSES)] if name == "id" else []
+    asked = [Retrieval(name="r").use(opened[name])]
+    asked += [ZeroShot(name="z").use(opened[name], CLASSES)] if name == "id" else []
     for benchmark in asked:
         outcomes = benchmark.run(OneAnswer(encoder)).outcomes
         assert len(outcomes) > 2
@@ -245,7 +245,7 @@ def row_of(index, key):
 
 def test_every_gap_is_the_papers(matcher, opened):
     pairs, real = opened["counterfactual_test"], opened["real_test"]
-    benchmark = Matching(name="m", batch_size=4).ask(pairs, real)
+    benchmark = Matching(name="m", batch_size=4).use(pairs, real)
     assert isinstance(matcher, Matcher)
     assert isinstance(benchmark, Benchmark)
     evaluation = benchmark.run(matcher)
@@ -280,7 +280,7 @@ def test_the_random_pair_depends_on_the_pair_and_the_seed_alone(matcher, opened)
     pairs, real = opened["counterfactual_test"], opened["real_test"]
 
     def drawn(index, seed):
-        items = Matching(name="m", seed=seed).ask(index, real).run(matcher).items
+        items = Matching(name="m", seed=seed).use(index, real).run(matcher).items
         return dict(zip(items["item"], items["random"], strict=True))
 
     assert drawn(pairs, 0) == drawn(pairs, 0)
@@ -295,7 +295,7 @@ def test_pairs_without_a_photograph_are_left_out_of_the_random_gaps(matcher, ope
         lines.append(json.dumps({"image": f"{row}.png", "caption": f" {real.text(row).upper()}. "}))
     (tmp_path / "captions.jsonl").write_text("\n".join(lines))
     few = open_index(tmp_path, tmp_path / "index")
-    benchmark = Matching(name="m").ask(pairs, few)
+    benchmark = Matching(name="m").use(pairs, few)
     evaluation = benchmark.run(matcher)
     whole = gaps_of(evaluation)
     assert np.isfinite(whole["IR_r"]).sum() == 4
@@ -306,7 +306,7 @@ def test_pairs_without_a_photograph_are_left_out_of_the_random_gaps(matcher, ope
 
 
 def test_without_photographs_at_all(matcher, opened):
-    evaluation = Matching(name="m").ask(opened["ood_pairs"], None).run(matcher)
+    evaluation = Matching(name="m").use(opened["ood_pairs"], None).run(matcher)
     assert [o.metric for o in evaluation.outcomes] == ["IR_c", "TR_c"]
     assert not set(SCORES["r"]) & set(evaluation.items)
     assert evaluation.items["anchor"][0] is None
@@ -331,7 +331,7 @@ def test_an_edit_that_shows_the_same_image_has_a_gap_of_exactly_zero(matcher, op
             self.calls += 1
             return matcher.match(pixels, texts) * (1 + 1e-6 * self.calls)
 
-    evaluation = Matching(name="m", batch_size=2).ask(index, None).run(Rounding())
+    evaluation = Matching(name="m", batch_size=2).use(index, None).run(Rounding())
     gaps = gaps_of(evaluation)
     assert (gaps["IR_c"] == 0).all()
     assert (gaps["TR_c"] != 0).all()
@@ -349,7 +349,7 @@ def test_kept_scores_are_the_computed_ones_to_the_last_digit(matcher, opened, tm
         raise AssertionError("loaded")
 
     def said(asked, size):
-        scores = Matching(name="m", batch_size=size).ask(pairs, real).score(asked)
+        scores = Matching(name="m", batch_size=size).use(pairs, real).score(asked)
         return {name: values.tolist() for name, values in scores.items()}
 
     plain = said(matcher, 4)
@@ -372,7 +372,7 @@ def test_kept_scores_are_the_computed_ones_to_the_last_digit(matcher, opened, tm
 @pytest.mark.parametrize("lost", [0, 7])
 def test_a_model_that_diverged_is_said_so(matcher, opened, lost, monkeypatch):
     """Also where it is lost for random pairs alone, which is not the same as no photograph."""
-    benchmark = Matching(name="m").ask(opened["counterfactual_test"], opened["real_test"])
+    benchmark = Matching(name="m").use(opened["counterfactual_test"], opened["real_test"])
     scores = benchmark.score(matcher)
     scores[SCORES["r"][0]][lost:] = np.nan
     monkeypatch.setattr(benchmark, "score", lambda _: scores)
@@ -383,7 +383,7 @@ def test_a_model_that_diverged_is_said_so(matcher, opened, lost, monkeypatch):
 def test_what_is_slow_is_written_batch_by_batch(matcher, opened, tmp_path, monkeypatch):
     monkeypatch.setattr(features, "KEPT_SECONDS", 0.0)
     keeping = CachedMatcher(lambda: matcher, "w", "settings", tmp_path, 2**30)
-    Matching(name="m", batch_size=2).ask(opened["ood_pairs"], None).score(keeping)
+    Matching(name="m", batch_size=2).use(opened["ood_pairs"], None).score(keeping)
     assert len(list(tmp_path.glob("*/score-*.npy"))) == 3 * 7
 
 
@@ -391,7 +391,7 @@ def test_a_larger_set_is_its_original_with_each_of_the_others(matcher, tmp_path)
     sets = larger_sets()
     scores = []
     for name, some in (("larger", sets), ("apart", apart(sets))):
-        benchmark = Matching(name="m").ask(open_sets(some, tmp_path / name), None)
+        benchmark = Matching(name="m").use(open_sets(some, tmp_path / name), None)
         scores.append(benchmark.score(matcher))
         assert len(set(benchmark.run(matcher).items["item"])) == 11
     for name, values in scores[0].items():
@@ -400,9 +400,9 @@ def test_a_larger_set_is_its_original_with_each_of_the_others(matcher, tmp_path)
 
 def test_what_cannot_be_matched_is_refused(opened):
     with pytest.raises(UserError, match="two members"):
-        Matching(name="m").ask(opened["real_test"], None)
+        Matching(name="m").use(opened["real_test"], None)
     with pytest.raises(UserError, match="none of the 14 captions"):
-        Matching(name="m").ask(opened["ood_pairs"], opened["real_test"])
+        Matching(name="m").use(opened["ood_pairs"], opened["real_test"])
 
 
 def test_a_photo_of_several_sets_is_one_image(encoder, opened, tmp_path):
@@ -417,7 +417,7 @@ def test_a_photo_of_several_sets_is_one_image(encoder, opened, tmp_path):
         lines.append({"image": image.name, "cf_image": edited.name, **texts})
     (tmp_path / "pairs.jsonl").write_text("\n".join(map(json.dumps, lines)))
     index = open_index(tmp_path, tmp_path / "index")
-    evaluation = Retrieval(name="r", batch_size=5).ask(index).run(encoder)
+    evaluation = Retrieval(name="r", batch_size=5).use(index).run(encoder)
     counts = {outcome.metric: outcome.n for outcome in evaluation.outcomes}
     assert (counts["image_to_text_R@1"], counts["text_to_image_R@1"]) == (7, 10)
     texts, images = one_by_one(encoder, index)

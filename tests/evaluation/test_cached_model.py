@@ -108,7 +108,7 @@ def test_kept_embeddings_equal_computed_ones_and_are_computed_once(encoder, inde
 
 
 def test_a_benchmark_says_the_same_with_and_without(encoder, index, tmp_path):
-    benchmark = Retrieval(name="r", batch_size=5).ask(index)
+    benchmark = Retrieval(name="r", batch_size=5).use(index)
     plain = benchmark.run(encoder).outcomes
     for _ in range(2):
         assert benchmark.run(remembering(encoder, tmp_path)).outcomes == plain

@@ -259,7 +259,7 @@ def check_words(cells, sets):
 
 
 def test_pairs_compare_the_second_image_with_the_first(pairs, encoder, tmp_path):
-    benchmark = PairMatching(name="p").ask(pairs)
+    benchmark = PairMatching(name="p").use(pairs)
     cells, items = read_cells(benchmark, benchmark.run(encoder), tmp_path)
     check_words(cells, world_pairs(14))
     for name, delta, control in zip(cells.names, cells.delta, cells.control, strict=True):
@@ -269,7 +269,7 @@ def test_pairs_compare_the_second_image_with_the_first(pairs, encoder, tmp_path)
 
 
 def test_retrieval_compares_an_edited_row_with_the_first_of_its_set(pairs, encoder, tmp_path):
-    benchmark = Retrieval(name="r").ask(pairs)
+    benchmark = Retrieval(name="r").use(pairs)
     cells, items = read_cells(benchmark, benchmark.run(encoder), tmp_path)
     check_words(cells, world_pairs(14))
     for name, delta, control in zip(cells.names, cells.delta, cells.control, strict=True):
@@ -283,21 +283,21 @@ def test_retrieval_compares_an_edited_row_with_the_first_of_its_set(pairs, encod
 
 
 def test_matching_compares_with_random_pairs_and_needs_photographs(pairs, matcher, tmp_path):
-    benchmark = Matching(name="m").ask(pairs, pairs)
+    benchmark = Matching(name="m").use(pairs, pairs)
     cells, items = read_cells(benchmark, benchmark.run(matcher), tmp_path)
     check_words(cells, world_pairs(14))
     for name, delta, control in zip(cells.names, cells.delta, cells.control, strict=True):
         hits = items[name]
         assert delta == 1 - (hits["IR_c"] + hits["TR_c"]) / 2
         assert control == 1 - (hits["IR_r"] + hits["TR_r"]) / 2
-    alone = Matching(name="m").ask(pairs, None)
+    alone = Matching(name="m").use(pairs, None)
     with pytest.raises(UserError, match=r"benchmark\.real=FOLDER"):
         alone.failure_cells(Items("b", "w", "d", alone.run(matcher).items))
 
 
 def test_choice_compares_with_an_item_of_another_cell(encoder, tmp_path):
     index = open_sets(choices(), tmp_path)
-    benchmark = CaptionChoice(name="c", blind=None).ask(index)
+    benchmark = CaptionChoice(name="c", blind=None).use(index)
     cells, items = read_cells(benchmark, benchmark.run(encoder), tmp_path)
     twins = draw_twins(cells.names, cells.groups)
     for row, (name, pair) in enumerate(zip(cells.names, world_pairs(14), strict=True)):

@@ -362,7 +362,7 @@ def unnamed_lists(path: Path) -> list[Path]:
 
 
 def unread_lists(path: Path) -> list[str]:
-    """Return the names of the files of a folder that are called as lists are."""
+    """Return the names of the files in a folder that have a list's usual name."""
     return [file.name for file in _files(path)]
 
 

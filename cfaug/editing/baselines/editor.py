@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from itertools import combinations
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, Protocol, get_args
 
 import numpy as np
 from annotated_types import MinLen
@@ -116,13 +116,23 @@ def edit_examples(
     return edited
 
 
+class FindsEdits(Protocol):
+    """Finds the edits of one kind that a text allows, all equally likely."""
+
+    def __call__(
+        self, kind: Any, sentence: Sentence, tags: Sequence[str], /
+    ) -> Iterable[tuple[str, dict[str, str]]]:
+        """Return the new texts, each with its change as JSON."""
+        ...
+
+
 def edit_by_kind(
     examples: Sequence[Example],
     tagger: Tagger,
     method: str,
     seed: int,
     kinds: Sequence[Any],
-    find: Callable[[Any, Sentence, Sequence[str]], Iterable[tuple[str, dict[str, str]]]],
+    find: FindsEdits,
     *,
     only_one: bool,
 ) -> list[Edited]:
@@ -130,21 +140,19 @@ def edit_by_kind(
 
     Args:
         method: the name of the method, which keys the draws together with the seed.
-        find: the function from a kind, a text and its tags to the equally likely new texts, each
-            with its change.
         only_one: whether only one of the kinds that apply, all equally likely, gives a proposal.
     """
     sentences = [split(normalise(example.text)) for example in examples]
     tags = tagger.tag([sentence.words for sentence in sentences])
     edited = []
-    for example, sentence, its in zip(examples, sentences, tags, strict=True):
+    for example, sentence, tagged in zip(examples, sentences, tags, strict=True):
         if len(sentence.words) > MOST_WORDS:
             edited.append(Edited((), {TOO_LONG: 0}))
             continue
         rng = generator(seed, method, example.key)
         drawn = {}
         for kind in kinds:
-            if choices := list(find(kind, sentence, its)):
+            if choices := list(find(kind, sentence, tagged)):
                 drawn[kind] = choices[pick(rng, len(choices))]
         chosen = list(drawn.items())
         if chosen and only_one:

@@ -151,12 +151,12 @@ class CaptionChoice(ItemSource):
     )
 
     def prepare(self, context: EvaluationContext, index: Index, rows: np.ndarray | None) -> None:
-        self.ask(index, rows, context.features)
+        self.use(index, rows, context.features)
 
-    def ask(
+    def use(
         self, index: Index, rows: np.ndarray | None = None, features: Path | None = None
     ) -> Self:
-        """Ask about rows of an open source, and return this benchmark.
+        """Use rows of an open source, and return this benchmark.
 
         Args:
             rows: the rows to use, of whole sets; ``None`` for all.

@@ -338,10 +338,10 @@ class PairMatching(ItemSource):
     )  # fmt: skip
 
     def prepare(self, context: EvaluationContext, index: Index, rows: np.ndarray | None) -> None:
-        self.ask(index, rows)
+        self.use(index, rows)
 
-    def ask(self, index: Index, rows: np.ndarray | None = None) -> Self:
-        """Ask about rows of an open source, and return this benchmark.
+    def use(self, index: Index, rows: np.ndarray | None = None) -> Self:
+        """Use rows of an open source, and return this benchmark.
 
         Args:
             rows: the rows to use, of whole sets; ``None`` for all.

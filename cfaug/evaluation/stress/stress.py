@@ -103,11 +103,11 @@ class JoinedBenchmark(SourceBenchmark):
                     sorted({str(kind) for joined in sets for kind in joined.kinds} - {ORIGINAL})
                 )
             )
-        self.ask(*sets)
+        self.use(*sets)
 
     @abstractmethod
-    def ask(self, *sets: JoinedSets) -> object:
-        """Ask about open sources, and return this benchmark.
+    def use(self, *sets: JoinedSets) -> object:
+        """Use open sources, and return this benchmark.
 
         Args:
             sets: photos with their edits, one for each folder, the main folder first.
@@ -213,8 +213,8 @@ class Stress(JoinedBenchmark):
     kind: ClassVar[str] = "stress"
     needs: ClassVar[type] = Classifier
 
-    def ask(self, *sets: JoinedSets) -> Stress:
-        """Ask about open sources, and return this benchmark.
+    def use(self, *sets: JoinedSets) -> Stress:
+        """Use open sources, and return this benchmark.
 
         Args:
             sets: photos with their edits, one for each folder, the main folder first.

@@ -110,7 +110,7 @@ class Entailment(TextPairBenchmark):
             )
         opened = copy.copy(self)
         opened.name = f"heldout_{self.kind}" if self.name is None else self.name
-        return cast("list[Benchmark]", [opened.ask(opened.read_pairs("heldout", *held))])
+        return cast("list[Benchmark]", [opened.use(opened.read_pairs("heldout", *held))])
 
     def read(self, context: EvaluationContext, method: str, source: str) -> TextPairs:
         """Return the texts of a source, or of a list whose photos are in another source."""
@@ -130,8 +130,8 @@ class Entailment(TextPairBenchmark):
             return read_text_pairs(method, index, rows)
         return read_hypotheses(method or Path(index.source).name.replace(":", "_"), index, rows)
 
-    def ask(self, *pairs: TextPairs) -> Entailment:
-        super().ask(*pairs)
+    def use(self, *pairs: TextPairs) -> Entailment:
+        super().use(*pairs)
         for pair in self._pairs:
             check_entailment_labels(pair)
         first = self._pairs[0]

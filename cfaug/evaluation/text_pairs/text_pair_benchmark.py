@@ -97,7 +97,7 @@ class TextPairBenchmark(SourceBenchmark):
         stem = (self.name or stem).removesuffix(f"_{self.kind}").removesuffix(self.kind)
         opened.name = f"{stem}_{self.kind}" if stem else self.kind
         pairs = [opened.read(context, *source) for source in sources]
-        return cast("list[Benchmark]", [opened.ask(*pairs)])
+        return cast("list[Benchmark]", [opened.use(*pairs)])
 
     def read(self, context: EvaluationContext, method: str, source: str) -> TextPairs:
         """Return the texts of one folder; for the first folder, find its leaks as well.
@@ -129,10 +129,10 @@ class TextPairBenchmark(SourceBenchmark):
         return read_text_pairs(method, index, rows)
 
     def prepare(self, context: EvaluationContext, index: Index, rows: np.ndarray | None) -> object:
-        return self.ask(self.read_pairs("", index, rows))
+        return self.use(self.read_pairs("", index, rows))
 
-    def ask(self, *pairs: TextPairs) -> TextPairBenchmark:
-        """Ask about the texts of each method, and return this benchmark."""
+    def use(self, *pairs: TextPairs) -> TextPairBenchmark:
+        """Use the texts of each method, and return this benchmark."""
         self._pairs = tuple(share_captions(pairs))
         self._said = self._read_answers(pairs)
         return self

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -265,19 +265,22 @@ def drop(setting: Setting) -> float:
     return acc_b - acc_c
 
 
-def mean_phi(setting: Setting) -> float:
-    """Return the correlation of right answers by the margins, averaged over categories."""
-    return fmean(
-        phi_from_margins(*(value / 100 for value in triple)) for triple in cells()[setting].values()
-    )
+def mean_phi(percentages: Iterable[tuple[float, float, float]]) -> float:
+    """Return the correlation of right answers by the margins, averaged over categories.
+
+    Args:
+        percentages: acc_b, acc_c and acc+ of each category, per cent.
+    """
+    return fmean(phi_from_margins(*(value / 100 for value in triple)) for triple in percentages)
 
 
 def derived_part() -> Part:
     """Return quantities derived from the paper's percentages, a row per model and prompt."""
+    printed = cells()
     columns: tuple[Column[Setting], ...] = (
         Column("drop", lambda row: _entry(drop(row), "{:.2f}")),
         Column("consistency, %", _consistency),
-        Column("phi", lambda row: _entry(mean_phi(row), "{:+.3f}")),
+        Column("phi", lambda row: _entry(mean_phi(printed[row].values()), "{:+.3f}")),
     )
     return make_part(
         "Derived from the paper's tables",

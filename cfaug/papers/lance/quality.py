@@ -51,7 +51,7 @@ class ImageQuality(JoinedBenchmark):
     item_schema: ClassVar[ItemSchema] = ItemSchema("an image", JOINED_ITEMS)
     needs: ClassVar[type] = FeatureExtractor
 
-    def ask(self, *sets: JoinedSets) -> Self:
+    def use(self, *sets: JoinedSets) -> Self:
         self._sets = sets
         return self
 
@@ -144,7 +144,7 @@ class CaptionPerplexity(JoinedBenchmark):
     needs: ClassVar[type] = LanguageModel
     read_with: ClassVar[ReadWith] = {"batch_size": ()}
 
-    def ask(self, *sets: JoinedSets) -> Self:
+    def use(self, *sets: JoinedSets) -> Self:
         self._sets = sets
         return self
 

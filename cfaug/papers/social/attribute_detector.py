@@ -104,10 +104,10 @@ class AttributeDetector(SourceBenchmark):
             )
 
     def prepare(self, context: EvaluationContext, index: Index, rows: np.ndarray | None) -> None:
-        self.ask(read_grid_sets(index, rows, self.invalid))
+        self.use(read_grid_sets(index, rows, self.invalid))
 
-    def ask(self, sets: GridSets) -> Self:
-        """Ask about sets, and return this benchmark."""
+    def use(self, sets: GridSets) -> Self:
+        """Use sets, and return this benchmark."""
         self._sets = sets
         asked = list(sets.grids) if self.grids is None else list(self.grids)
         unknown = [name for name in asked if name not in sets.grids]

@@ -195,10 +195,10 @@ class Skew(WritesModelPage, SourceBenchmark):
         return context.unseen_rows(source) if self.subjects == "unseen" else None
 
     def prepare(self, context: EvaluationContext, index: Index, rows: np.ndarray | None) -> None:
-        self.ask(index, rows)
+        self.use(index, rows)
 
-    def ask(self, index: Index, rows: np.ndarray | None = None) -> Skew:
-        """Ask about rows of an open source, and return this benchmark.
+    def use(self, index: Index, rows: np.ndarray | None = None) -> Skew:
+        """Use rows of an open source, and return this benchmark.
 
         Args:
             rows: the rows to use, of whole sets; ``None`` for all.

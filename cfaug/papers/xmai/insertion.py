@@ -98,8 +98,8 @@ class Insertion(WritesModelPage, TextPairBenchmark):
     needs: ClassVar[type] = DualEncoder
     primary_metrics: ClassVar[tuple[str, ...]] = ("mrr_original", "mrr", "mrr_drop")
 
-    def ask(self, *pairs: TextPairs) -> Insertion:
-        super().ask(*pairs)
+    def use(self, *pairs: TextPairs) -> Insertion:
+        super().use(*pairs)
         first = self._pairs[0]
         if first.index is None:
             raise UserError(f"{first.source} has no images: ask benchmark=text_overlap about it")

@@ -145,4 +145,4 @@ class WorldClassification(ZeroShot):
         values = list(terms) if self.among is None else list(self.among)
         chosen = range(len(index)) if rows is None else rows.tolist()
         kept = np.array([row for row in chosen if shown[row] in values])
-        self.ask(index, Classes(values, [terms[value] for value in values], templates), kept, shown)
+        self.use(index, Classes(values, [terms[value] for value in values], templates), kept, shown)

@@ -34,7 +34,7 @@ def two_true(tmp_path_factory):
 
 
 def asked(index, **settings):
-    return CaptionChoice(**{"name": "c", "batch_size": 5, "blind": None, **settings}).ask(index)
+    return CaptionChoice(**{"name": "c", "batch_size": 5, "blind": None, **settings}).use(index)
 
 
 def numbers(evaluation):
@@ -196,7 +196,7 @@ def test_one_photo_alone_says_nothing_blind(encoder, tmp_path):
 
 def test_no_caption_is_judged_twice(encoder, one_true, tmp_path, monkeypatch):
     """What a language model said is kept beside the embeddings, for other checkpoints and sets."""
-    first = asked(one_true, blind="zoo:language/causal").ask(one_true, features=tmp_path)
+    first = asked(one_true, blind="zoo:language/causal").use(one_true, features=tmp_path)
     evaluation = first.run(encoder)
     items, judge = rows(evaluation), BlindLanguage("zoo:language/causal")
     key, (_, captions) = next(iter(by_item(one_true).items()))
@@ -207,7 +207,7 @@ def test_no_caption_is_judged_twice(encoder, one_true, tmp_path, monkeypatch):
     score = dict(zip(texts, sums, strict=True))
     assert items[key]["blind_language_sum"] == decide(score, captions)
     monkeypatch.setattr("cfaug.editing.causal_lm.CausalLM.perplexity", None)
-    again = asked(one_true, blind="zoo:language/causal").ask(one_true, features=tmp_path)
+    again = asked(one_true, blind="zoo:language/causal").use(one_true, features=tmp_path)
     assert again.run(encoder).outcomes == evaluation.outcomes
 
 
@@ -496,7 +496,7 @@ def test_settings_that_change_numbers_change_the_hash(one_true):
 def test_rows_are_asked_in_whole_sets(encoder, one_true):
     some = np.flatnonzero(np.asarray(one_true.sets) < 4)
     whole = rows(asked(one_true).run(encoder))
-    part = rows(asked(one_true).ask(one_true, some[::-1]).run(encoder))
+    part = rows(asked(one_true).use(one_true, some[::-1]).run(encoder))
     assert list(part) == [f"item-{n}_0" for n in range(4)]
     for key, item in part.items():
         assert item["text 0"] == pytest.approx(whole[key]["text 0"], abs=1e-6)

@@ -45,7 +45,7 @@ def earlier(index, encoder, size):
 @pytest.mark.parametrize("size", [5, 256])
 def test_what_it_gave_before_is_the_same_to_the_last_bit(encoder, opened, size):
     index = opened["ood_pairs"]
-    benchmark = PairMatching(name="p", batch_size=size).ask(index)
+    benchmark = PairMatching(name="p", batch_size=size).use(index)
     evaluation, sim = benchmark.run(encoder), earlier(index, encoder, size)
     assert benchmark.data_hash == fingerprint(index.hash)
     assert list(evaluation.items) == [
@@ -59,7 +59,7 @@ def test_what_it_gave_before_is_the_same_to_the_last_bit(encoder, opened, size):
     assert [(outcome.metric, outcome.value, outcome.n) for outcome in evaluation.outcomes] == [
         (name, float(hits.mean()), len(hits)) for name, hits in winoground_hits(sim).items()
     ]
-    details = PairMatching(name="p", batch_size=size, details=True).ask(index)
+    details = PairMatching(name="p", batch_size=size, details=True).use(index)
     more = details.run(encoder)
     assert list(more.items)[: len(evaluation.items)] == list(evaluation.items)
     assert more.outcomes[:3] == evaluation.outcomes
@@ -67,7 +67,7 @@ def test_what_it_gave_before_is_the_same_to_the_last_bit(encoder, opened, size):
 
 
 def test_details_by_category_tag_and_kind_of_image(encoder, tagged):
-    evaluation = PairMatching(name="p", details=True, tags=["why"]).ask(tagged).run(encoder)
+    evaluation = PairMatching(name="p", details=True, tags=["why"]).use(tagged).run(encoder)
     hits = pair_hits(earlier(tagged, encoder, 256))
     values = {
         (outcome.metric, *outcome.by.items()): (outcome.value, outcome.n)
@@ -92,7 +92,7 @@ def test_details_by_category_tag_and_kind_of_image(encoder, tagged):
 
 def test_every_part_can_be_compared_over_items(encoder, tagged):
     """Each mean is that of the items whose columns have the values of the part."""
-    evaluation = PairMatching(name="p", details=True, tags=["why"]).ask(tagged).run(encoder)
+    evaluation = PairMatching(name="p", details=True, tags=["why"]).use(tagged).run(encoder)
     for outcome in evaluation.outcomes:
         masks = [np.array(evaluation.items[name]) == value for name, value in outcome.by.items()]
         chosen = np.all([np.ones(14, bool), *masks], axis=0)
@@ -103,7 +103,7 @@ def test_every_part_can_be_compared_over_items(encoder, tagged):
 def test_an_answerer_is_asked_about_pairs(tagged):
     """Every caption about both images, each question once."""
     model = Drawn()
-    evaluation = PairMatching(name="p").ask(tagged).run(model)
+    evaluation = PairMatching(name="p").use(tagged).run(model)
     assert len(model.questions) == 4 * 14
     assert {question.text for question in model.questions} == {
         f"Does this picture show: {tagged.text(row)}?" for row in range(len(tagged))
@@ -114,12 +114,12 @@ def test_an_answerer_is_asked_about_pairs(tagged):
 def test_captions_of_one_image_are_no_pairs(tmp_path):
     index = open_sets(choices(pairs=world_pairs(3)), tmp_path)
     with pytest.raises(UserError, match="benchmark=choice asks which is true"):
-        PairMatching(name="p").ask(index)
+        PairMatching(name="p").use(index)
 
 
 def test_tags_that_are_not_there_are_refused(opened):
     with pytest.raises(UserError, match="'why'"):
-        PairMatching(name="p", tags=["why"]).ask(opened["ood_pairs"])
+        PairMatching(name="p", tags=["why"]).use(opened["ood_pairs"])
     with pytest.raises(UserError, match="should be a list"):
         PairMatching(tags="why")
 
@@ -156,12 +156,12 @@ def test_a_larger_set_is_its_original_with_each_of_the_others(encoder, tmp_path,
     say_once.cache_clear()
     sets = larger_sets()
     index = open_sets(sets, tmp_path / "larger")
-    evaluation = PairMatching(name="p", details=True).ask(index).run(encoder)
+    evaluation = PairMatching(name="p", details=True).use(index).run(encoder)
     assert "sets of up to 3 members; the first of a set is paired with each of the others" in (
         capsys.readouterr().err
     )
     pairs = open_sets(apart(sets), tmp_path / "apart")
-    expected = PairMatching(name="p", details=True).ask(pairs).run(encoder)
+    expected = PairMatching(name="p", details=True).use(pairs).run(encoder)
     assert len(evaluation.items["item"]) == 11 > len(sets) == 7
     assert evaluation.outcomes == expected.outcomes
     assert list(evaluation.items["cluster"]) == list(expected.items["cluster"])

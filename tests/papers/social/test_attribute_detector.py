@@ -41,7 +41,7 @@ def grid_sets(index):
 
 
 def test_every_image_is_taken_for_the_value_of_the_nearest_prompt(sets, grid_sets, people_encoder):
-    asked = AttributeDetector(name="x").ask(grid_sets)
+    asked = AttributeDetector(name="x").use(grid_sets)
     assert isinstance(asked, Benchmark)
     evaluation = asked.run(people_encoder)
     items, twin = rows(evaluation), Twin(people_encoder)
@@ -86,7 +86,7 @@ def test_every_image_is_taken_for_the_value_of_the_nearest_prompt(sets, grid_set
 def test_own_prompts_and_prompts_with_the_subject(grid_sets, sets, people_encoder):
     twin = Twin(people_encoder)
     prompts = {"male": "a man", "female": ["a woman", "a lady"]}
-    items = rows(AttributeDetector(name="x", prompts=prompts).ask(grid_sets).run(people_encoder))
+    items = rows(AttributeDetector(name="x", prompts=prompts).use(grid_sets).run(people_encoder))
     doctor = sets[0]
     image = twin.image(doctor.images["0"])
     mean = (twin.text("a woman") + twin.text("a lady")) / 2
@@ -94,7 +94,7 @@ def test_own_prompts_and_prompts_with_the_subject(grid_sets, sets, people_encode
     assert scores["female"] == pytest.approx(float(image @ (mean / mean.norm())), abs=1e-5)
     assert scores["male"] == pytest.approx(float(image @ twin.text("a man")), abs=1e-5)
     node = AttributeDetector(name="x", attribute="colour", template="a {value} {subject}")
-    items = rows(node.ask(grid_sets).run(people_encoder))
+    items = rows(node.use(grid_sets).run(people_encoder))
     ball = sets[-1]
     assert len(items) == 4
     scores = json.loads(items[f"{ball.key}_2"]["scores"])
@@ -104,12 +104,12 @@ def test_own_prompts_and_prompts_with_the_subject(grid_sets, sets, people_encode
 
 def test_a_model_that_knows_no_prompt_says_nothing(grid_sets, encoder, people_encoder):
     with pytest.raises(UserError, match="no image is left: its prompts are equally similar"):
-        AttributeDetector(name="x").ask(grid_sets).run(encoder)
+        AttributeDetector(name="x").use(grid_sets).run(encoder)
     same = {"male": "a man", "female": "a man"}
     with pytest.raises(UserError, match="equally similar"):
-        AttributeDetector(name="x", prompts=same).ask(grid_sets).run(people_encoder)
+        AttributeDetector(name="x", prompts=same).use(grid_sets).run(people_encoder)
     shapes = AttributeDetector(name="x", attribute="colour", template="a {value} {subject}")
-    items = shapes.ask(grid_sets).run(encoder).items
+    items = shapes.use(grid_sets).run(encoder).items
     assert items["left_out"] == [None] * 4
     assert set(items["predicted"]) <= {"red", "orange"}
 
@@ -130,7 +130,7 @@ def test_what_people_see_is_the_truth(grid_sets, sets, people_encoder, tmp_path,
             (key, 4, 2, "good"), (key, 4, 3, "unclear")]  # fmt: skip
     labels = lines(tmp_path / "labels.jsonl", *said)
     node = AttributeDetector(name="x", labels=labels, answers=ANSWERS)
-    evaluation = node.ask(grid_sets).run(people_encoder)
+    evaluation = node.use(grid_sets).run(people_encoder)
     items = rows(evaluation)
     truth = {name: item["truth"] for name, item in items.items() if item["truth"] is not None}
     assert truth == {f"{key}_0": "male", f"{key}_1": "male", f"{key}_4": "male"}
@@ -139,11 +139,11 @@ def test_what_people_see_is_the_truth(grid_sets, sets, people_encoder, tmp_path,
     assert np.isnan(items[f"{key}_3"]["accuracy"])
     assert evaluation.outcomes[0].n == 3
     assert "21 images are left out" in capsys.readouterr().err
-    again = AttributeDetector(name="x").ask(grid_sets).data_hash
-    assert node.ask(grid_sets).data_hash != again
+    again = AttributeDetector(name="x").use(grid_sets).data_hash
+    assert node.use(grid_sets).data_hash != again
     every = lines(tmp_path / "b.jsonl", (key, 0, 1, "unclear"))
     with pytest.raises(UserError, match="no image is left"):
-        replace(node, labels=every).ask(grid_sets).run(people_encoder)
+        replace(node, labels=every).use(grid_sets).run(people_encoder)
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_what_people_see_is_the_truth(grid_sets, sets, people_encoder, tmp_path,
 def test_answers_that_do_not_fit(grid_sets, tmp_path, answers, said):
     labels = lines(tmp_path / "labels.jsonl", *answers)
     with pytest.raises(UserError, match=said):
-        AttributeDetector(name="x", labels=labels, answers=ANSWERS).ask(grid_sets)
+        AttributeDetector(name="x", labels=labels, answers=ANSWERS).use(grid_sets)
 
 
 def test_a_majority_is_more_than_half(tmp_path):
@@ -184,7 +184,7 @@ def test_a_majority_is_more_than_half(tmp_path):
 )
 def test_settings_that_do_not_fit_the_sets(grid_sets, changes, said):
     with pytest.raises(UserError, match=said):
-        AttributeDetector(name="x", **changes).ask(grid_sets)
+        AttributeDetector(name="x", **changes).use(grid_sets)
 
 
 def test_it_opens_like_any_benchmark(index, tmp_path):

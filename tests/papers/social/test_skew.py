@@ -42,7 +42,7 @@ def index(sets, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def evaluation(index, encoder):
-    return Skew(name="sets_skew", k=[6, 3, "labels"], **QUICK).ask(index).run(encoder)
+    return Skew(name="sets_skew", k=[6, 3, "labels"], **QUICK).use(index).run(encoder)
 
 
 def slow_ranking(encoder, sets, subject):
@@ -170,18 +170,18 @@ def test_outcomes_are_means_over_subjects_and_p_is_corrected_over_them(evaluatio
 
 
 def test_a_benchmark_is_what_its_protocol_says_and_its_hash_what_was_asked(index, encoder):
-    benchmark = Skew(name="s", **QUICK).ask(index)
+    benchmark = Skew(name="s", **QUICK).use(index)
     assert isinstance(benchmark, Benchmark)
     hashes = {benchmark.data_hash}
     for changed in (
         {"k": 3}, {"labellings": ["race"]}, {"zeros": "drop"}, {"permute": "pool"}, {"seed": 1},
         {"templates": ["a {subject}"]}, {"prompts": "unit_mean"},
     ):  # fmt: skip
-        hashes.add(Skew(name="s", **{**QUICK, **changed}).ask(index).data_hash)
+        hashes.add(Skew(name="s", **{**QUICK, **changed}).use(index).data_hash)
     some = np.flatnonzero(np.asarray(index.sets) > 0)
-    hashes.add(Skew(name="s", **QUICK).ask(index, some).data_hash)
+    hashes.add(Skew(name="s", **QUICK).use(index, some).data_hash)
     assert len(hashes) == 9
-    again = Skew(name="s", **QUICK).ask(index)
+    again = Skew(name="s", **QUICK).use(index)
     assert again.data_hash == benchmark.data_hash
 
 
@@ -211,7 +211,7 @@ def many(tmp_path_factory):
 
 def judge(many, bonus, **settings):
     sets, index = many
-    asked = Skew(name="s", **{**QUICK, "permutations": 999, **settings}).ask(index)
+    asked = Skew(name="s", **{**QUICK, "permutations": 999, **settings}).use(index)
     queries = {("race_gender", n): np.eye(8, dtype=np.float32)[0] for n in range(4)}
     return rows(asked.judge(queries, planted(sets, "nurse", bonus)))
 
@@ -258,9 +258,9 @@ def test_prompts_are_those_of_the_sets_or_of_templates(index, encoder, monkeypat
         return np.ones((len(texts), 8), np.float32)
 
     monkeypatch.setattr("cfaug.papers.social.skew.embed_texts", embed)
-    Skew(name="s", **QUICK).ask(index)._embed_prompts(encoder)
+    Skew(name="s", **QUICK).use(index)._embed_prompts(encoder)
     templates = ["a {subject}", "A drawing of a {subject}"]
-    Skew(name="s", templates=templates, prompts="unit_mean").ask(index)._embed_prompts(encoder)
+    Skew(name="s", templates=templates, prompts="unit_mean").use(index)._embed_prompts(encoder)
     (texts, raw), (templated, normalised) = asked
     assert (raw, normalised) == (False, True)
     assert set(texts) >= {"a doctor", "A photo of a doctor", "an engineer", "A photo of a pilot"}
@@ -274,11 +274,11 @@ def test_what_cannot_be_asked_says_why(tmp_path, encoder):
             grid_set("nurse", leave_out=[2])]  # fmt: skip
     index = open_index(lay_grid_sets(tmp_path / "sets", sets), tmp_path / "index")
     with pytest.raises(UserError, match="a_photo_of_race_gender_nurse-0: incomplete"):
-        Skew(name="s").ask(index)
+        Skew(name="s").use(index)
 
     def ask(**changes):
         asked = {"name": "s", "invalid": "leave_out", **QUICK, **changes}
-        return rows(Skew(**asked).ask(index).run(encoder))
+        return rows(Skew(**asked).use(index).run(encoder))
 
     items = ask(k=[2, 7])
     reasons = {name: row["left_out"] for name, row in items.items()}
@@ -327,17 +327,17 @@ def test_a_labelling_that_no_grid_has_names_the_choices(index, tmp_path):
     for wrong in ("age", "gender_race", "gender|age", "gender|race=Green", "gender|gender",
                   "gender|", "gender|race="):  # fmt: skip
         with pytest.raises(UserError, match=r"invalid: choose from race, gender, race_gender, "):
-            Skew(name="s", labellings=["race", wrong]).ask(index)
+            Skew(name="s", labellings=["race", wrong]).use(index)
     with pytest.raises(UserError, match=r"labellings=\[\] is invalid: name some, or null"):
-        Skew(name="s", labellings=[]).ask(index)
+        Skew(name="s", labellings=[]).use(index)
     alone = grid_set("doctor", attributes={"race": ("White",)}, grid="race")
     race_only = open_index(lay_grid_sets(tmp_path / "sets", [alone]), tmp_path / "index")
     with pytest.raises(UserError, match="the grids race have no attribute of two values"):
-        Skew(name="s").ask(race_only)
+        Skew(name="s").use(race_only)
 
 
 def test_an_embedding_that_is_no_direction_names_its_image(index):
-    asked = Skew(name="s", **QUICK).ask(index)
+    asked = Skew(name="s", **QUICK).use(index)
     queries = {("race_gender", n): np.ones(4, np.float32) for n in range(4)}
     good = np.random.default_rng(0).normal(size=(len(index), 4)).astype(np.float32)
     for value, said in ((math.nan, "NaN or infinite"), (0.0, "zero vector")):
@@ -357,7 +357,7 @@ def test_a_model_that_overflows_on_one_image_names_it(index, encoder, monkeypatc
         return features
 
     monkeypatch.setattr(encoder, "encode_image", overflow)
-    asked = Skew(name="s", batch_size=4, **QUICK).ask(index)
+    asked = Skew(name="s", batch_size=4, **QUICK).use(index)
     with pytest.raises(UserError, match=rf"its numbers overflow, first for .*{index.key(1)}"):
         asked.run(encoder)
 
@@ -367,7 +367,7 @@ def test_equal_scores_and_equal_images_do_not_depend_on_the_order_of_files(tmp_p
     judged = []
     for name, some in (("a", sets), ("b", sets[::-1])):
         index = open_index(lay_grid_sets(tmp_path / name, some), tmp_path / "index")
-        asked = Skew(name="s", labellings=["race_gender"], **QUICK).ask(index)
+        asked = Skew(name="s", labellings=["race_gender"], **QUICK).use(index)
         queries = {("race_gender", n): np.ones(4, np.float32) for n in range(4)}
         images = np.ones((len(index), 4), np.float32)
         judged.append(rows(asked.judge(queries, images)))
@@ -420,7 +420,7 @@ def test_a_summary_says_who_stands_out_and_how_many_would_by_chance(many):
     images = planted(sets, "nurse", 0.2)
 
     def summarise(**settings):
-        asked = Skew(name="s", resamples=9, **settings).ask(index)
+        asked = Skew(name="s", resamples=9, **settings).use(index)
         assert isinstance(asked, HasSummary)
         return asked.summarise(asked.judge(queries, images))
 

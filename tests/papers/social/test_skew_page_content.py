@@ -235,7 +235,7 @@ def asked(encoder, tmp_path_factory):
     root = tmp_path_factory.mktemp("skew")
     sets = [grid_set(subject, n) for subject in SUBJECTS for n in range(2)]
     index = open_index(lay_grid_sets(root / "social", sets), root / "index")
-    benchmark = Skew(name="social_skew", k=[6, 12, 200], permutations=99, resamples=50).ask(index)
+    benchmark = Skew(name="social_skew", k=[6, 12, 200], permutations=99, resamples=50).use(index)
     evaluation = benchmark.run(encoder)
     folder = root / "runs" / "weights" / "clip" / "seed=0"
     write_items(folder, Items(str(benchmark.name), "w", benchmark.data_hash, evaluation.items))
@@ -278,7 +278,7 @@ def benchmark_items(folder, benchmark) -> SkewItems:
 
 def test_no_page_is_written_if_none_is_asked_for(asked, tmp_path):
     _, index, _, _ = asked
-    quiet = Skew(name="social_skew", page=None, permutations=9, resamples=9).ask(index)
+    quiet = Skew(name="social_skew", page=None, permutations=9, resamples=9).use(index)
     assert quiet.write_page(tmp_path, "clip") is None
     assert not list(tmp_path.iterdir())
     assert quiet.page_files == ()

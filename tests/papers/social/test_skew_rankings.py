@@ -39,7 +39,7 @@ def benchmark(tmp_path_factory):
     return Skew(
         name="own_skew", k=[6, 4], labellings=["race_gender", "gender", "gender|race"],
         permutations=9, resamples=9,
-    ).ask(index)  # fmt: skip
+    ).use(index)  # fmt: skip
 
 
 def retrieve(benchmark, folder, seed, male=0.0, model="clip") -> SkewItems:

@@ -334,7 +334,7 @@ def test_texts_without_images_are_for_text_overlap(tmp_path):
     from cfaug.evaluation.text_pairs.text_pairs import read_caption_list
 
     with pytest.raises(UserError, match="has no images: ask benchmark=text_overlap about it"):
-        Insertion(name="m", synonyms=None).ask(read_caption_list("", file))
+        Insertion(name="m", synonyms=None).use(read_caption_list("", file))
 
 
 def test_a_list_of_modified_captions_with_photos_is_asked_as_sets_are(tmp_path, encoder):
