@@ -325,7 +325,6 @@ def equal_threads(threads: Threads) -> Iterator[None]:
     Args:
         threads: a number above ``EQUAL_THREADS`` to have in its place.
     """
-    check(threads, Threads, "threads")
     variable, torch = os.environ.get("OMP_NUM_THREADS"), sys.modules.get("torch")
     before = None if torch is None else torch.get_num_threads()
     use_threads(max(EQUAL_THREADS, threads or 0))

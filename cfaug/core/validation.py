@@ -125,8 +125,6 @@ def check_part(part: int, parts: int) -> None:
     Args:
         part: the number of the part, from 0.
     """
-    check(part, int, "part")
-    check(parts, int, "parts")
     if not 0 <= part < parts:
         raise UserError(f"part={part} parts={parts}: part counts from 0 to parts - 1")
 

@@ -24,7 +24,6 @@ from cfaug.core.validation import (
     RunPaths,
     RunSeed,
     Words,
-    check_fields,
 )
 from cfaug.planning.build import build
 
@@ -70,12 +69,25 @@ class TrainRequest:
     @classmethod
     def of(cls, settings: TrainSettings) -> TrainRequest:
         """Make the objects of a run's settings."""
-        return cls(
-            model=build(settings.model), trainer=_build_trainer(settings.trainer),
-            optim=build(settings.optim), logger=_build_logger(settings.logger),
-            tuning=_build_optional(settings.tuning), loss=_build_optional(settings.loss),
-            seed=settings.seed, paths=settings.paths,
-        )  # fmt: skip
+        # Lightning's parts are made by the process of the run, as a part may open files and
+        # connections, and keeps the state of one training: of them there are functions here.
+        trainer, logger = dict(settings.trainer), settings.logger
+        for name in ("strategy", "profiler"):
+            if isinstance(trainer.get(name), Mapping):
+                trainer[name] = {**trainer[name], "_partial_": True}
+        if trainer.get("callbacks"):
+            named = trainer["callbacks"].items()
+            trainer["callbacks"] = {name: {**node, "_partial_": True} for name, node in named}
+        if not str(logger["_target_"]).startswith("cfaug.train."):
+            logger = {**logger, "_partial_": True}
+        nodes = {
+            "model": settings.model, "trainer": trainer, "optim": settings.optim,
+            "logger": logger, "tuning": settings.tuning, "loss": settings.loss,
+        }  # fmt: skip
+        made: dict[str, Any] = {
+            name: None if node is None else build(node) for name, node in nodes.items()
+        }
+        return cls(**made, seed=settings.seed, paths=settings.paths)
 
     @property
     def cache(self) -> Path:
@@ -130,32 +142,6 @@ class TrainPlan:
     hashed: Mapping[str, Any] = field(default_factory=dict)
     content: Mapping[str, str] = field(default_factory=dict)
     sources: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-
-
-def _build_optional(node: Mapping[str, Any] | None) -> Any:
-    return None if node is None else build(node)
-
-
-# Lightning's parts are made by the process of the run, as a part may open files and connections,
-# and keeps the state of one training: with ``_partial_`` the planner gets a function that makes it.
-
-
-def _build_trainer(node: Node) -> TrainerSettings:
-    callbacks = node.get("callbacks") or {}
-    parts: dict[str, Any] = {name: node.get(name) for name in ("strategy", "profiler")}
-    parts = {
-        k: {**node, "_partial_": True} for k, node in parts.items() if isinstance(node, Mapping)
-    }
-    if callbacks:
-        parts["callbacks"] = {k: {**node, "_partial_": True} for k, node in callbacks.items()}
-    settings: TrainerSettings = build({**node, **parts})
-    return settings
-
-
-def _build_logger(node: Node) -> LoggerSettings | Factory:
-    ours = str(node["_target_"]).startswith("cfaug.train.")
-    made: LoggerSettings | Factory = build(node if ours else {**node, "_partial_": True})
-    return made
 
 
 MODEL_NAME = re.compile(r"(?:[\w.-]{1,96}/)?[\w.-]{1,96}", re.ASCII)
@@ -232,8 +218,7 @@ class TrainSettings:
     overrides: Words = ()
 
     def check(self) -> None:
-        """Refuse settings that are invalid for any data and model."""
-        check_fields(self)
+        """Refuse settings that contradict each other, for any data and model."""
         if self.extend and self.overwrite:
             raise UserError("extend=true continues a run that overwrite=true removes: choose one")
         if self.model_name is not None and not MODEL_NAME.fullmatch(self.model_name):

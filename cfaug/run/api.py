@@ -396,11 +396,12 @@ def plan_for_trainer(
     jobs = _compose("train", settings, more, config_dir)
     [(config, words)] = jobs
     refuse_others(words, READ_FOR_TRAINER, "cfaug.CounterfactualDataModule")
-    prepare_data(jobs)
     # Planning compares the warm-up with the preset's length, and "best" with the validation split.
     words = [word for word in words if place_of(word).partition(".")[0] != "optim"]
     config = {**config, "trainer": {**config["trainer"], "checkpoint": "last"}}
-    return plan_run(TrainSettings(**config, overrides=words))
+    run = TrainSettings(**config, overrides=words)
+    prepare_data([run])
+    return plan_run(run)
 
 
 def _plan(settings: Settings | None, more: Settings, config_dir: str | Path | None) -> TrainJob:
@@ -412,8 +413,9 @@ def _plan(settings: Settings | None, more: Settings, config_dir: str | Path | No
     for word in words:
         if place_of(word) in ("part", "parts"):
             raise UserError(f"{word} would have no effect: it divides a sweep; leave it out")
-    prepare_data(jobs)
-    return plan_run(TrainSettings(**config, overrides=words))
+    run = TrainSettings(**config, overrides=words)
+    prepare_data([run])
+    return plan_run(run)
 
 
 def _flatten(settings: Settings) -> dict[str, Any]:

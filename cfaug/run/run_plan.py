@@ -24,7 +24,6 @@ from cfaug.core.processes import (
     use_threads,
 )
 from cfaug.core.progress import watch
-from cfaug.core.validation import RunSeed, check
 from cfaug.core.worlds import is_world
 from cfaug.data.mixture.settings import (
     ClassificationData,
@@ -64,7 +63,6 @@ from cfaug.run.identity import (
     runs_folder,
     what_follows_the_seed,
 )
-from cfaug.run.launch import Jobs
 from cfaug.run.run_folder import RunFolder
 from cfaug.train.generative_tasks import EditData
 from cfaug.train.mixture_task import ContrastiveTask
@@ -110,16 +108,17 @@ class TrainJob:
 
 def plan_run(settings: TrainSettings) -> TrainJob:
     """Plan one run without training: read its data, draw its examples, name its folder."""
+    words, config = settings.overrides, settings.config()
+    use_threads(settings.threads)
     runs = runs_folder(settings.paths["runs"])
     root = (runs / DEBUG if settings.debugging else runs) / experiment_name(settings.name)
-    check_place(settings.paths["cache"], "paths.cache")
-    words = settings.overrides
     # Without their length, words name the arm to extend.
     named = [w for w in words if not (settings.extend and w.partition("=")[0] in LENGTH)]
-    arm = root / arm_slug(named, settings.config(), settings.by_seed)
-    use_threads(settings.threads)
+    arm = root / arm_slug(named, config, settings.by_seed)
+    renamed = settings.arm is not None and clean_name(settings.arm) != settings.arm
+    check_place(settings.paths["cache"], "paths.cache")
     settings.check()
-    if settings.arm is not None and clean_name(settings.arm) != settings.arm:
+    if renamed:
         say_once(f"the folder of arm={settings.arm} is called {arm.name}")
     declared = settings.declared_content()
     refuse_ignored_epochs(words, settings.trainer)
@@ -134,7 +133,7 @@ def plan_run(settings: TrainSettings) -> TrainJob:
             f"engine with trainer.devices={asked.trainer.devices}: a worker is one process; leave "
             "the engine out, and start such a run by torchrun on its machine"
         )
-    data = _data_settings(settings.data, settings.seed)
+    data = build(settings.data).with_seed(settings.seed)
     if isinstance(data, DataSettings) and data.plan is None:
         check_undrawn(data, words)
         _refuse_forgotten_holdout(data, words)
@@ -160,7 +159,6 @@ def plan_run(settings: TrainSettings) -> TrainJob:
         check_scale(settings.model),
         check_batch(planned.task) if type(data) is DataSettings else None,
     ]
-    config = settings.config()
     config = {**config, "data": {**config["data"], **planned.data}}
     hashed = {**config, "data": {**config["data"], **planned.hashed}}
     hashes = {"weights": asked.model.weights_hash(), **declared}
@@ -198,16 +196,11 @@ def _refuse_forgotten_holdout(data: DataSettings, words: Sequence[str]) -> None:
         )
 
 
-def _data_settings(data: Mapping[str, Any], seed: int) -> Any:
-    check(seed, RunSeed, "seed")
-    return build(data).with_seed(seed)
-
-
-def prepare_data(jobs: Jobs) -> None:
+def prepare_data(sweep: Sequence[TrainSettings]) -> None:
     """Draw and scan the sources of a sweep on all cores, so that planning finds them on disk."""
     sources = [
-        (_data_settings(config["data"], config["seed"]), config["paths"])
-        for config, _ in watch(jobs, "reading the settings of the data", len(jobs), "jobs")
+        (build(settings.data).with_seed(settings.seed), settings.paths)
+        for settings in watch(sweep, "reading the settings of the data", len(sweep), "jobs")
     ]
     prepare_sources([
         (data, paths) for data, paths in sources

@@ -75,12 +75,10 @@ def run_jobs(jobs: Jobs) -> int:
         return DONE
     for kind in {str(config["logger"].get("kind")): None for config, _ in jobs}:
         check_logger(kind)
-    prepare_data(jobs)
-    planned = [
-        plan_run(TrainSettings(**config, overrides=words))
-        for config, words in watch(jobs, "planning the sweep", len(jobs), "jobs")
-    ]
-    settings = planned[0].settings
+    sweep = [TrainSettings(**config, overrides=words) for config, words in jobs]
+    settings = sweep[0]
+    prepare_data(sweep)
+    planned = [plan_run(each) for each in watch(sweep, "planning the sweep", len(sweep), "jobs")]
     _refuse_without_effect(planned)
     if speaks():
         for note in dict.fromkeys(note for job in planned for note in job.notes):
