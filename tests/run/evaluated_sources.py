@@ -1,4 +1,7 @@
-"""Tiny sources for every benchmark, and what one setting after another may be changed to."""
+"""Tiny sources for every benchmark, and what one setting after another may be changed to.
+
+A paper adds those of its benchmarks in ``tests/papers/PAPER/evaluated.py``.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +19,13 @@ from cfaug.core.types import ENTAILMENT
 from cfaug.data.index import open_index
 from cfaug.data.shards.shards import write_shards
 from cfaug.evaluation.context import EvaluationContext
-from cfaug.evaluation.failures import ModelFailure, write_failures
 from cfaug.worlds.shapescapes import WorldSettings
 from cfaug.worlds.shapescapes.parts import make_part
+from tests.contributed import contributed
 from tests.data.compositional import sugarcrepe, winoground
 from tests.evaluation.drawn_questions import image
 from tests.evaluation.joined import joined_sets, picture, random_sets
 from tests.evaluation.text_sets import text_set
-from tests.grid_sets import every_grid_set, lay_grid_sets
-from tests.papers.visogender.making import lay_photos, oo_rows, op_rows, write_tsv
 
 WORLD = WorldSettings(seed=3, style="drawing", id_scenes=12, ood_pairs=6)
 
@@ -48,7 +49,7 @@ class Sources:
     def __getitem__(self, name: str) -> str:
         path = self.root / name
         if not path.exists():
-            MAKERS[name.partition(".")[0]](path)
+            (MAKERS | contributed("evaluated", "MAKERS"))[name.partition(".")[0]](path)
         return str(path)
 
     @property
@@ -99,7 +100,7 @@ def _masks(path: Path, height: int) -> None:
         mask.save(path / f"group-{n}.png")
 
 
-def _label(path: Path, label: str, keys: list[str]) -> None:
+def label(path: Path, label: str, keys: list[str]) -> None:
     lines = [
         {"key": key, "member": member, "annotator": "1", "label": label}
         for key in keys
@@ -108,25 +109,13 @@ def _label(path: Path, label: str, keys: list[str]) -> None:
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
-def _seen(path: Path) -> None:
-    """Label the images of the grids."""
-    index = open_index(path.parent / "grids", path.parent / "index")
-    _label(path, "good", sorted({index.key(row).rpartition("_")[0] for row in range(6)}))
-
-
 KEYS = [f"caption-{n}" for n in range(5)]
-
-
-def _failures(path: Path, after: str) -> None:
-    write_failures(path, [ModelFailure("stress", "background", "grass", after)])
 
 
 MAKERS: dict[str, Callable[[Path], object]] = {
     "texts": lambda path: _texts(path, "small", 8),
     "bigger": lambda path: _texts(path, "big", 4),
     "photos": _photos,
-    "failures": lambda path: _failures(path, "snow"),
-    "others": lambda path: _failures(path, "sand"),
     "classes": lambda path: _classes(path, "cat", "dog", "cat", "dog"),
     "animals": lambda path: _classes(path, "cat", "dog", "cat", "dog", "dog"),
     "names": lambda path: path.write_text("kitten\npuppy\n"),
@@ -134,34 +123,16 @@ MAKERS: dict[str, Callable[[Path], object]] = {
     "words": lambda path: write_shards(random_sets(), path),
     "masks": lambda path: _masks(path, 32),
     "halves": lambda path: _masks(path, 16),
-    "grids": lambda path: lay_grid_sets(path, every_grid_set(("doctor", "nurse"))),
-    "pilots": lambda path: lay_grid_sets(path, every_grid_set(("pilot", "nurse"))),
     "winoground": winoground,
     "sugarcrepe": sugarcrepe,
-    "people": lambda path: lay_photos(path, [*oo_rows(), *op_rows()]),
-    "OO": lambda path: write_tsv(path, oo_rows()),
-    "OP": lambda path: write_tsv(path, op_rows()),
     "solved": lambda path: path.write_text(SOLVED),
     "shown": lambda path: path.write_text(SOLVED.replace("they are", "there are two")),
     "asked": Path.touch,
     "fewer": Path.touch,
-    "matched": lambda path: _label(path, "original", KEYS),
-    "kept": lambda path: _label(path, "yes", KEYS[:3]),
-    "follows": lambda path: _label(path, ENTAILMENT[0], KEYS[:3]),
-    "seen": _seen,
+    "matched": lambda path: label(path, "original", KEYS),
+    "kept": lambda path: label(path, "yes", KEYS[:3]),
+    "follows": lambda path: label(path, ENTAILMENT[0], KEYS[:3]),
 }
-
-
-class Letters:
-    """A sentence encoder that counts letters."""
-
-    def encode(self, texts: list[str]) -> list[list[int]]:
-        """Return an embedding of each text."""
-        return [[text.count(letter) for letter in "aeio"] for text in texts]
-
-    def describe(self) -> dict[str, str]:
-        """Return what identifies the encoder."""
-        return {"sentence_encoder": "letters"}
 
 
 @dataclass(frozen=True)
@@ -183,11 +154,8 @@ class Case:
 
 VLM = ("model=tiny_vlm",)
 ASKED = {"data": "fewer", "demonstrations": "@solved.yaml", "wording": "listed"}
-GRIDS = {"data": "@pilots", "grids": ["race_gender"], "labellings": ["race"], "k": 3}
 FORMS = {"form": "does not hold|holds"}
 PAIRED = {"data": "shapescapes:ood_pairs", "tags": ["tag"], "form": "bivlc", "question": "caption"}
-SKEW = {**GRIDS, "subjects": "unseen", "templates": ["a {subject}"]}
-HELD_OUT = {"subjects": "no subject was held out"}
 EDITED = {"data": "@words", "random": "@words", "more": {"again": "@words"}, "control": "domain"}
 STRESSED = {
     **EDITED, "parts": ["class"], "classes": "imagenet", "templates": ["an image of {c}"],
@@ -207,10 +175,6 @@ CASES = {
     ),
     "pairs": Case(("benchmark=pairs", "benchmark.data=@winoground"), PAIRED, FORMS),
     "pairs by a vlm": Case(("benchmark=pairs", "benchmark.data=@winoground"), PAIRED, FORMS, VLM),
-    "detailed pairs by a vlm": Case(
-        ("benchmark=winoground", "benchmark.data=@winoground"), PAIRED,
-        {**FORMS, "data": "tag"}, VLM,
-    ),
     "pairs in the world": Case(
         ("benchmark=pairs", "benchmark.data=shapescapes:ood_pairs"),
         {"data": "@winoground", "tags": ["category"], "form": "bivlc", "images": "/nowhere",
@@ -260,64 +224,14 @@ CASES = {
         {"data": "@bigger", "photos": "@photos", "answers": "@follows.jsonl"},
         {"photos": "premises"}, ("model=tiny_vilt_entailer",),
     ),
-    "insertion": Case(
-        ("benchmark=insertion", "benchmark.data=@texts", "benchmark.pairs_per_batch=4",
-         "benchmark.synonyms=null"),
-        {"data": "@bigger",
-         "sentence_encoder": {"_target_": f"{__name__}.Letters"},
-         "synonyms": "wordnet", "answers": "@kept.jsonl"},
-    ),
-    "text_overlap": Case(
-        ("benchmark=text_overlap", "benchmark.data=@texts", "benchmark.synonyms=null"),
-        {"data": "@bigger", "synonyms": "wordnet", "answers": "@kept.jsonl"}, model=(),
-    ),
-    "skew": Case(("benchmark=skew", "benchmark.data=@grids"), SKEW, HELD_OUT),
-    "skew of pools": Case(
-        ("benchmark=skew", "benchmark.data=@grids", "benchmark.permute=pool"), SKEW, HELD_OUT
-    ),
     "stress": Case(("benchmark=stress", "benchmark.data=@edits"), STRESSED),
     "stress of a classifier": Case(
         ("benchmark=stress", "benchmark.data=@edits"), STRESSED, model=("model=tiny_classifier",)
     ),
-    "repair": Case(
-        ("benchmark=repair", "benchmark.failures=@failures", "benchmark.test.data=@edits"),
-        {"test": {"_target_": "cfaug.evaluation.stress.stress.Stress", "data": "@words"},
-         "failures": "@others",
-         "rule": {"_target_": "cfaug.evaluation.failures.FailureRule", "minimum": 0.2},
-         "disjoint_from": {"FIND": "@edits"}},
-        {"disjoint_from": "share groups"},
-    ),
-    "image_quality": Case(("benchmark=image_quality", "benchmark.data=@edits"), EDITED),
     "edit_quality": Case(
         ("benchmark=edit_quality", "benchmark.data=@edits", "benchmark.masks=@masks"),
         {"data": {"a": "@edits", "b": ["@words", "@edits"]}, "masks": "@halves",
          "judge": "oracle"},
         {"judge": "has no oracle"},
-    ),
-    "caption_perplexity": Case(
-        ("benchmark=caption_perplexity", "benchmark.data=@edits"), EDITED,
-        model=("model=language_model",),
-    ),
-    "attribute_detector": Case(
-        ("benchmark=attribute_detector", "benchmark.data=@grids"),
-        {**GRIDS, "attribute": "race", "template": "a {value} one", "labels": "@seen.jsonl",
-         "prompts": {"male": "a man", "female": "a woman"}, "answers": {"good": "asked"},
-         "grids": ["other"]},
-        {"grids": "is missing"},
-    ),
-    "attribute_detector with labels": Case(
-        ("benchmark=attribute_detector", "benchmark.data=@grids", "benchmark.labels=@seen.jsonl",
-         "+benchmark.prompts={male: man, female: woman}"),
-        {**GRIDS, "attribute": "race", "template": "a {value} one", "labels": None,
-         "prompts": None, "answers": {"good": "left_out"}, "grids": ["other"]},
-        {"grids": "is missing", "data": "not in", "attribute": "is not a value"},
-    ),
-    "visogender": Case(
-        ("benchmark=visogender", "benchmark.data=[@OO.tsv,@OP.tsv]", "benchmark.images=@people"),
-        {"data": ["@OO.tsv"], "ks": [3], "zeros": "one", "templates": {
-            "occupation": "{person}: {pronoun} {other}",
-            "participant": "{other}: {pronoun} {person}"},
-         "images": "/nowhere"},
-        {"images": "nowhere"},
     ),
 }  # fmt: skip

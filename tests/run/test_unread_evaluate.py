@@ -23,9 +23,12 @@ from cfaug.run.evaluate import EvaluateSettings
 from cfaug.run.evaluation_data import refuse_contradictions
 from cfaug.run.reading_rules import CheckpointFacts
 from cfaug.run.unread import find_unread_words, refuse_unread_by_runs
-from tests.run.evaluated_sources import CASES, Case, Sources
+from tests.contributed import contributed
+from tests.run import evaluated_sources
+from tests.run.evaluated_sources import Case, Sources
 from tests.settings import settings_file, settings_files
 
+CASES = evaluated_sources.CASES | contributed("evaluated", "CASES")
 SPEED_OR_PLACE = {
     "batch_size": "speed and memory: how much is computed at once",
     "page": "the length of a page that is drawn from the items, which is no result",
