@@ -27,6 +27,7 @@ from cfaug.run.evaluate import EvaluateSettings
 from cfaug.run.generate import GenerateSettings, build_recipe
 from cfaug.run.settings_files import find_settings, find_sweep, settings_folders, sweep_files
 from cfaug.run.usage import names_itself, options_in
+from tests.contributed import contributed
 from tests.settings import settings_file, settings_files
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -38,13 +39,7 @@ FILES = sorted(
     for path in folder.rglob("*.yaml")
 )
 EXPERIMENTS = sorted(set(options_in("train")("experiment")) - {"null"})
-ELSEWHERE = {
-    "coco_cf_3/human_validated": "coco_cf_11",
-    "social/nothing": "social_nothing",
-    "social_debias/start": "social_debias_start",
-    "repair/start": "repair_start",
-    "repair_clip/start": "repair_start",
-}
+ELSEWHERE = contributed("recipes", "ARMS_ELSEWHERE")
 """Arms of an experiment whose runs belong to another one."""
 SWEEPS = sorted(path.name for path in sweep_files())
 
@@ -252,10 +247,13 @@ ZOOS = sorted(file.stem for file in settings_files("zoo"))
 LIKE_PAPER = ("flux2_klein", "sd35")
 """Zoos that differ from the paper's in their image model: recipes with a file for it are tried."""
 WHOLE = {
-    "shapescapes": ("coco_cf", "lance", "lance_r", "lance_fixed", "photo_edits_oracle"),
-    "paper": ("coco_cf", "lance", "lance_r", "lance_fixed"),
+    "substitution": ("shapescapes", "paper"),
+    "photo_edits": ("shapescapes", "paper"),
+    "photo_edits_oracle": ("shapescapes",),
+    **contributed("recipes", "WHOLE"),
 }
-"""Recipes of which a zoo has every part."""
+"""{recipe: zoos that have every part of it}."""
+OF_PHOTOS = {"photo_edits", *contributed("recipes", "OF_PHOTOS")}
 PHOTO_EDITOR = "recipe.image_editor='${zoo.photo_editor}'"
 IMAGE_SERVER = "recipe.image_editor='${zoo.image_server}'"
 
@@ -281,24 +279,23 @@ def test_every_recipe_builds_with_every_zoo_that_has_its_parts(recipe, zoo):
             built = build_recipe(GenerateSettings(**{**config, "stage": stage}))
         except UserError as error:
             assert lacking
-            assert recipe not in WHOLE.get(zoo, ())
-            assert (recipe, zoo, stage) != ("coco_cf", "captions", "captions")
+            assert zoo not in WHOLE.get(recipe, ())
+            assert (recipe, zoo, stage) != ("substitution", "captions", "captions")
             assert f"zoo={zoo} has no such model" in str(error)  # noqa: PT017
             assert stage != "captions" or "stage=captions" not in str(error)  # noqa: PT017
         else:
             assert built.name == recipe
-            if stage != "captions" and zoo in WHOLE and recipe.startswith("lance"):
+            if stage != "captions" and zoo in WHOLE.get(recipe, ()) and recipe in OF_PHOTOS:
                 assert built.set_per == "example"
 
 
 @pytest.mark.parametrize(
     ("recipe", "words", "kind"),
     [
-        ("social", ["zoo=sd35"], "SharedPipeline"),
-        ("coco_cf", ["zoo=sd35"], "SharedPipeline"),
-        ("lance", [PHOTO_EDITOR, "zoo=flux2_klein"], "InstructedPhotos"),
-        ("coco_cf", [PHOTO_EDITOR, "zoo=flux2_klein"], "InstructedPhotos"),
-        ("social", [IMAGE_SERVER, "zoo=flux2_klein"], "ImageServer"),
+        ("substitution", ["zoo=sd35"], "SharedPipeline"),
+        ("photo_edits", [PHOTO_EDITOR, "zoo=flux2_klein"], "InstructedPhotos"),
+        ("substitution", [PHOTO_EDITOR, "zoo=flux2_klein"], "InstructedPhotos"),
+        ("substitution", [IMAGE_SERVER, "zoo=flux2_klein"], "ImageServer"),
     ],
 )
 def test_a_zoo_has_image_editors_of_several_kinds(recipe, words, kind):
@@ -350,10 +347,6 @@ def test_lances_numbers():
     assert select["minimum"] == {"sim_0": 0.2, "sim_1": 0.2, "sim_image": 0.7, "sim_direction": 0.2}
     assert (select["above"], select["maximise"]) == ({"consistency": 0}, "sim_direction")
     assert recipe["scorers"]["clip"]["consistency"] == "caption"
-    [(random, _)] = _compose("generate", "recipe=lance_r", "zoo=paper")
-    assert random["recipe"]["scorers"]["clip"]["consistency"] == "phrase"
-    for part in ("image_editor", "draws", "selection", "annotators"):
-        assert random["recipe"][part] == recipe[part]
     [(oracle, _)] = _compose("generate", "recipe=photo_edits_oracle")
     [(world, _)] = _compose("generate", "recipe=photo_edits")
     assert oracle["recipe"]["editor"] == world["recipe"]["editor"]

@@ -14,21 +14,18 @@ import numpy as np
 import pytest
 
 from cfaug.core.types import Draw, ImageJob
-from cfaug.evaluation.failures import ModelFailure, write_failures
 from cfaug.generate.annotation import AnnotationStage
 from cfaug.run.generate import build_recipe, find_source
+from tests.contributed import contributed
 from tests.test_conf import RECIPES, GenerateSettings, _compose
 
 FEW = 2
-SPECIAL = {
-    "cfmm": "its questions come from a server",
-    "lance_fixed": "one intervention for a whole class is typed",
-}
+SPECIAL = contributed("recipes", "NOT_ASKED")
 """{recipe: why its editor has no example here}."""
-OF_GRIDS = ("social", "social_oracle")
+OF_GRIDS = contributed("recipes", "OF_GRIDS")
 """Recipes whose examples are a grid of captions, not a part of the world."""
-FAILURES = ("on the grass", "on the beach", "on the road", "at night", "in front of a brick wall")
-"""The places that failures of recipe=repair take photos from."""
+WORDS = contributed("recipes", "WORDS")
+"""{recipe: what lays files in a folder, and returns the words that name them}."""
 SMALL = [
     "data.world.real_scenes=20", "data.world.counterfactual_pairs=12", "data.world.seed=5",
 ]  # fmt: skip
@@ -53,16 +50,11 @@ def write(edited) -> str:
 def asked(tmp_path_factory):
     """Return a function that gives a recipe and its annotated examples."""
     shards = tmp_path_factory.mktemp("shards")
-    failures = shards / "failures.jsonl"
-    write_failures(
-        failures,
-        [ModelFailure("stress", "background", place, "in the snow") for place in FAILURES],
-    )
 
     def ask(recipe: str, *words: str):
         words = [f"recipe={recipe}", f"paths.shards={shards}", f"limit={FEW}", *words]
         words += [] if recipe in OF_GRIDS else SMALL
-        words += [f"data.failures={failures}"] if recipe.startswith("repair") else []
+        words += WORDS[recipe](shards) if recipe in WORDS else []
         [(config, _)] = _compose("generate", *words)
         settings = GenerateSettings(**config)
         built = build_recipe(settings)
@@ -77,7 +69,7 @@ def asked(tmp_path_factory):
 
 
 def test_every_recipe_is_asked_or_says_why_not():
-    assert SPECIAL.keys() < set(RECIPES)
+    assert {*SPECIAL, *OF_GRIDS, *WORDS} < set(RECIPES)
 
 
 @pytest.mark.slow
@@ -97,10 +89,11 @@ def test_a_result_belongs_to_its_example_alone(recipe, asked):
 
 
 IMAGE_EDITORS = {
-    "coco_cf": ["recipe.image_editor.steps=2"], "lance": ["recipe.image_editor.steps=2"],
-    "photo_edits_oracle": [], "social": ["recipe.image_editor.steps=2"], "social_oracle": [],
-    "xmai": [],
-}  # fmt: skip
+    "substitution": ["recipe.image_editor.steps=2"],
+    "photo_edits": ["recipe.image_editor.steps=2"],
+    "photo_edits_oracle": [],
+    **contributed("recipes", "IMAGE_EDITORS"),
+}
 """{a recipe for each image editor that makes images without a server: words of a small one}."""
 
 

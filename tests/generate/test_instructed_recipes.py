@@ -34,7 +34,7 @@ class Zoo:
 
 
 ZOOS = {
-    "lance": Zoo(
+    "photo_edits": Zoo(
         tiny_pipelines.klein, InstructedPhotos,
         "settings: {num_inference_steps: 2, text_encoder_out_layers: [0, 1]}, guidance: null, "
         "side: 64",
@@ -43,7 +43,7 @@ ZOOS = {
         "above: {consistency: null}}",
         {"pipeline": "Flux2KleinPipeline", "licence": "apache-2.0"},
     ),
-    "coco_cf": Zoo(
+    "substitution": Zoo(
         tiny_pipelines.sd3, SharedPipeline, "steps: 3, text_settings: {max_sequence_length: 8}",
         "sample", 2, "{candidates: 4, p2p_threshold: [0.1, 0.9], sampling: tree(2)}",
         "{min_clip_text: -1, min_clip_image: -1, min_clip_direction: -1}",
@@ -94,7 +94,7 @@ def test_a_recipe_takes_it_and_resumes_with_the_same_bytes(shelf, tmp_path, scri
     assert zoo.models.items() <= sets[0].provenance["models"]["image"].items()
     for counterfactual in sets:
         assert len(counterfactual.images) == len(counterfactual.members)
-        if recipe == "lance":
+        if recipe == "photo_edits":
             assert counterfactual.members[1].edit.kind == "reconstruction"
             assert {member.extra["p"] for member in counterfactual.members[1:]} == {0.0}
     calls, work = [], getattr(zoo.editor, zoo.step)
@@ -122,7 +122,9 @@ BY_SERVER = "recipe.image_editor='${zoo.image_server}'"
 KLEIN, SD35 = "black-forest-labs/FLUX.2-klein-4B", "stabilityai/stable-diffusion-3.5-medium"
 
 
-@pytest.mark.parametrize(("zoo", "recipe"), [("flux2_klein", "lance"), ("sd35", "coco_cf")])
+@pytest.mark.parametrize(
+    ("zoo", "recipe"), [("flux2_klein", "photo_edits"), ("sd35", "substitution")]
+)
 def test_the_plan_needs_no_weights_and_names_what_to_download(
     tmp_path, script, capsys, zoo, recipe
 ):

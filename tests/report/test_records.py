@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cfaug.core.errors import UserError
-from cfaug.report.arm_results import Runs, collect
+from cfaug.report.arm_results import collect
 from cfaug.report.checkpoint_tables import changes, initial_values
 from cfaug.report.experiment_report import _effort_part, _provenance
 from cfaug.report.records import (
@@ -27,7 +27,6 @@ from cfaug.report.records import (
     setting_node,
 )
 from cfaug.report.results import Result, append_results
-from tests.papers.coco_cf import made_up
 from tests.properties import examples
 
 ROW = Result("demo/real/seed=1", "real", 1, "own_retrieval", "R@1", 0.5, 80, "abc")
@@ -162,18 +161,6 @@ def test_a_damaged_run_does_not_stop_the_others(tmp_path):
     assert "seed=4/results.jsonl, line 1 should be a JSON object" in said
 
 
-def test_a_table_of_the_paper_leaves_them_out_too(tmp_path, capsys):
-    made_up.mixtures(tmp_path)
-    file = tmp_path / "coco_cf_3/medium/seed=108/run.json"
-    record = json.loads(file.read_text())
-    record["identity"]["optim.lr"] = 1
-    file.write_text(json.dumps(record))
-    runs = Runs(tmp_path)
-    assert runs.arm("coco_cf_3/medium").seeds == {107, 109, 110, 111}
-    assert "medium/seed=108 (optim.lr is 1, not (absent))" in capsys.readouterr().err
-    assert len(runs.left_out) == 1
-
-
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
@@ -223,20 +210,6 @@ def test_settings_of_a_run_that_are_none_are_named(tmp_path, text):
     (tmp_path / "config.yaml").write_text(text)
     with pytest.raises(UserError, match=r"config\.yaml"):
         setting_node(read_config(tmp_path), "model", tmp_path)
-
-
-def test_runs_of_other_settings_are_left_out_and_named(tmp_path, capsys):
-    made_up.mixtures(tmp_path)
-    arm, changed = (tmp_path / "coco_cf_3" / name for name in ("medium", "medium,max_epochs=1"))
-    arm.rename(changed)
-    assert not Runs(tmp_path).arm("coco_cf_3/medium").seeds
-    said = capsys.readouterr().err
-    assert said.count("left out, of other settings: ") == 1
-    assert str(changed) in said
-    assert "arm=medium" in said
-    changed.rename(arm)
-    assert Runs(tmp_path).arm("coco_cf_3/medium").seeds
-    assert not capsys.readouterr().err
 
 
 def test_the_worst_run_of_each_benchmark_is_named(tmp_path):

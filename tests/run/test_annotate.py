@@ -7,10 +7,6 @@ from collections import Counter
 
 import pytest
 
-from cfaug.data.index import open_index
-from cfaug.data.shards.shards import write_shards
-from tests.annotation.test_form import ALL, joined
-from tests.annotation.test_form import lines as filled_in
 from tests.run.conftest import SCENES, refusal, stdout_of
 
 
@@ -29,7 +25,7 @@ def lines(file):
 
 
 @pytest.mark.slow
-def test_from_simulated_people_to_the_papers_tables(place, annotate):
+def test_from_simulated_people_to_the_report(place, annotate):
     """80 images, a tenth answered by three: 96 answers."""
     folder = place.root / "annotation"
     assert annotate("simulate", "annotate.mistakes=0.1") == 0
@@ -38,19 +34,14 @@ def test_from_simulated_people_to_the_papers_tables(place, annotate):
     answers = [line for file in files for line in lines(file)]
     times = Counter(Counter((a["key"], a["member"]) for a in answers).values())
     assert times == {1: 72, 3: 8}
-    out = stdout_of(annotate, "read", "annotate.analyses.altered_subjects.at_least=1")
+    out = stdout_of(annotate, "read")
     assert "of 80 images were matched to their own caption" in out
     assert "says nothing about people" in out
     assert len(lines(folder / "labels.jsonl")) == 96
     assert (folder / "annotation.html").stat().st_size > 5000
-    for number in (1, 7, 8, 9, 10):
-        assert place.evaluate(f"table=coco_cf_{number}") == 0
-        text = (place.root / "tables" / f"coco_cf_{number}.md").read_text()
-        assert "3 simulated annotators" in text
-        assert "The paper" in text
     before = {file: file.read_bytes() for file in folder.iterdir()}
     assert annotate("simulate", "annotate.mistakes=0.1") == 0
-    assert annotate("read", "annotate.analyses.altered_subjects.at_least=1") == 0
+    assert annotate("read") == 0
     assert {file: file.read_bytes() for file in folder.iterdir()} == before
 
 
@@ -123,34 +114,13 @@ def test_another_question_from_the_page_to_the_report(place, annotate, shards):
     answers = [{"key": name["key"], "member": m, "annotator": "Ann", "label": label}
                for m, label in enumerate(["no", "yes"])]  # fmt: skip
     (folder / "answers-1.jsonl").write_text("".join(json.dumps(a) + "\n" for a in answers))
-    out = stdout_of(annotate, "read", *words, "annotate.analyses.altered_subjects.at_least=1")
+    out = stdout_of(annotate, "read", *words)
     assert "50.0 % of 2 images were found to be described truly" in out
     gold = folder / "gold.jsonl"
     gold.write_text(json.dumps({"key": name["key"], "member": 0, "label": "yes"}) + "\n")
     said = refusal(annotate, "read", *words, f"annotate.screening={gold}")
     assert "no answers are left after screening" in said
     assert "; 1 to everyone" in stdout_of(annotate, "export", *words, f"annotate.screening={gold}")
-
-
-@pytest.mark.slow
-def test_a_form_from_the_page_to_the_means(place, annotate, tmp_path):
-    write_shards([joined(n) for n in range(3)], tmp_path / "joined")
-    words = ["annotate/question=lance", f"data.counterfactual={tmp_path / 'joined'}"]
-    everyone = ["annotate.assignment.annotators=3", "annotate.assignment.overlap_fraction=1"]
-    assert "27 questions about 9 images" in stdout_of(annotate, "export", *words, *everyone)
-    folder = place.root / "annotation"
-    items = ALL.items(open_index(tmp_path / "joined", tmp_path / "cache"))
-    for who, realism in enumerate((2, 3, 5), 1):
-        rows = [filled_in(item, str(who), realism=realism) for item in items[:4]]
-        (folder / f"answers-x-{who}.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
-    out = stdout_of(annotate, "read", *words)
-    assert "12 forms about 4 of 9 images" in out
-    assert "Image Realism (1-5): 3.33, alpha -0." in out
-    assert "Edit Success (1-5)" in (folder / "ratings.html").read_text()
-    assert "Edit Success (1-5)" in (folder / "ratings.json").read_text()
-    for mode in ("simulate", "taxonomy"):
-        assert "is a form that people fill in" in refusal(annotate, mode, *words)
-    assert "not with a form" in refusal(annotate, "export", *words, "annotate.screening=gold.jsonl")
 
 
 def _truth(shards):

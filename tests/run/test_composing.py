@@ -97,7 +97,7 @@ def test_what_cannot_be_read_is_refused_with_what_to_type(typed, meant):
         ("xyzzy=4", "'xyzzy': --help lists them all"),
         ("paths=5 paths.runs=x", "paths=5: paths has settings of its own"),
         ("model=tiny_clip model=nope", "model=nope: "),
-        ("data=5", "data=5: choose from coco_cf"),
+        ("data=5", "data=5: choose from "),
         ("model=null", "model=null: choose from asked_entailer"),
         ("trainer={}", "trainer={}: choose from default"),
         ("tuning=5", "lora, lora_qkv, null"),
@@ -123,7 +123,6 @@ FILTER = "recipe.editor.filters.sibling"
         ("train", ["model.max_length=4", "optim.betas=[0.5,0.9]"], 2),
         ("generate", [f"{FILTER}._target_=cfaug.editing.filters.NotASibling"], 1),
         ("generate", ["recipe=social", "zoo=paper", "recipe_part@recipe=found_labels"], 1),
-        ("evaluate", ["table=lance_3", "table.partial=true", "table.backends.Mine=shards/x"], 1),
     ],
 )  # fmt: skip
 def test_a_setting_that_its_file_leaves_out_needs_no_plus(name, typed, added):
@@ -301,14 +300,9 @@ def test_keys_of_a_dictionary_may_be_quoted():
 
 
 def test_an_arm_has_the_shared_settings_and_its_own():
-    arms = read_arms(settings_file("experiment/coco_cf_3"))
-    assert arms["all"]["arm"] == "all"
-    assert arms["all"]["name"] == "coco_cf_3"
-    assert arms["all"]["defaults"] == [
-        {"override /scale": "shapescapes"}, {"override /plan@data.plan": "coco_cf"},
-    ]  # fmt: skip
-    assert arms["human_validated"]["name"] == "coco_cf_11"
-    assert names_itself(settings_file("experiment/coco_cf_3"))
+    arms = read_arms(settings_file("experiment/demo"))
+    assert (arms["real"]["arm"], arms["real"]["name"]) == ("real", "demo")
+    assert arms["real"]["data"] == {"world": {"seed": 108}, "cf_ratio": 0, "size": 600}
     assert not names_itself(settings_file("experiment/demo"))
 
 
@@ -343,15 +337,13 @@ def test_an_experiment_of_several_arms_names_them(place):
 def test_what_follows_from_other_choices_is_no_choice_but_is_shown():
     printed = usage("generate", "")
     (recipes,) = (line for line in printed.splitlines() if line.startswith("  recipe: "))
-    assert {"substitution*", "coco_cf", "lance"} <= set(
-        recipes.removeprefix("  recipe: ").split(", ")
-    )
+    assert {"substitution*", "photo_edits"} <= set(recipes.removeprefix("  recipe: ").split(", "))
     assert "recipe/substitution" not in printed
     assert "substitution/shapescapes (added to recipe):" in printed
-    assert {"coco_cf", "lance"} <= set(options_in("generate")("recipe"))
-    assert "coco_cf_3/base" in options_in("train")("experiment")
+    assert {"substitution", "photo_edits"} <= set(options_in("generate")("recipe"))
+    assert "demo/real" in options_in("train")("experiment")
     assert name_both("generate", "recipe", "social/paper") == "recipe=social zoo=paper"
-    assert name_both("generate", "recipe", "coco_cf/none") is None
+    assert name_both("generate", "recipe", "substitution/none") is None
 
 
 def test_choices_of_ones_own_are_listed_beside_ours(tmp_path, script, capsys):

@@ -91,17 +91,6 @@ def test_a_run_that_fails_as_it_loads_leaves_another_as_it_was(place):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dry", ["true", "false"])
-def test_a_file_of_failures_that_is_missing_is_refused_before_anything_is_made(tmp_path, dry):
-    shards = tmp_path / "made"
-    words = ["recipe=repair_test_oracle", f"data.failures={tmp_path}/none.jsonl", "limit=2",
-             *DRAWN, f"paths.worlds={tmp_path}/world", f"paths.shards={shards}",
-             f"dry_run={dry}"]  # fmt: skip
-    assert "none.jsonl" in refusal(load("generate"), words)
-    assert not list(shards.rglob("*.json*"))
-
-
-@pytest.mark.slow
 def test_a_file_of_answers_that_is_missing_is_refused_in_a_dry_run(tmp_path):
     words = [
         "zoo=shapescapes", "data.source=shapescapes:counterfactual", *DRAWN, "limit=2",

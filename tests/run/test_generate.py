@@ -41,7 +41,10 @@ def test_a_run_makes_sets_pages_and_a_json_line_and_parts_make_the_same(generate
         assert before.text.replace(before.label or after.edit.before, "") != after.text
         assert pair.images["0"] != pair.images["1"]
         assert set(pair.scores) == {"sim_0", "sim_1", "sim_image", "sim_direction"}
-        assert (pair.provenance["recipe"], pair.provenance["zoo"]) == ("coco_cf", "shapescapes")
+        assert (pair.provenance["recipe"], pair.provenance["zoo"]) == (
+            "substitution",
+            "shapescapes",
+        )
     first = files(tmp_path / "out")
     assert {"card.json", "candidates.svg", "gallery.html", "captions/report.md"} < set(first)
 

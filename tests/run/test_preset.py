@@ -12,6 +12,7 @@ from cfaug.core.errors import UserError
 from cfaug.planning.build import build
 from cfaug.planning.training import TrainSettings, notes
 from cfaug.run.compose import compose_jobs
+from tests.contributed import contributed
 from tests.run.conftest import CONF, compose, output_of, stdout_of
 from tests.settings import settings_files
 
@@ -25,10 +26,6 @@ TINY = {
     "optim.lr": 6e-4, "optim.eps": 1e-6, "optim.warmup_steps": 10, "trainer.max_steps": 150,
     "trainer.max_epochs": None, "trainer.val_every_steps": 50, "data.batch_size": 64,
 }  # fmt: skip
-PERTURBER = {  # LANCE, Table 6; the experiment accumulates 32 batches
-    "optim.lr": 3e-4, "optim.weight_decay": 0.0, "trainer.max_steps": 1172,
-    "data.batch_size": 4,
-}  # fmt: skip
 ENTAILER = {  # METER's fine-tuning on SNLI-VE, at its cross-modal layers' rate
     "optim.lr": 1e-5, "optim.weight_decay": 0.01, "optim.warmup_ratio": 0.1,
     "trainer.max_steps": None, "trainer.max_epochs": 5, "data.batch_size": 64,
@@ -39,13 +36,13 @@ CLASSIFIER = {  # transformers' run_image_classification.py
 }  # fmt: skip
 TINY_VQA = {**TINY, "optim.lr": 2e-3, "trainer.max_steps": 200}
 TINY_ENTAILER = {**TINY, "trainer.max_steps": 1500, "trainer.val_every_steps": 250}
-PRESETS = {
+PRESETS = contributed("presets", "PRESETS") | {
     "paper": ("clip_vit_b32", PAPER), "tiny": ("tiny_clip", TINY),
-    "lance_perturber": ("perturber", PERTURBER), "tiny_vqa": ("tiny_vlm", TINY_VQA),
+    "tiny_vqa": ("tiny_vlm", TINY_VQA),
     "classification": ("classifier", CLASSIFIER), "entailment": ("vilt_entailer", ENTAILER),
     "tiny_entailment": ("tiny_vilt_entailer", TINY_ENTAILER),
 }  # fmt: skip
-"""{preset: (a model that names it, its numbers)}."""
+"""{preset: (a model that names it, its numbers)}; papers have some of their own."""
 
 KINDS = {
     **dict.fromkeys(("classifier", "timm", "torchvision"), "classification"),

@@ -129,7 +129,7 @@ UNSEEN = {
     "deletion": set(),
     "negclip_swaps": set(),
     "paraphrase": set(),
-    "coco_cf": {"max_words", "refill_to_k", "noun_runs", "top_k", "repair_article"},
+    "substitution": {"max_words", "refill_to_k", "noun_runs", "top_k", "repair_article"},
     "clare": {"max_words", "likelihoods.guesses", "keep_unchanged"},
 }
 """Settings of editors that these few captions do not show."""
@@ -146,7 +146,7 @@ def find_dead_settings(tree: Any) -> tuple[set[str], list[str]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("recipe", UNSEEN)
 def test_every_setting_of_an_editor_changes_its_edits_or_is_refused(recipe, sources, tmp_path):
-    words = WORLD if recipe in ("coco_cf", "clare") else sources["list"][1:]
+    words = WORLD if recipe in ("substitution", "clare") else sources["list"][1:]
     paths = [f"paths.worlds={tmp_path / 'worlds'}", f"paths.cache={tmp_path / 'cache'}"]
     dead, alive = find_dead_settings(merge(f"recipe={recipe}", *words, *paths, "stage=captions"))
     assert dead <= UNSEEN[recipe]

@@ -131,15 +131,6 @@ def test_a_test_half_of_whose_captions_are_wrong_is_not_trained_on(
     assert "benchmark=choice" in said
 
 
-def test_a_control_of_counterfactuals_without_pairs_is_refused(plan: Plan, tmp_path: Path) -> None:
-    real, cf, other = photos(tmp_path / "real"), pairs(tmp_path / "cf"), classes(tmp_path / "c")
-    words = [f"data.real={real}", f"data.counterfactual={cf}", "plan@data.plan=coco_cf"]
-    words.append("data.plan.name=medium")
-    control = ["data.control=counterfactual", f"data.control_source={other}"]
-    said = plan.refused(*words, *control)
-    assert f"data.control_source={other} holds no counterfactual pairs" in said
-
-
 @pytest.mark.slow
 def test_a_runs_record_its_card_and_its_test_say_what_was_read(place, capsys, tmp_path) -> None:
     real, singles = photos(tmp_path / "real", 60), classes(tmp_path / "cf")

@@ -12,15 +12,18 @@ from cfaug.report.items import read_items
 from cfaug.report.results import read_results
 from tests.evaluation.joined import joined_sets, random_sets
 from tests.models import tiny
-from tests.run.conftest import refusal, stdout_of
+from tests.run.conftest import stdout_of
+
+
+def lay_sets(root):
+    write_shards(joined_sets(), root / "lance")
+    write_shards(random_sets(), root / "lance_r")
+    return root
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    root = tmp_path_factory.mktemp("stress")
-    write_shards(joined_sets(), root / "lance")
-    write_shards(random_sets(), root / "lance_r")
-    return root
+    return lay_sets(tmp_path_factory.mktemp("stress"))
 
 
 def asked(data, *words):
@@ -86,20 +89,3 @@ def test_several_models_are_asked_in_one_command(data, place, tmp_path, capsys):
     assert set(clip.columns["class_name"]) == {"ball", "cube", "star"}
     assert "top4" not in clip.columns
     assert "acc5" not in clip.columns
-
-
-@pytest.mark.slow
-def test_figure_4_is_asked_of_any_encoder_and_of_a_language_model(data, place, tmp_path):
-    folder = save_timm(tmp_path / "timm")
-    for model in (["model=tiny_clip"], ["model=timm", f"model.name_or_path={folder}"]):
-        words = asked(data, *model)
-        assert place.evaluate(*["benchmark=image_quality", *words[1:]]) == 0
-    words = asked(data, "model=language_model", "model.name_or_path=zoo:language/causal")
-    assert place.evaluate(*["benchmark=caption_perplexity", *words[1:]]) == 0
-    rows = [row for file in place.root.rglob("results.jsonl") for row in read_results(file)]
-    assert {row.metric for row in rows} == {"fid", "kid", "fid_halves", "perplexity"}
-    assert {row.benchmark for row in rows} == {"lance_quality", "lance_perplexity"}
-    assert len({row.weights for row in rows}) == 3
-    assert all(row.better == "lower" for row in rows)
-    said = refusal(place.evaluate, "benchmark=image_quality", *words[1:])
-    assert "provides LanguageModel, but lance_quality needs FeatureExtr" in said

@@ -43,7 +43,7 @@ UNREAD = [
     ("evaluate", ("runs=[folder]", "name=mine"), "name"),
     # Files are compared, people are asked, a table is made, and nothing is evaluated (N12).
     ("evaluate", ("compare=[a.csv,d.csv]", "name=none"), "name"),
-    ("evaluate", ("table=coco_cf_3", "dry_run=true"), "dry_run"),
+    ("evaluate", ("table=edit_quality", "dry_run=true"), "dry_run"),
     ("evaluate", ("wise_ft=[0,1]", "name=mine", "tabulate=all"), "tabulate"),
     # No counterfactuals are drawn (N14, N31).
     ("train", ("task=entailment", "data.size=300", "data.stratify=true"), "data.stratify"),
@@ -70,7 +70,7 @@ UNREAD = [
     ("train", ("+logger.project=x",), "logger.project"),
     ("train", ("paths.data=/nowhere",), "paths.data"),
     ("train", ("data.world.vqa_pairs=6",), "data.world.vqa_pairs"),
-    ("train", ("data=folder", "data.real=photos", "data.cf_ratio=0", "world@data.world=cfmm"),
+    ("train", ("data=folder", "data.real=photos", "data.cf_ratio=0", "world@data.world=lance"),
      "data.world"),
     ("train", ("data.batch_size=8", "trainer.micro_batch_size=100"), "trainer.micro_batch_size"),
     ("train", ("data.batch_size=8", "trainer.micro_batch_size=4", "trainer.devices=2"),
@@ -99,7 +99,7 @@ def test_a_setting_that_nothing_reads_is_refused_with_what_reads_it(name, words,
         ("evaluate", ("benchmark=ood", "paths.data=/folders", "name=mine")),
         ("train", ("data.cf_ratio=0", "data.stratify=false", "loss=null")),
         ("train", ("task=vqa", "data.world.vqa_pairs=6")),
-        ("train", ("experiment=compositional/text", "loss.negative_weight=3")),
+        ("train", ("loss=negatives", "loss.negative_weight=3")),
         ("generate", ("zoo=paper", "data.source=captions.jsonl")),
     ],
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
@@ -13,10 +13,10 @@ from cfaug.core.errors import UserError
 from cfaug.planning.build import build
 from cfaug.run.annotate import AnnotationSource
 from cfaug.run.arguments import flatten
+from tests.contributed import contributed
+from tests.run.annotated_steps import ASKED, ASSIGNED, PAIRS, READ, Step
 from tests.run.evaluated_sources import Sources
 from tests.run.test_unread_evaluate import compose, is_unread
-
-PAIRS = "shapescapes:ood_pairs"
 
 ELSEWHERE = {
     "annotate.out": "the place of what is written",
@@ -38,28 +38,10 @@ ELSEWHERE = {
 """Settings that place, name, or matter to other sources than these."""
 
 
-class Step(NamedTuple):
-    """A step of annotate= on a tiny source, with other values of settings than their types give."""
-
-    source: str
-    words: tuple[str, ...]
-    others: Mapping[str, Any] = {}
-
-
-ASSIGNED = {"assignment.annotators": 4, "assignment.annotators_per_item": 2,
-            "assignment.overlap_fraction": 0.9, "assignment.sample": 3, "side": 24}  # fmt: skip
-ASKED = {"screening": "known.jsonl", "question.accepted": ["incorrect"],
-         "question.reported": ["incorrect", "correct", "neither", "both"],
-         "question.image_sets": ["first", "second"]}  # fmt: skip
-READ = ("annotate.answers=[answers.jsonl]", "annotate.categories=[]")
-
-STEPS = {
+STEPS = contributed("annotated", "STEPS") | {
     "export": Step(PAIRS, ("export",), {**ASSIGNED, **ASKED}),
     "export without overlap": Step(
         PAIRS, ("export", "annotate.assignment.overlap_fraction=0"), {**ASSIGNED, **ASKED}
-    ),
-    "export of a form": Step(
-        "edits", ("export", "annotate/question=lance"), {**ASSIGNED, "question.per_kind": 1}
     ),
     "export of a form about captions": Step(
         "texts", ("export", "annotate/question=quality", "annotate.question.per_kind=2",

@@ -22,6 +22,7 @@ from cfaug.run.compose import _container, _keep_taken, _merge, _register_resolve
 from cfaug.run.generate import WHERE_IT_RUNS, GenerateSettings, describe_settings
 from cfaug.run.unread import find_unread_words
 from cfaug.run.usage import options_in
+from tests.contributed import contributed
 from tests.run.conftest import compose, jobs_of
 from tests.test_conf import CONF, RECIPES
 
@@ -271,6 +272,9 @@ def tried() -> set[str]:
     return set()
 
 
+OF_PAPERS_ZOO = ["substitution", "photo_edits", *contributed("recipes", "OF_PAPERS_ZOO")]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
@@ -278,7 +282,7 @@ def tried() -> set[str]:
         *([f"recipe={recipe}"] for recipe in RECIPES),
         *(["recipe=photo_edits", f"stage={stage}"] for stage in ("captions", "images")),
         ["zoo=captions", "stage=captions"],
-        *([f"recipe={name}", "zoo=paper"] for name in ("coco_cf", "cfmm", "lance", "xmai")),
+        *([f"recipe={name}", "zoo=paper"] for name in OF_PAPERS_ZOO),
         ["recipe=xmai", "zoo=paper", "detections@recipe=mentioned"],
         ["recipe=social", "+recipe_part@recipe=found_labels"],
     ],

@@ -7,12 +7,10 @@ import json
 import shlex
 import shutil
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
 from scipy.stats import ttest_ind, ttest_rel
 
 from cfaug.core.errors import UserError
@@ -27,25 +25,14 @@ from cfaug.report.results import append_results, read_results
 from cfaug.run.arguments import read
 from cfaug.run.compose import compose_jobs
 from cfaug.run.evaluate import EvaluateSettings
+from tests.paper_tables import table_node
 from tests.papers.coco_cf import made_up
-from tests.settings import settings_file, settings_files
+from tests.scripts import ROOT
+from tests.settings import settings_files
 
-ROOT = Path(__file__).resolve().parents[2]
 CONF = ROOT / "conf"
 TABLES = [file.stem for file in settings_files("table") if file.stem.startswith("coco_cf_")]
 OF_RUNS = [f"coco_cf_{name}" for name in (2, 3, 4, 5, 6, 11, 12, 13, "figure_2", "figure_3")]
-
-
-@cache
-def table_node(name: str, *more: str) -> dict:
-    """Return a table's settings; ``tests/test_conf.py`` composes those of every one."""
-    text = settings_file(f"table/{name}").read_text()
-    if not more and "defaults:" not in text and "${" not in text:
-        return yaml.safe_load(text)
-    [(config, _)] = compose_jobs(
-        "evaluate", [f"table={name}", *more], multirun=False, command=EvaluateSettings
-    )
-    return config["table"]
 
 
 def test_every_table_and_figure_of_the_paper_is_there():

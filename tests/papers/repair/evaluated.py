@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cfaug.evaluation.failures import ModelFailure
+from cfaug.evaluation.failures import ModelFailure, write_failures
 from tests.run.evaluated_sources import Case
 
 

@@ -14,8 +14,8 @@ from cfaug.run.identity import arm_slug
 from cfaug.run.settings_files import find_sweep, sweep_files
 from cfaug.run.usage import options_in
 from tests.run.conftest import compose
+from tests.scripts import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 SMALL = [
     "data.world.real_scenes=40", "data.world.counterfactual_pairs=40", "data.batch_size=16",
     "data.world.id_scenes=30", "data.world.ood_pairs=12", "logger=csv",
