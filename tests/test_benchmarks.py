@@ -20,6 +20,7 @@ FOLDER = ROOT / "benchmarks"
 COMMAND = 'if __name__ == "__main__":'
 
 SMALL = {
+    "cluster_simulation": "--sets 200 --seconds-per-set 10 --workers 2 --sets-per-shard 5 10",
     "few_clusters": "--trials 10 --clusters 3,8",
     "gallery": "--pairs 8 --repeats 1",
     "loader": "--images 8 --repeats 1 --workers 1",
@@ -36,6 +37,7 @@ SMALL = {
 PRINTED = {
     "answering": r"\| llava \| \d+ \| [\d.]+ \| \d",
     "captions": r"\| one candidate \| [\d.]+ \|",
+    "cluster_simulation": r"Simulated cluster[^$]*\b10 \*",
     "compositional": r"\| BiVLC \|( [\d.]+ \|){6}",
     "evaluation": r"\| ours, warm \| [\d.]+ \|",
     "few_clusters": r"a third \| right or wrong \|( [\d.]+ / [\d.]+ / [\d.]+ \|){2}[^$]*\| 1000 \|",
