@@ -16,7 +16,7 @@ from cfaug.report.layout import ITEM_COLUMNS
 from cfaug.report.significance_rows import SignificanceRow
 from tests import children
 from tests.scripts import ROOT
-from tests.settings import settings_files
+from tests.settings import is_whole, settings_files
 
 
 def build_pages(folder: Path) -> None:
@@ -91,25 +91,29 @@ def test_the_columns_of_the_csv():
 
 def test_the_benchmarks():
     choices = {file.stem for file in settings_files("benchmark")}
-    assert listed("models.md", "Benchmarks") == choices
+    names = listed("models.md", "Benchmarks")
+    assert names == choices if is_whole() else names > choices
 
 
 COST = r"\d+ min(?: on two cores)?, (?:\d+ seeds|trains nothing)"
 
 
+def read_costs() -> dict[str, str]:
+    """Return what each target of a page costs."""
+    return dict(re.findall(rf"(?m)^([a-z]+): .*\(({COST})\)$", makefiles()))
+
+
 def test_what_a_target_costs_is_said_alike_everywhere():
     """Minutes on two cores and seeds: in the Makefile, README and docs/."""
-    said = re.findall(rf"(?m)^([a-z]+): .*\(({COST})\)$", makefiles())
-    costs = dict(said)
-    assert set(costs) == {
-        "demo", "tables", "stress", "social", "xmai", "compositional", "cfmm", "editors", "repair",
-    }  # fmt: skip
+    costs = read_costs()
+    assert {"demo", "editors"} < set(costs)
     named: set[str] = set()
     for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
         for name, cost in re.findall(rf"make ([a-z]+)[^(\n]*\(({COST})\)", page.read_text()):
-            assert cost.replace(" on two cores", "") == costs[name], (page.name, name)
             named.add(name)
-    assert named == set(costs)
+            if name in costs:
+                assert cost.replace(" on two cores", "") == costs[name], (page.name, name)
+    assert named == set(costs) if is_whole() else named > set(costs)
 
 
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()

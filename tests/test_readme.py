@@ -13,8 +13,10 @@ from cfaug.run.arguments import read
 from cfaug.run.compose import compose_jobs, first_values
 from cfaug.run.evaluate import EvaluateSettings
 from cfaug.run.generate import GenerateSettings
+from cfaug.run.settings_files import find_settings, find_sweep, settings_folders
 from cfaug.run.usage import usage
 from tests.run.conftest import SCENES
+from tests.settings import is_whole
 
 ROOT = Path(__file__).resolve().parent.parent
 COMMANDS = {"train": TrainSettings, "evaluate": EvaluateSettings, "generate": GenerateSettings}
@@ -55,7 +57,24 @@ def readme_commands(pages: list[Path] = PAGES) -> list[tuple[str, bool]]:
     return commands
 
 
-ALL = readme_commands()
+def is_there(word: str) -> bool:
+    """Say whether a word chooses a file of settings or a sweep that there is."""
+    group, _, choice = word.partition("=")
+    if group == "sweep":
+        return find_sweep(Path(choice).name) is not None
+    if group not in ("recipe", "experiment", "benchmark", "table", "data", "annotate/question"):
+        return True
+    return all(
+        find_settings(settings_folders(), f"{group}/{name.partition('/')[0]}") is not None
+        for name in choice.split(",")
+    )
+
+
+ALL = [
+    (command, offline)
+    for command, offline in readme_commands()
+    if is_whole() or all(is_there(word) for word in shlex.split(command))
+]
 
 
 RUN_ELSEWHERE = {

@@ -95,9 +95,11 @@ def run(folder: Path, targets: Sequence[str]) -> None:
 
 def read_commands() -> dict[str, list[str]]:
     """Return the commands of each target."""
-    targets = yaml.safe_load(COMMANDS.read_text(encoding="utf-8"))
+    files = (COMMANDS, *sorted(ROOT.glob("tests/papers/*/golden.yaml")))
+    pages = [yaml.safe_load(file.read_text(encoding="utf-8")) for file in files]
     return {
         target: [Template(line).substitute(SHARED) for line in lines]
+        for targets in pages
         for target, lines in targets.items()
     }
 
