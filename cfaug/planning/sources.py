@@ -68,24 +68,25 @@ def open_source(
     from cfaug.data.sources.remote import check_scheme, fetch_shards, find_copies, is_remote
 
     name = hide(local_name(name))  # from a run's folder, or Python; a command hid its own
+    folder: str | Path | None = name
     if is_store(name):
-        return open_index(_mirror_shards(name, cache, fetch=fetch), cache, image_roots)
-    check_scheme(name)
-    if is_remote(name):
-        copies = fetch_shards(name, cache) if fetch else find_copies(name, cache)
-        if copies is None:
-            same = "" if find_typed(name) is None else " that was made with the same secrets"
-            raise UserError(
-                f"{name} is remote, and paths.cache={cache} has no copy{same}: evaluate.py fetches "
-                "nothing; `python train.py data=folder data.cf_ratio=0 dry_run=true data.real=...` "
-                "does"
-            )
-        return open_index(copies, cache, image_roots)
-    if not is_world(name):
-        return open_index(name, cache, image_roots)
-    part = world_part(name)
-    settings = _require_world(world, name)
-    return open_index(part_folder(world_of(name), settings, data_seed, part, shards), cache)
+        folder = _mirror_shards(name, cache, fetch=fetch)
+    elif is_remote(name):
+        folder = fetch_shards(name, cache) if fetch else find_copies(name, cache)
+    elif is_world(name):
+        settings = _require_world(world, name)
+        folder = part_folder(world_of(name), settings, data_seed, world_part(name), shards)
+        image_roots = ()  # it names no images elsewhere
+    else:
+        check_scheme(name)
+    if folder is None:
+        same = "" if find_typed(name) is None else " that was made with the same secrets"
+        raise UserError(
+            f"{name} is remote, and paths.cache={cache} has no copy{same}: evaluate.py fetches "
+            "nothing; `python train.py data=folder data.cf_ratio=0 dry_run=true data.real=...` "
+            "does"
+        )
+    return open_index(folder, cache, image_roots)
 
 
 def _mirror_shards(name: str, cache: Path, *, fetch: bool) -> Path:

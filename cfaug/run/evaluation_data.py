@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
-from functools import partial
+from functools import cache, partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -141,6 +141,17 @@ def describe_data(target: EvaluationTarget, opener: DataOpener) -> EvaluationCon
         names = zip((data.real, data.counterfactual), taken, strict=True)
         trained_on = {name for name, read in names if read and name is not None}
 
+    def open_one(name: str) -> Index:
+        return opener.open(name, data)
+
+    @cache
+    def mixture() -> Mixture:
+        """Plan the run's mixture again."""
+        from cfaug.data.mixture.mixture import mix
+
+        sources = open_data(data, open_one, opener.shards)
+        return mix(data, sources)
+
     def ask(name: str) -> Sequence[AskedImage]:
         return opener.questions(name, data)
 
@@ -153,13 +164,13 @@ def describe_data(target: EvaluationTarget, opener: DataOpener) -> EvaluationCon
         open=lambda name: opener.open_test(name, data),
         read=opener.read_test,
         has_world=world,
-        held_out=lambda: _held_out(data, opener),
+        held_out=lambda: _held_out(data, open_one),
         labels=lambda name: opener.labels(name, data),
-        training=lambda: _training(data, opener) if target.trained else (),
+        training=lambda: _training(mixture()) if target.trained else (),
         trained_on=frozenset(trained_on),
         counterfactual_holdout=data.counterfactual_holdout,
-        validation=lambda: _validation(data, opener),
-        withheld=lambda: _withheld(data, opener),
+        validation=lambda: _validation(mixture()),
+        withheld=lambda: _withheld(data, open_one),
         has_hypotheses=learnt == "hypotheses",
         has_questions=asked is not None,
         has_labels=learnt == "labels",
@@ -198,7 +209,9 @@ def _prepare(suite: Any, opener: DataOpener, target: EvaluationTarget) -> None:
         suite.open(describe_data(target, opener))
 
 
-def _held_out(data: DataSettings, opener: DataOpener) -> tuple[Index, np.ndarray] | None:
+def _held_out(
+    data: DataSettings, open_one: Callable[[str], Index]
+) -> tuple[Index, np.ndarray] | None:
     """Return the test set that the experiment held out, without planning an arm."""
     from cfaug.data.mixture.leakage import hold_out
 
@@ -210,45 +223,36 @@ def _held_out(data: DataSettings, opener: DataOpener) -> tuple[Index, np.ndarray
             f"data.holdout={data.holdout} is a share of data.real: give data.real=FOLDER, or a "
             "test set with benchmark=retrieval benchmark.data=FOLDER"
         )
-    index = opener.open(name, data)
+    index = open_one(name)
     return index, hold_out(index, data.holdout).rows
 
 
-def _withheld(data: DataSettings, opener: DataOpener) -> np.ndarray | None:
+def _withheld(data: DataSettings, open_one: Callable[[str], Index]) -> np.ndarray | None:
     """Return the groups that no arm's sets show, from settings alone."""
     from cfaug.data.mixture.leakage import withhold
 
     if not data.counterfactual_holdout or data.counterfactual is None:
         return None
-    index = opener.open(data.counterfactual, data)
+    index = open_one(data.counterfactual)
     return withhold(index, data.counterfactual_holdout).groups
 
 
-def _validation(data: DataSettings, opener: DataOpener) -> tuple[Index, np.ndarray]:
+def _validation(mixture: Mixture) -> tuple[Index, np.ndarray]:
     """Return the rows that the run validated on: real ones, if it had any."""
     from cfaug.data.mixture.records import COUNTERFACTUAL, REAL
 
-    mixture = _mixture(data, opener)
     source = REAL if mixture.counts["real"] else COUNTERFACTUAL
     index = cast("Index", mixture.sources[source])
     return index, mixture.validation[mixture.validation[:, 0] == source, 1]
 
 
-def _training(data: DataSettings, opener: DataOpener) -> list[tuple[Index, np.ndarray]]:
+def _training(mixture: Mixture) -> list[tuple[Index, np.ndarray]]:
     """Return the rows of each source that the run was trained on."""
-    mixture = _mixture(data, opener)
     return [
         (index, mixture.train[mixture.train[:, 0] == source, 1])
         for source, index in enumerate(mixture.sources)
         if index is not None
     ]
-
-
-def _mixture(data: DataSettings, opener: DataOpener) -> Mixture:
-    """Plan the run's mixture again."""
-    from cfaug.data.mixture.mixture import mix
-
-    return mix(data, open_data(data, lambda name: opener.open(name, data), opener.shards))
 
 
 # Checkpoints that are not runs, from ``weights=``, ``model=`` and ``evaluate_initial=true``.
