@@ -34,7 +34,7 @@ SMALL = {
     "data.cf_ratio=": SCENES,
     "recipe=photo_edits": ["recipe.draws.self_replace_steps=[0.8]"],
     "world@data.world=compositional": ["data.world.compositional_test_pairs=24"],
-    "world@data.world=cfmm": ["data.world.vqa_test_pairs=4"],
+    "world@data.world=questions": ["data.world.vqa_test_pairs=4"],
 }
 """{beginning of a word: what makes its command short, unless the command says as much itself}."""
 LONG = {

@@ -200,11 +200,11 @@ class QuestionReview(AnnotationQuestion):
             )
 
     def items(self, index: Index) -> list[QuestionItem]:
-        """Return the questions of sets that ``generate.py recipe=cfmm`` made, in order."""
+        """Return the questions of sets that a recipe of questions made, in order."""
         if QUESTION not in index.extra_names:
             raise UserError(
-                f"{index.source} holds no questions: name sets that `python generate.py "
-                "recipe=cfmm` made"
+                f"{index.source} holds no questions: name sets that `python generate.py` made "
+                "with a recipe of questions"
             )
         items = []
         for row in range(len(index)):

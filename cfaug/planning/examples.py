@@ -82,7 +82,7 @@ def find_examples(settings: ExampleSettings) -> Callable[[], Sequence[Example]]:
     if name is None:
         raise UserError(
             "say which examples: data.source=FILE (captions: jsonl, csv, tsv or txt) or FOLDER, or "
-            "data.grid=NAME or FILE.yaml (recipe=social)"
+            "data.grid=NAME or FILE.yaml, for a recipe of grids"
         )
     reader = _choose_reader(name, settings)
     if reader is _read_world and settings.world is None:

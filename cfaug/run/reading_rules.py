@@ -53,7 +53,7 @@ def _nodes_of(value: Any, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
 def place_of(word: str) -> str:
     """Return the setting of a word of the command line; for ``world@data.world`` its place.
 
-    >>> place_of("+data.size=3"), place_of("world@data.world=cfmm"), place_of("recipe@_global_.x=y")
+    >>> place_of("+data.size=3"), place_of("world@data.world=x"), place_of("recipe@_global_.x=y")
     ('data.size', 'data.world', 'x')
     """
     key = key_of(word)

@@ -29,7 +29,7 @@ def _of_plugins() -> tuple[Path, ...]:
 
 
 def find_settings(folders: Iterable[Path], name: str) -> Path | None:
-    """Return the file of a choice, such as ``recipe/social``; ``None`` without one."""
+    """Return the file of a choice, such as ``recipe/NAME``; ``None`` without one."""
     files = (folder / f"{name}.yaml" for folder in folders)
     return next((file for file in files if file.is_file()), None)
 

@@ -169,4 +169,5 @@ def test_json_of_others_is_read_by_one_function():
         for file in (ROOT / "cfaug").rglob("*.py")
         if re.search(r"\bjson\.loads?\b[^`]", file.read_text(encoding="utf-8"))
     }
-    assert plain == KEPT
+    here = {name for name in KEPT if (ROOT / "cfaug" / name).is_file()}
+    assert plain == {name for name in KEPT if not name.startswith("papers/")} | here

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from cfaug.core.errors import UserError
 from cfaug.core.types import CounterfactualSet
 from cfaug.data.shards.shards import read_sets
 from cfaug.planning.training import TrainSettings
@@ -89,6 +90,13 @@ def compose(name: str, *words: str) -> dict[str, Any]:
     """Return the settings of a command line of one job."""
     [(config, _)] = jobs_of(name, *words)
     return config
+
+
+def refuse_as_unread(name: str, words: Sequence[str], would_read: str) -> None:
+    """Check that a typed setting that nothing reads is refused with what would read it (N33)."""
+    with pytest.raises(UserError, match="would have no effect") as refused:
+        compose(name, *words)
+    assert would_read in str(refused.value)
 
 
 def make_sets(root: Path, *words: str, folder: str = "out") -> list[CounterfactualSet]:

@@ -122,7 +122,6 @@ FILTER = "recipe.editor.filters.sibling"
     [
         ("train", ["model.max_length=4", "optim.betas=[0.5,0.9]"], 2),
         ("generate", [f"{FILTER}._target_=cfaug.editing.filters.NotASibling"], 1),
-        ("generate", ["recipe=social", "zoo=paper", "recipe_part@recipe=found_labels"], 1),
     ],
 )  # fmt: skip
 def test_a_setting_that_its_file_leaves_out_needs_no_plus(name, typed, added):
@@ -145,7 +144,7 @@ def test_null_leaves_a_group_as_it_is_where_nothing_is_chosen():
 
 
 def test_a_word_holds_for_its_own_job_alone():
-    jobs = jobs_of("evaluate", "-m", "benchmark=insertion", "benchmark.data={a: x},{b: y}")
+    jobs = jobs_of("evaluate", "-m", "benchmark=entailment", "benchmark.data={a: x},{b: y}")
     assert [config["benchmark"]["data"] for config, _ in jobs] == [{"a": "x"}, {"b": "y"}]
 
 
@@ -191,8 +190,8 @@ def test_whatever_is_typed_composes_as_hydra_has_it_or_is_a_sentence(words):
 
 def test_a_file_that_other_choices_bring_along_is_no_choice():
     with pytest.raises(UserError) as refused:
-        compose("generate", "recipe=social/paper")
-    assert "a part of recipe=social zoo=paper: type these" in str(refused.value)
+        compose("generate", "recipe=substitution/sd35")
+    assert "a part of recipe=substitution zoo=sd35: type these" in str(refused.value)
 
 
 @pytest.mark.parametrize(
@@ -342,7 +341,7 @@ def test_what_follows_from_other_choices_is_no_choice_but_is_shown():
     assert "substitution/shapescapes (added to recipe):" in printed
     assert {"substitution", "photo_edits"} <= set(options_in("generate")("recipe"))
     assert "demo/real" in options_in("train")("experiment")
-    assert name_both("generate", "recipe", "social/paper") == "recipe=social zoo=paper"
+    assert name_both("generate", "recipe", "clare/paper") == "recipe=clare zoo=paper"
     assert name_both("generate", "recipe", "substitution/none") is None
 
 

@@ -11,15 +11,11 @@ import pytest
 from cfaug.core.errors import UserError
 from cfaug.core.types import ENTAILMENT
 from cfaug.data.shards.shards import read_sets
-from cfaug.generate.annotators import DetectionsFromFile, DetectMentioned, DetectObjects
-from cfaug.generate.crop_attributes import CropAttributes
-from cfaug.models.task_specs import ZeroShotDetection
-from cfaug.run.generate import GenerateSettings, build_recipe
 from cfaug.worlds.shapescapes.detector import read_scene, text_label
 from cfaug.worlds.shapescapes.language import parse
 from tests.editing import tiny as language
 from tests.models import tiny as clips
-from tests.run.conftest import EVERYTHING, compose, files, make_sets, output_of, refusal, stdout_of
+from tests.run.conftest import EVERYTHING, files, make_sets, output_of, refusal, stdout_of
 
 CAPTIONS = [
     {"image_id": 7, "caption": "A man rides a brown horse on the beach."},
@@ -137,7 +133,6 @@ def test_what_cannot_be_is_refused_before_anything_is_written(generate, tmp_path
     [
         ((), "stage=captions data.source=own.jsonl; force=true"),
         (("recipe=clare",), "recipe=clare zoo=captions stage=captions"),
-        (("recipe=xmai",), "data.leave_out=null detections@recipe=file"),
         (("recipe=photo_edits",), "Choose zoo=paper, whose weights are downloaded; force=true"),
     ],
 )
@@ -212,34 +207,6 @@ def test_a_device_that_is_not_there_is_refused(generate, monkeypatch, key, name)
     said = generate.refused(f"{key}={name}", "limit=1")
     assert f"device={name}: " in said
     assert "cpu" in said
-
-
-# Where objects come from is one word of ``recipe=xmai``: zoo, mentioned, file or source.
-
-
-def annotators(*words):
-    settings = GenerateSettings(**compose("generate", "recipe=xmai", *words))
-    return build_recipe(settings).annotators
-
-
-def test_the_paper_s_zoo_finds_objects_by_name_and_attributes_on_their_crops():
-    detector = annotators("zoo=paper")["detections"]
-    assert type(detector) is DetectObjects
-    assert isinstance(detector.model, ZeroShotDetection)
-    assert (detector.model.overlap, detector.model.most) == (0.3, 50)
-    assert isinstance(detector.attributes, CropAttributes)
-    assert detector.attributes.most == 1
-
-
-def test_the_caption_a_file_or_the_source_stand_in_for_the_zoo():
-    mentioned = annotators("zoo=paper", "detections@recipe=mentioned")["detections"]
-    assert type(mentioned) is DetectMentioned
-    assert isinstance(mentioned.attributes, CropAttributes)
-    file = "recipe.annotators.detections.file=instances.json"
-    from_file = annotators("zoo=paper", "detections@recipe=file", file)["detections"]
-    assert type(from_file) is DetectionsFromFile
-    assert from_file.file == "instances.json"
-    assert annotators("zoo=paper", "detections@recipe=source") == {"detections": None}
 
 
 # ``data.leave_out`` and ShapeScapes-VE as sources of ``generate.py``.

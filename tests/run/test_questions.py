@@ -16,18 +16,14 @@ from cfaug.data.mixture.settings import DataSettings
 from cfaug.evaluation import cached_model
 from cfaug.models.task_specs import VisionLanguage
 from cfaug.planning.sources import open_questions
-from cfaug.report.document import read_document
 from cfaug.report.items import read_items
-from cfaug.report.results import read_results
 from cfaug.run.evaluation_data import DataOpener
-from cfaug.run.usage import read_arms
 from cfaug.worlds.shapescapes.question_parts import make_questions
 from cfaug.worlds.shapescapes.settings import WorldSettings
 from tests import children
 from tests.data.question_files import own_record, write_own
 from tests.models import tiny_vlm
 from tests.run.conftest import Plan, output_of, refusal, stdout_of
-from tests.settings import settings_file
 from zoo.vlm import main_questions
 
 
@@ -166,9 +162,6 @@ def test_what_cannot_be_opened_is_said(name, world, match):
 # ``train.py task=vqa``, then ``evaluate.py``: the whole commands, and what they refuse.
 
 
-ARMS = sorted(read_arms(settings_file("experiment/cfmm_training")))
-
-
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     return tiny_vlm.save_llava(tmp_path_factory.mktemp("answerer") / "llava")
@@ -253,28 +246,3 @@ def test_runs_are_recorded_described_and_asked(asked, model, tmp_path, script):
     assert script("evaluate")(ask) == 0
     items = read_items(run, "questions_vqa")
     assert len(items) == 20
-
-
-@pytest.mark.slow
-def test_every_arm_of_the_experiment_is_asked_the_worlds_test_and_compared(
-    tmp_path, script, capsys
-):
-    paths = [f"paths.runs={tmp_path / 'runs'}", f"paths.shards={tmp_path}"]
-    small = ["data.world.vqa_pairs=12", "data.world.vqa_test_pairs=6", "data.size=20",
-             "data.batch_size=10", "trainer.progress=false"]  # fmt: skip
-    for arm in ARMS:
-        steps = [] if arm == "before" else ["trainer.max_steps=1"]
-        words = [f"experiment=cfmm_training/{arm}", f"arm={arm}", "seed=1", *small, *steps]
-        assert script("train")([*words, *paths]) == 0
-    assert script("evaluate")(["name=cfmm_training", "comparison=cfmm_training", *paths]) == 0
-    for arm in ARMS:
-        run = tmp_path / "runs/cfmm_training" / arm / "seed=1"
-        rows = read_results(run / "results.jsonl")
-        assert {row.benchmark for row in rows} == {"shapescapes_vqa_test_vqa"}
-        assert {"acc_b", "acc_c", "acc_plus", "phi"} <= {row.metric for row in rows}
-    capsys.readouterr()
-    assert script("evaluate")(["table=cfmm_training", *paths]) == 0
-    document = read_document(tmp_path / "runs/tables/cfmm_training.json")
-    titles = [part.title for part in document.parts]
-    assert "Declared before looking" in titles
-    assert len(document.parts[0].rows) == len(ARMS)

@@ -70,7 +70,7 @@ UNREAD = [
     ("train", ("+logger.project=x",), "logger.project"),
     ("train", ("paths.data=/nowhere",), "paths.data"),
     ("train", ("data.world.vqa_pairs=6",), "data.world.vqa_pairs"),
-    ("train", ("data=folder", "data.real=photos", "data.cf_ratio=0", "world@data.world=lance"),
+    ("train", ("data=folder", "data.real=photos", "data.cf_ratio=0", "world@data.world=questions"),
      "data.world"),
     ("train", ("data.batch_size=8", "trainer.micro_batch_size=100"), "trainer.micro_batch_size"),
     ("train", ("data.batch_size=8", "trainer.micro_batch_size=4", "trainer.devices=2"),

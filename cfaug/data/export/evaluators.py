@@ -96,7 +96,7 @@ def _pair_rows(item: CounterfactualSet) -> Iterator[Row]:
         if first.image_name == other.image_name:
             raise UserError(
                 f"set {item.key!r}: members 0 and {index} share one image: export sets of pairs of "
-                "images, or of questions (recipe=cfmm)"
+                "images, or of questions"
             )
         group = item.key if len(others) == 1 else f"{item.key}_{index}"
         category = "" if other.edit is None else other.edit.kind

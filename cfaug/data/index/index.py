@@ -441,7 +441,7 @@ def _refuse(index: Index, wrong: np.ndarray, of: int, needed: str) -> None:
         names = name_some((index.key(int(row)).rpartition("_")[0] for row in wrong), NAMED)
         raise UserError(
             f"{index.source}: {len(wrong)} of {of} sets do not have {needed} ({names}); the "
-            "recipes xmai, deletion, eda, checklist and clare make such sets"
+            "recipes deletion, eda, checklist and clare make such sets"
         )
 
 

@@ -235,6 +235,6 @@ def require_neutral(index: Index, setting: str) -> None:
     if NEUTRAL not in index.extra_names:
         raise UserError(
             f"{setting} needs the neutral prompt of every set, and {index.source} has no column "
-            f"{NEUTRAL!r}: generate.py recipe=social writes it with every member, and so may a "
+            f"{NEUTRAL!r}: recipes of grids write it with every member, and so may a "
             "list of your own; or leave the setting out"
         )

@@ -209,7 +209,7 @@ class CaptionVerdicts:
             raise UserError(
                 f"{source}: {self._answers.total():,} of {self._rows:,} captions are questions "
                 "with their answers, yes and no: they say nothing of their image alone; "
-                "benchmark=vqa reads sets of questions (docs/cfmm.md)"
+                "benchmark=vqa reads sets of questions (docs/models.md)"
             )
         for name, counts in self._judging():
             if not OTHER_SENTENCE & self._columns:
@@ -217,7 +217,7 @@ class CaptionVerdicts:
                     f"{source}: {name!r} is {self._named(counts)}: it seems to say which texts "
                     "follow from their image, and every one would be read as a right caption. Keep "
                     f"the rows with {name_some(sorted(counts.keys() & RIGHT)) or ENTAILMENT[0]}; "
-                    "benchmark=entailment reads SNLI-VE as released (docs/xmai.md)"
+                    "benchmark=entailment reads SNLI-VE as released (docs/models.md)"
                 )
         for name, counts in self._values.items():
             if name in self._others or not (counts.keys() & YES and counts.keys() & NO):

@@ -158,7 +158,7 @@ def read_edited_captions(method: str, folder: Path) -> TextPairs:
     if wrong or not proposals:
         reason = f"{wrong[0]!r} lacks two texts" if wrong else "no caption was edited"
         raise UserError(
-            f"{folder}: {reason}; the recipes xmai, deletion, eda, checklist and clare make a text "
+            f"{folder}: {reason}; the recipes deletion, eda, checklist and clare make a text "
             "before and after"
         )
     refuse_duplicated_keys(str(folder), tuple(proposal.key for proposal in proposals))

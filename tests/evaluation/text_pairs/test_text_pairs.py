@@ -160,7 +160,7 @@ def test_captions_that_were_only_edited_have_texts_alone(tmp_path):
     assert pairs.kinds == ("eda", "")
     assert pairs.index is None
     three = edited(tmp_path / "three", proposal(["a", "b", "c"], [None, edit, edit], "c0", "p0"))
-    with pytest.raises(UserError, match=r"'c0' lacks two texts; the recipes xmai"):
+    with pytest.raises(UserError, match=r"'c0' lacks two texts; the recipes deletion"):
         read_edited_captions("", three)
     write_shards(text_sets(2), tmp_path / "sets")
     assert not holds_edited_captions(tmp_path / "sets")

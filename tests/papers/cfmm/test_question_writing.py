@@ -29,6 +29,12 @@ from cfaug.data.sources.question_sets import read_questions
 from cfaug.data.sources.question_sets.rows import EmbeddedImage, FileImage
 from cfaug.evaluation.questions.question_checks import validate
 from cfaug.generate.chat_asking import ChatSettings
+from cfaug.generate.question_server import (
+    QuestionRequest,
+    QuestionServer,
+    WrittenQuestion,
+    WrittenQuestions,
+)
 from cfaug.models.task_specs import VisionLanguage
 from cfaug.papers.cfmm.question_writing import (
     FEW,
@@ -39,11 +45,7 @@ from cfaug.papers.cfmm.question_writing import (
     AnswererJudge,
     QuestionExpansion,
     QuestionJudge,
-    QuestionRequest,
-    QuestionServer,
     QuestionWriter,
-    WrittenQuestion,
-    WrittenQuestions,
 )
 from tests.data.question_files import encode_image, own_record, put_image, write_own
 from tests.generate.chatting import says, serving
