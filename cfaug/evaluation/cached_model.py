@@ -61,7 +61,11 @@ class _CachedModel(Generic[Model]):
     ) -> None:
         self._load: Callable[[], Model] = load
         self._weights, self._settings = weights, settings
-        pointer = _pointer(self._facts, self._libraries, weights, settings)
+        # The name of all that identifies a model before it is loaded.
+        versions = [_version(name) for name in self._libraries]
+        gpu = Path("/dev/nvidiactl").exists()
+        content = json.dumps([FORMAT, self._facts, weights, settings, versions, gpu])
+        pointer = hashlib.sha256(content.encode()).hexdigest()[:32]
         self._known = self._about(root / f"{pointer}.json")
         self.folder = root / self._known["model"]
         if self.folder.exists():
@@ -193,16 +197,6 @@ CACHED: dict[type, Callable[..., Any]] = {
 for _protocol, _kind in CACHED.items():
     # From Python 3.12 on, isinstance does not see what __getattr__ returns.
     cast("Any", _protocol).register(_kind)
-
-
-def _pointer(
-    facts: tuple[str, ...], libraries: tuple[str, ...], weights: str, settings: str
-) -> str:
-    """Return a name for all that identifies a model before it is loaded, with library versions."""
-    versions = [_version(name) for name in libraries]
-    gpu = Path("/dev/nvidiactl").exists()
-    content = json.dumps([FORMAT, facts, weights, settings, versions, gpu])
-    return hashlib.sha256(content.encode()).hexdigest()[:32]
 
 
 def _version(name: str) -> str:

@@ -334,14 +334,10 @@ def _named_by(file: Path, labels: Sequence[str], folder: Path) -> tuple[list[str
                 f"{file}: {line!r} stands where {label!r} belongs; the lines should be in the "
                 "sorted order of the labels"
             )
-    _say_order(file, labels)
-    return list(labels), lines
-
-
-def _say_order(file: Path, labels: Sequence[str]) -> None:
-    """Say which line names which label if people count otherwise: 0, 1, 10, 2."""
+    # People count otherwise: 0, 1, 10, 2.
     if all(is_number(label) for label in labels) and [*labels] != sorted(labels, key=float):
         say_once(f"{file}: its lines name the labels in this order: {name_some(labels, 12)}")
+    return list(labels), lines
 
 
 def _words(label: str) -> str:

@@ -120,22 +120,6 @@ class EvaluationContext:
                 f"{source} shows none of the subjects that the run's sets leave out: name the sets "
                 "that it was trained on, or others of the same subjects"
             )
-        self._refuse_trained(source, rows)
-        return rows
-
-    def trained_groups(self) -> np.ndarray:
-        """Return the groups the run was trained on, uint64 ascending; empty for a checkpoint."""
-        import numpy as np
-
-        groups = [np.asarray(index.groups)[rows] for index, rows in self._trained_rows]
-        return np.unique(np.concatenate([np.empty(0, np.uint64), *groups]))
-
-    def _refuse_trained(self, source: str, rows: np.ndarray) -> None:
-        """Refuse rows whose group the run was trained on."""
-        import numpy as np
-
-        from cfaug.data.mixture.records import is_among
-
         index = self.open(source)
         leaked = rows[is_among(np.asarray(index.groups)[rows], self.trained_groups())]
         if len(leaked):
@@ -146,6 +130,14 @@ class EvaluationContext:
                 f"seen ({', '.join(names[:NAMED])}{more}): take them out of data.real, or name "
                 "other sets"
             )
+        return rows
+
+    def trained_groups(self) -> np.ndarray:
+        """Return the groups the run was trained on, uint64 ascending; empty for a checkpoint."""
+        import numpy as np
+
+        groups = [np.asarray(index.groups)[rows] for index, rows in self._trained_rows]
+        return np.unique(np.concatenate([np.empty(0, np.uint64), *groups]))
 
     def _trained_on(self, source: str) -> bool:
         """Return whether the run trained on a source, under this or another path."""

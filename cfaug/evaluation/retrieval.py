@@ -299,7 +299,14 @@ class Matching(SourceBenchmark):
     def run(self, matcher: Matcher | CachedMatcher) -> Evaluation:
         """Return the share of pairs with each gap above zero: ``IR_r``, ``TR_r``, ``IR_c``, ..."""
         scores = self.score(matcher)
-        self._check_finite(scores)
+        for name, values in scores.items():
+            asked = values[self._anchored] if name in SCORES["r"] else values
+            lost = int((~np.isfinite(asked)).sum())
+            if lost:
+                raise UserError(
+                    f"{name} of {lost} of {len(asked)} pairs is NaN or infinite: the model has "
+                    "diverged; train it again with a smaller optim.lr"
+                )
         items: dict[str, ColumnValues] = {
             ITEM: name_pairs(self._pairs, np.stack([self._first, self._second], axis=1)),
             CLUSTER: cluster_rows(self._pairs, self._first),
@@ -356,16 +363,6 @@ class Matching(SourceBenchmark):
         from cfaug.report.charts import write_gaps_page
 
         return write_gaps_page(folder, title)
-
-    def _check_finite(self, scores: Mapping[str, np.ndarray]) -> None:
-        for name, values in scores.items():
-            asked = values[self._anchored] if name in SCORES["r"] else values
-            lost = int((~np.isfinite(asked)).sum())
-            if lost:
-                raise UserError(
-                    f"{name} of {lost} of {len(asked)} pairs is NaN or infinite: the model has "
-                    "diverged; train it again with a smaller optim.lr"
-                )
 
     def _keys(self, column: str) -> list[str | None]:
         if self._real is None:

@@ -91,7 +91,16 @@ class Drawing:
         """Lay the figure of some axes out once, so that every format shows the same layout."""
         figure = axes.get_figure(root=True)
         assert figure is not None
-        _shrink_wide_texts(figure)
+        # Lines are broken by their number of letters, and capitals may be twice as wide as others:
+        # beside such a line the axes would have no room.
+        from matplotlib.text import Annotation, Text
+
+        for text in figure.findobj(Text):
+            assert isinstance(text, Text)
+            share = WIDEST_BESIDE if isinstance(text, Annotation) else WIDEST
+            most, width = share * figure.bbox.width, text.get_window_extent().width
+            if width > most:
+                text.set_fontsize(float(text.get_fontsize()) * most / width)
         figure.draw_without_rendering()
         figure.set_layout_engine("none")
         for title in (axes.xaxis.label, axes.title):
@@ -161,21 +170,6 @@ def overhang(text: Text, area: Figure | Axes) -> float:
     """Return by how many pixels to move a text to the right so that it stays inside an area."""
     box, bounds = text.get_window_extent(), area.get_window_extent()
     return max(0.0, bounds.x0 - box.x0) or min(0.0, bounds.x1 - box.x1)
-
-
-def _shrink_wide_texts(figure: Figure) -> None:
-    """Make the letters of overly wide lines smaller: beside them, the axes would have no room.
-
-    Lines are broken by their number of letters, and capitals may be twice as wide as others.
-    """
-    from matplotlib.text import Annotation, Text
-
-    for text in figure.findobj(Text):
-        assert isinstance(text, Text)
-        share = WIDEST_BESIDE if isinstance(text, Annotation) else WIDEST
-        most, width = share * figure.bbox.width, text.get_window_extent().width
-        if width > most:
-            text.set_fontsize(float(text.get_fontsize()) * most / width)
 
 
 def _clean(node: ElementTree.Element, markers: Mapping[str, str]) -> Iterator[ElementTree.Element]:

@@ -52,10 +52,7 @@ def fleiss_kappa(counts: Sequence[Sequence[int]] | np.ndarray) -> float:
     n = raters[0]
     observed = float(((table**2).sum(axis=1) - n).mean() / (n * (n - 1)))
     shares = table.sum(axis=0) / table.sum()
-    return _beyond_chance(observed, float((shares**2).sum()))
-
-
-def _beyond_chance(observed: float, chance: float) -> float:
+    chance = float((shares**2).sum())
     return math.nan if chance >= 1 - 1e-12 else (observed - chance) / (1 - chance)
 
 

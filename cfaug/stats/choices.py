@@ -49,7 +49,9 @@ def choice_hits(scores_NK: Any, truth_NK: Any, ties: Ties = "miss") -> np.ndarra
             is unknown.
     """
     worst, best = extremes(scores_NK, truth_NK)
-    return _decide(worst, best, ties)
+    if ties not in WORTH:
+        raise ValueError(f"ties={ties!r} is invalid: choose {', '.join(get_args(Ties))}")
+    return np.where(worst == best, WORTH[ties], (worst > best).astype(np.float64))
 
 
 def original_hits(scores_NK: Any, truth_NK: Any, ties: Ties = "miss") -> np.ndarray:
@@ -209,12 +211,6 @@ def extremes(scores_NK: Any, truth_NK: Any) -> tuple[np.ndarray, np.ndarray]:
     worst = np.where(truth == TRUE, scores, np.inf).min(axis=1)
     best = np.where(truth == FALSE, scores, -np.inf).max(axis=1)
     return worst, best
-
-
-def _decide(worst_N: np.ndarray, best_N: np.ndarray, ties: str) -> np.ndarray:
-    if ties not in WORTH:
-        raise ValueError(f"ties={ties!r} is invalid: choose {', '.join(get_args(Ties))}")
-    return np.where(worst_N == best_N, WORTH[ties], (worst_N > best_N).astype(np.float64))
 
 
 # Two images, two captions: which belongs to which (Thrush et al., 2022, Winoground, section 4).

@@ -109,7 +109,15 @@ def bootstrap_interval(
     means = array[_draws(seed, summary.n, resamples)].mean(axis=1)
     tails = np.array([(1 - level) / 2, (1 + level) / 2])
     if method == "bca":
-        tails = _corrected(tails, array, means)
+        normal = NormalDist()
+        observed = array.mean()
+        below = (means < observed).mean() + (means == observed).mean() / 2
+        bias = normal.inv_cdf(float(np.clip(below, 1 / len(means), 1 - 1 / len(means))))
+        # Leaving value i out moves the mean by (mean - value_i) / (n - 1); the factor cancels.
+        influence = array - observed
+        acceleration = (influence**3).sum() / (6 * (influence**2).sum() ** 1.5)
+        z = np.array([normal.inv_cdf(float(tail)) for tail in tails]) + bias
+        tails = np.array([normal.cdf(float(x)) for x in bias + z / (1 - acceleration * z)])
     low, high = np.quantile(means, tails)
     return float(low), float(high)
 
@@ -118,19 +126,6 @@ def bootstrap_interval(
 def _draws(seed: int, n: int, resamples: int) -> np.ndarray:
     """Return the rows to resample; cached, as a table asks for the same ones again and again."""
     return generator(seed, "bootstrap", n).integers(n, size=(resamples, n))
-
-
-def _corrected(tails: np.ndarray, values: np.ndarray, means: np.ndarray) -> np.ndarray:
-    """Move the two tail probabilities for the bias and acceleration of the mean."""
-    normal = NormalDist()
-    observed = values.mean()
-    below = (means < observed).mean() + (means == observed).mean() / 2
-    bias = normal.inv_cdf(float(np.clip(below, 1 / len(means), 1 - 1 / len(means))))
-    # Leaving value i out moves the mean by (mean - value_i) / (n - 1); the factor cancels.
-    influence = values - observed
-    acceleration = (influence**3).sum() / (6 * (influence**2).sum() ** 1.5)
-    z = np.array([normal.inv_cdf(float(tail)) for tail in tails]) + bias
-    return np.array([normal.cdf(float(x)) for x in bias + z / (1 - acceleration * z)])
 
 
 def t_interval(values: Sequence[float] | np.ndarray, level: float = 0.95) -> tuple[float, float]:

@@ -73,7 +73,9 @@ def mcnemar(better: int, worse: int, alternative: Alternative = "two-sided") -> 
     >>> mcnemar(6, 0), mcnemar(6, 0, "greater")
     (0.03125, 0.015625)
     """
-    _check_alternative(alternative)
+    choices = get_args(Alternative)
+    if alternative not in choices:
+        raise ValueError(f"alternative={alternative!r}: choose from {', '.join(choices)}")
     if min(better, worse) < 0:
         raise ValueError(f"counts must be 0 or more, not {better} and {worse}")
     n = better + worse
@@ -268,12 +270,6 @@ def read_interval(
     slack, many = ROUNDING * size, len(means)
     above, below = ((1 + int((side <= slack).sum())) / (many + 1) for side in (means, -means))
     return float(low), float(high), above, below
-
-
-def _check_alternative(alternative: str) -> None:
-    choices = get_args(Alternative)
-    if alternative not in choices:
-        raise ValueError(f"alternative={alternative!r}: choose from {', '.join(choices)}")
 
 
 # Which differences a test of this size can show: standard errors over items, and a sentence.

@@ -293,12 +293,11 @@ def standings(text_TD: Any, image_ID: Any, image_of_text: Any) -> dict[str, Quer
     texts, text_first = unit(text_TD, "text embeddings"), first_equal(text_TD)
     all_images, image_first = unit(image_ID, "image embeddings"), first_equal(image_ID)
     among_texts, among_images = Candidates(texts, text_first), Candidates(all_images, image_first)
-    return _both_ways(
-        lambda rows: among_images.score(texts[rows]),
-        lambda rows: among_texts.score(all_images[rows]),
-        images,
-        len(all_images),
-    )
+    image = np.arange(len(all_images))
+    return {
+        "image_to_text": _chunked(lambda rows: among_texts.score(all_images[rows]), image, images),
+        "text_to_image": _chunked(lambda rows: among_images.score(texts[rows]), images, image),
+    }
 
 
 def text_standing(text_TD: Any, image_ID: Any, image_of_text: Any) -> QueryRanks:
@@ -344,19 +343,6 @@ def _checked(image_of_text: Any, n_texts: int, n_images: int) -> np.ndarray:
     if images.min() < 0 or images.max() >= n_images:
         raise ValueError(f"image_of_text names images outside 0..{n_images - 1}")
     return images
-
-
-def _both_ways(
-    text_rows: Callable[[slice], np.ndarray],
-    image_rows: Callable[[slice], np.ndarray],
-    image_of_text: np.ndarray,
-    n_images: int,
-) -> dict[str, QueryRanks]:
-    image = np.arange(n_images)
-    return {
-        "image_to_text": _chunked(image_rows, image, image_of_text),
-        "text_to_image": _chunked(text_rows, image_of_text, image),
-    }
 
 
 def _chunked(

@@ -411,10 +411,6 @@ def log_results(settings: LoggerSettings, folder: Path) -> None:
     )
     with _reopen(settings, folder) as run:
         run.log({"results": table})
-        run.summary.update(_summary(rows))
+        run.summary.update({f"{row.benchmark}/{row.metric}": row.value for row in rows})
     written.parent.mkdir(exist_ok=True)
     write_file(written, digest.encode())
-
-
-def _summary(rows: Sequence[Result]) -> Mapping[str, float]:
-    return {f"{row.benchmark}/{row.metric}": row.value for row in rows}

@@ -341,7 +341,13 @@ class CheckpointCallback(pl.Callback):
             ):
                 batches = self._interruptible(trainer, module, self.validation)
                 val_loss = module.validation_loss(batches)
-                self._remember(trainer, module, step, val_loss)
+                self._unvalidated = None
+                keep = self.settings.checkpoint == "best" and trainer.is_global_zero
+                if keep and (self.best is None or val_loss < self.best.val_loss):
+                    weights = module.trained.state_dict()
+                    self.best = Best(
+                        step, val_loss, {k: v.detach().cpu().clone() for k, v in weights.items()}
+                    )
                 if self.called:
                     measured = {"val/loss": val_loss, **module.measured}
                     for name, value in measured.items():
@@ -362,18 +368,6 @@ class CheckpointCallback(pl.Callback):
         yield
         for hook in ("on_validation_epoch_end", "on_validation_end"):
             self._call(hook, trainer, module)
-
-    def _remember(
-        self, trainer: pl.Trainer, module: TrainingModule, step: int, val_loss: float
-    ) -> None:
-        """Keep the weights that were validated if they are the best so far."""
-        self._unvalidated = None
-        keep = self.settings.checkpoint == "best" and trainer.is_global_zero
-        if keep and (self.best is None or val_loss < self.best.val_loss):
-            weights = module.trained.state_dict()
-            self.best = Best(
-                step, val_loss, {k: v.detach().cpu().clone() for k, v in weights.items()}
-            )
 
     def _interruptible(
         self, trainer: pl.Trainer, module: pl.LightningModule, batches: Iterable[Batch]

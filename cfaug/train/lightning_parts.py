@@ -93,7 +93,13 @@ def make_parts(
         raise UserError(f"trainer.strategy is a {type(strategy).__name__}. {SHARDED}")
     for callback in callbacks:
         _check_callback(callback)
-        _check_monitor(callback, logged)
+        monitor = getattr(callback, "monitor", None)
+        if monitor is not None and monitor not in logged:
+            raise UserError(
+                f"the callback {type(callback).__name__} has monitor={monitor}, which this run "
+                f"does not log: choose {', '.join(logged)}; trainer.val_metrics=[recall@1] adds "
+                "val/recall@1"
+            )
     for key, part in made.items():
         if (folder := named_folder(part, run)) is not None:
             check_begun(folder, WRITTEN, f"{key}.dirpath")
@@ -142,16 +148,6 @@ def logged_names(settings: TrainerSettings, validated: bool) -> list[str]:
     """
     measured = ["val/loss", *(f"val/{name}" for name in settings.val_metrics)]
     return [*(measured if validated else ()), "train/loss"]
-
-
-def _check_monitor(callback: pl.Callback, logged: Collection[str]) -> None:
-    """Refuse a callback that monitors a number that nobody logs."""
-    monitor = getattr(callback, "monitor", None)
-    if monitor is not None and monitor not in logged:
-        raise UserError(
-            f"the callback {type(callback).__name__} has monitor={monitor}, which this run does "
-            f"not log: choose {', '.join(logged)}; trainer.val_metrics=[recall@1] adds val/recall@1"
-        )
 
 
 def _check_callback(callback: pl.Callback) -> None:

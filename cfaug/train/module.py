@@ -255,9 +255,16 @@ class TrainingModule(pl.LightningModule):
 
         A subclass may return any other, as of every LightningModule.
         """
-        optim = self.steps.optim
+        optim, total = self.steps.optim, self.steps.total
         self.check_layer_decay()
-        total = self._find_length()
+        length = self.trainer.estimated_stepping_batches if total is None else total
+        if math.isinf(length) and (optim.schedule, optim.warmup_ratio) != ("constant", None):
+            raise UserError(
+                f"optim.schedule={optim.schedule} needs the length of the run, and this Trainer "
+                "has no end: give it max_epochs or max_steps, or set optim.schedule=constant and "
+                "no optim.warmup_ratio"
+            )
+        self._length = length
         optimizer = torch.optim.AdamW(
             parameter_groups(
                 self.trained.model,
@@ -272,24 +279,12 @@ class TrainingModule(pl.LightningModule):
             # A fused optimizer unscales by itself, but only after the gradient's norm was clipped.
             fused=self.device.type in {"cpu", "cuda"} and self._scaler() is None,
         )
-        factor: Callable[[int], float] = lambda step: optim.factor(step, total)  # noqa: E731
+        factor: Callable[[int], float] = lambda step: optim.factor(step, length)  # noqa: E731
         scheduler = LambdaLR(optimizer, factor)
         return {
             "optimizer": optimizer,
             "lr_scheduler": {"scheduler": scheduler, "interval": "step"},
         }
-
-    def _find_length(self) -> Any:
-        """Return the number of optimizer steps of the whole run, and keep it."""
-        optim, total = self.steps.optim, self.steps.total
-        self._length = self.trainer.estimated_stepping_batches if total is None else total
-        if math.isinf(self._length) and (optim.schedule, optim.warmup_ratio) != ("constant", None):
-            raise UserError(
-                f"optim.schedule={optim.schedule} needs the length of the run, and this Trainer "
-                "has no end: give it max_epochs or max_steps, or set optim.schedule=constant and "
-                "no optim.warmup_ratio"
-            )
-        return self._length
 
     def _scaler(self) -> Any:
         """Return the scaler of the loss for float16; ``None`` in other precisions."""

@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
@@ -147,30 +147,15 @@ def _near(pattern: str, names: Collection[str]) -> list[str]:
 
 
 def _adapt(model: nn.Module, lora: Lora, seed: int) -> None:
+    from transformers.pytorch_utils import Conv1D
+
     from cfaug.core.rng import derive
     from cfaug.models.lora import inject
 
     modules = {name: module for name, module in model.named_modules() if name}
     fused = {name for name, _ in model.named_parameters() if name.endswith(FUSED)}
     targets = matching("tuning.lora.targets", lora.targets, {*modules, *fused})
-    _refuse_other_than_linear(targets - fused, modules)
-    if lora.dropout and not targets.isdisjoint(fused):
-        raise UserError(
-            f"tuning.lora.dropout={lora.dropout:g} is not possible with "
-            f"{min(targets & fused)}, which no layer of its own reads: set it to 0"
-        )
-    inject(model, sorted(targets), int(lora.r), lora.alpha, lora.dropout, derive(seed, "lora"))
-
-
-FUSED = ".in_proj_weight"
-"""End of the name of a weight of queries, keys and values that belongs to no linear layer."""
-
-
-def _refuse_other_than_linear(targets: Iterable[str], modules: dict[str, Any]) -> None:
-    from torch import nn
-    from transformers.pytorch_utils import Conv1D
-
-    for name in sorted(targets):
+    for name in sorted(targets - fused):
         if not isinstance(modules[name], nn.Linear | Conv1D):  # GPT-2's linear layer, transposed
             kind = type(modules[name]).__name__
             raise UserError(
@@ -182,6 +167,16 @@ def _refuse_other_than_linear(targets: Iterable[str], modules: dict[str, Any]) -
                 f"tuning.lora.targets matches {name}, whose weight torch's MultiheadAttention uses "
                 "without calling the layer: name in_proj_weight, or layers of the MLP, instead"
             )
+    if lora.dropout and not targets.isdisjoint(fused):
+        raise UserError(
+            f"tuning.lora.dropout={lora.dropout:g} is not possible with "
+            f"{min(targets & fused)}, which no layer of its own reads: set it to 0"
+        )
+    inject(model, sorted(targets), int(lora.r), lora.alpha, lora.dropout, derive(seed, "lora"))
+
+
+FUSED = ".in_proj_weight"
+"""End of the name of a weight of queries, keys and values that belongs to no linear layer."""
 
 
 def _frozen_statistics(model: nn.Module) -> Iterable[nn.Module]:

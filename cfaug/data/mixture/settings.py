@@ -103,15 +103,6 @@ class DataSettings:
             raise UserError(f"data.world={self.world} should be null or settings of its own")
         if self.plan is None and self.cf_ratio is None:
             object.__setattr__(self, "cf_ratio", DEFAULT_RATIO)
-        self._check_plan()
-        self._check_negatives()
-        if self.holdout is None:
-            object.__setattr__(self, "holdout", 0)
-        if self.stratify and self.pairs_in_batch:
-            raise UserError("data.stratify and data.pairs_in_batch exclude each other: choose one")
-        self.window()
-
-    def _check_plan(self) -> None:
         plan = self.plan
         if plan is None and self.control is not None:
             raise UserError(
@@ -143,6 +134,12 @@ class DataSettings:
                 f"data.control_source={self.control_source} needs data.control: choose from "
                 "real, counterfactual"
             )
+        self._check_negatives()
+        if self.holdout is None:
+            object.__setattr__(self, "holdout", 0)
+        if self.stratify and self.pairs_in_batch:
+            raise UserError("data.stratify and data.pairs_in_batch exclude each other: choose one")
+        self.window()
 
     def _check_negatives(self) -> None:
         """Refuse settings that would separate pairs, or show other members than their originals."""

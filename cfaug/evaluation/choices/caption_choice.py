@@ -259,19 +259,13 @@ class CaptionChoice(ItemSource):
                 more["text_only"] = values
             hits |= {name: np.where(several, values, np.nan) for name, values in more.items()}
         for name, blind in self._blind_scores(scorer, items).items():
-            hits[name] = self._hits_where_read(name, blind)
-        return hits
-
-    def _hits_where_read(self, name: str, scores: np.ndarray) -> np.ndarray:
-        """Return which items are right; NaN for those with a caption that the model cannot read."""
-        truth = self._choices.truth
-        read = ~(np.isnan(scores) & (truth != ABSENT)).any(axis=1)
-        if not read.all():
-            say(f"{self.name}: {name} leaves out {(~read).sum()} items with a caption that is too "
-                "long for the model")  # fmt: skip
-        hits = np.full(len(truth), np.nan)
-        if read.any():
-            hits[read] = choice_hits(scores[read], truth[read], self.ties)
+            read = ~(np.isnan(blind) & (truth != ABSENT)).any(axis=1)
+            if not read.all():
+                say(f"{self.name}: {name} leaves out {(~read).sum()} items with a caption that is "
+                    "too long for the model")  # fmt: skip
+            hits[name] = np.full(len(truth), np.nan)
+            if read.any():
+                hits[name][read] = choice_hits(blind[read], truth[read], self.ties)
         return hits
 
     def _blind_scores(self, scorer: CaptionScorer, items: ScoredItems) -> dict[str, np.ndarray]:

@@ -143,18 +143,6 @@ class VisualQuestions(WritesModelPage):
     def open(self, context: EvaluationContext) -> list[Benchmark]:
         """Open the question set and return a list of this benchmark."""
         opened = copy.copy(self)
-        self._check_order()
-        opened._images = self.read(context)
-        opened._find_leaks(context)
-        stem = self.name or Path(str(self.data)).stem.replace(":", "_")
-        opened.name = f"{stem.removesuffix(self._suffix).removesuffix('_vqa')}{self._suffix}"
-        opened.__dict__.pop("_rows", None)
-        if not any(not row.left_out for row in opened._rows):
-            reasons = sorted({row.left_out for row in opened._rows})
-            raise UserError(f"{self.data}: every question is left out ({', '.join(reasons)})")
-        return cast("list[Benchmark]", [opened])
-
-    def _check_order(self) -> None:
         words = read_wording(self.wording)
         shown = [words.question, *([words.prior] if self.prior else [])]
         if self.protocol == "write":
@@ -167,6 +155,15 @@ class VisualQuestions(WritesModelPage):
                 f"benchmark.wording={self.wording} shows the options; choose wording=listed, or "
                 "leave it out"
             )
+        opened._images = self.read(context)
+        opened._find_leaks(context)
+        stem = self.name or Path(str(self.data)).stem.replace(":", "_")
+        opened.name = f"{stem.removesuffix(self._suffix).removesuffix('_vqa')}{self._suffix}"
+        opened.__dict__.pop("_rows", None)
+        if not any(not row.left_out for row in opened._rows):
+            reasons = sorted({row.left_out for row in opened._rows})
+            raise UserError(f"{self.data}: every question is left out ({', '.join(reasons)})")
+        return cast("list[Benchmark]", [opened])
 
     def _find_leaks(self, context: EvaluationContext) -> None:
         """Find images about which the run learnt questions; ``without_leaks`` leaves them out."""

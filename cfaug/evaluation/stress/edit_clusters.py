@@ -29,7 +29,6 @@ from cfaug.report.page import write_page
 from cfaug.stats.edit_effects import (
     CLUSTERS,
     Feature,
-    Grouping,
     cluster_edits,
     difference_features,
     group_within,
@@ -102,19 +101,16 @@ class EditClusters:
         except ValueError as error:
             raise UserError(f"benchmark.clusters.encoder cannot be used here: {error}") from error
         labels = list(zip(parts[edits], np.asarray(items["class"], object)[edits], strict=True))
-        grouping = self._cluster(features, labels)
-        groups[edits] = grouping.groups
-        centres[edits[grouping.names]] = True
-        return {GROUP: groups, CENTRE: centres}
-
-    def _cluster(self, features: np.ndarray, labels: Sequence[tuple[str, str]]) -> Grouping:
         by_label: dict[tuple[str, str], list[int]] = {}
         for row, label in enumerate(labels):
             by_label.setdefault(label, []).append(row)
         groupings = [
             cluster_edits(features[rows], self.clusters, self.seed) for rows in by_label.values()
         ]
-        return group_within(labels, groupings)
+        grouping = group_within(labels, groupings)
+        groups[edits] = grouping.groups
+        centres[edits[grouping.names]] = True
+        return {GROUP: groups, CENTRE: centres}
 
     def _embed(self, texts: Sequence[str]) -> np.ndarray:
         if isinstance(self.encoder, SentenceEmbedder):

@@ -150,7 +150,14 @@ class Entailment(TextPairBenchmark):
 
     def run(self, model: Entailer | CachedEntailer) -> Evaluation:
         """Return accuracy and macro scores of every method, before and after."""
-        _check_reads_images(model)
+        reads = (
+            model.reads_images if isinstance(model, CachedEntailer) else model.transform is not None
+        )
+        if not reads:
+            raise UserError(
+                "this model reads texts only, and benchmark=entailment asks about photos: choose "
+                "model=vilt_entailer, bridgetower_entailer, flava_entailer or asked_entailer"
+            )
         texts = [self._pairs[0].originals, *(pair.changed for pair in self._pairs)]
         claims = Claims(
             self._photos, np.tile(self._at, len(texts)), [text for kind in texts for text in kind]
@@ -250,15 +257,6 @@ def _answer_columns(answers: np.ndarray, labels: np.ndarray, part: str) -> dict[
             for number, label in enumerate(ENTAILMENT)
         },
     }
-
-
-def _check_reads_images(model: Entailer | CachedEntailer) -> None:
-    reads = model.reads_images if isinstance(model, CachedEntailer) else model.transform is not None
-    if not reads:
-        raise UserError(
-            "this model reads texts only, and benchmark=entailment asks about photos: choose "
-            "model=vilt_entailer, bridgetower_entailer, flava_entailer or asked_entailer"
-        )
 
 
 # An entailer's answers about photos and texts: each distinct pair and photo is processed once.

@@ -89,7 +89,16 @@ def align(tables: Sequence[ItemFileTable], columns: ItemColumns) -> Alignment:
             )
         if table.unfinished:  # a table may be published: names of files, without their folders
             notes.append(f"{table.unfinished.replace(str(table.file), table.file.name)}.")
-    ignored = _check_ignored(tables, columns)
+    ignored = listed(columns.ignore)
+    there = dict.fromkeys(name for table in tables for name in (*table.columns, *table.about))
+    for name in ignored:
+        if name not in there:
+            raise UserError(
+                f"compare_columns.ignore: no file has a column {name!r}; they have "
+                f"{', '.join(there)}"
+            )
+        if name in {*listed(columns.item), *listed(columns.by), columns.cluster}:
+            raise UserError(f"compare_columns: {name} is read and ignored; remove one of the two")
     tables = [table.without(ignored) for table in tables]
     _check_about(tables)
     results = _find_results(tables, columns)
@@ -146,20 +155,6 @@ def is_prompt(table: ItemFileTable, name: str) -> bool:
 def holds_numbers(tables: Sequence[ItemFileTable], name: str) -> bool:
     """Return whether a column has nothing but numbers, which a model may have answered."""
     return all(read_number(value) is not None for table in tables for value in table.columns[name])
-
-
-def _check_ignored(tables: Sequence[ItemFileTable], columns: ItemColumns) -> list[str]:
-    ignored = listed(columns.ignore)
-    there = dict.fromkeys(name for table in tables for name in (*table.columns, *table.about))
-    for name in ignored:
-        if name not in there:
-            raise UserError(
-                f"compare_columns.ignore: no file has a column {name!r}; they have "
-                f"{', '.join(there)}"
-            )
-        if name in {*listed(columns.item), *listed(columns.by), columns.cluster}:
-            raise UserError(f"compare_columns: {name} is read and ignored; remove one of the two")
-    return ignored
 
 
 def _check_about(tables: Sequence[ItemFileTable]) -> None:
