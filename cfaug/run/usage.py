@@ -56,6 +56,8 @@ def register_arms(folders: Sequence[Path], experiments: Collection[str]) -> None
     """
     from hydra.core.config_store import ConfigStore
 
+    # Hydra copies what is known with every job; arms of another command line are not needed.
+    ConfigStore.instance().repo.pop(EXPERIMENT, None)
     waiting, done = [name.partition("/")[0] for name in experiments], set[str]()
     while waiting:
         experiment = waiting.pop()
