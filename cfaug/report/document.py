@@ -262,7 +262,7 @@ class Document:
     """Tables, curves and pictures that belong together.
 
     Attributes:
-        name: stem of its files' names, such as ``coco_cf_3``.
+        name: stem of its files' names, such as ``wise_ft``.
         answer: sentence on what was found, with which the page opens; empty for none.
         pictures_first: whether a page shows the pictures above the tables.
         compared: hash of the files and settings that it compares; empty for a table of runs.

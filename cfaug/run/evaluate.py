@@ -2,7 +2,7 @@ r"""Evaluate finished runs, or any checkpoint, and test whether the arms differ.
 
 python evaluate.py
 python evaluate.py name=demo baseline=real
-python evaluate.py table=coco_cf_3
+python evaluate.py table=wise_ft
 python evaluate.py benchmark=retrieval benchmark.data=FOLDER
 python evaluate.py weights=openai/clip-vit-base-patch32 model=clip_vit_b32 \
       benchmark=classification benchmark.data=FOLDER

@@ -169,7 +169,7 @@ def test_files_for_kubernetes_and_clouds_hold_commands_that_compose(file, comman
     ]
     assert words[:2] in (["python", "/cfaug/generate.py"], ["python", "generate.py"])
     settings = compose("generate", *words[2:])
-    assert settings["paths"]["shards"] == "/shared/shards/coco_cf"
+    assert settings["paths"]["shards"] == "/shared/shards/pairs"
     if file == "rayjob.yaml":
         cluster = content["spec"]["rayClusterSpec"]
         [workers] = cluster["workerGroupSpecs"]

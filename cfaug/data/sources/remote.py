@@ -75,7 +75,7 @@ CURL_ENDED = {
 def is_remote(source: str) -> bool:
     """Return whether a source names remote shards.
 
-    >>> is_remote("https://example.org/{00000..00003}.tar"), is_remote("shards/coco_cf")
+    >>> is_remote("https://example.org/{00000..00003}.tar"), is_remote("shards/pairs")
     (True, False)
     """
     return REMOTE.match(source) is not None
