@@ -355,7 +355,7 @@ def sweep(
 
 def questions(editor: AttributeInsertion) -> dict[str, int]:
     """Return the number of different inputs that an editor gave to each model."""
-    return {"guesses": editor._guesser.cache.asked, "distances": editor._weigher.cache.asked}
+    return {"guesses": editor._guesser.cache.misses, "distances": editor._weigher.cache.misses}
 
 
 def methods(editor: AttributeInsertion) -> Mapping[str, tuple[Editor, int | None]]:

@@ -179,7 +179,7 @@ def test_another_librarys_handler_gets_its_signal_once_the_work_is_saved(number)
         request = StopRequest()
         request.listen()
         signal.raise_signal(number)
-        assert request.asked
+        assert request.requested
         received.append(order)
         raise KeyboardInterrupt
 

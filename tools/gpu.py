@@ -212,7 +212,7 @@ def main(argv: list[str]) -> int:
         for step in chosen:
             lacks = 0 < len(machine.devices) < step.devices
             note = f"; not run: needs {step.devices} GPUs" if lacks else ""
-            print(f"{step.name:24} {step.says}{note}")
+            print(f"{step.name:24} {step.summary}{note}")
         return 0
     options.out.mkdir(parents=True, exist_ok=True)
     rehearsal = Rehearsal(options.out, machine, options)

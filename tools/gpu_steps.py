@@ -188,7 +188,7 @@ class Step:
     """
 
     name: str
-    says: str
+    summary: str
     work: Callable[[Workplace], str]
     seconds: int
     devices: int = 1

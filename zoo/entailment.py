@@ -65,7 +65,7 @@ class EntailmentSettings(DrawingSettings):
 
 
 @dataclass(frozen=True)
-class AskedDrawings:
+class EntailmentDrawings:
     """Photos of ShapeScapes-VE with their hypotheses.
 
     Attributes:
@@ -81,7 +81,7 @@ class AskedDrawings:
     hidden: list[str]
 
 
-def draw(seed: int, part: str, count: int) -> AskedDrawings:
+def draw(seed: int, part: str, count: int) -> EntailmentDrawings:
     """Draw ``count`` clean scenes with three hypotheses each."""
     settings = WorldSettings(image_size=IMAGE_SIZE, style="drawing", shortcut="none", seed=seed)
     world, name = World(settings), f"zoo-entailment-{part}"
@@ -95,7 +95,7 @@ def draw(seed: int, part: str, count: int) -> AskedDrawings:
             texts.append(asked.text)
             labels.append(ENTAILMENT.index(asked.label))
             hidden.append(photo.hidden or "")
-    return AskedDrawings(pixels, texts, np.array(labels), hidden)
+    return EntailmentDrawings(pixels, texts, np.array(labels), hidden)
 
 
 def train(settings: EntailmentSettings) -> Any:

@@ -291,7 +291,7 @@ def tune(settings: PerturberSettings, base: Path, folder: Path) -> dict[str, Any
         ),
         logger=LoggerSettings(), seed=settings.seed, data_seed=settings.seed,
         data=EditData(None, "short", batch_size=settings.tune_batch, validation=VALIDATION),
-        asked=EditFormat.short(), training=tuple(learnt), validation=tuple(validation),
+        edit_format=EditFormat.short(), training=tuple(learnt), validation=tuple(validation),
     )  # fmt: skip
     before = task.measure(task.load())["evaluation"]["all"]
     with tempfile.TemporaryDirectory() as temporary:

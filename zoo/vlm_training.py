@@ -32,7 +32,7 @@ from cfaug.core.pixels import ImageTransform
 from cfaug.core.rng import generator
 from cfaug.core.safety.safe_loading import from_folder
 from cfaug.core.weights import resolve
-from cfaug.data.questions import AskedImage, AskedQuestion
+from cfaug.data.questions import QuestionImage, SourceQuestion
 from cfaug.models.checkpoints import quiet
 from cfaug.worlds.shapescapes.judge import Pixels
 from cfaug.worlds.shapescapes.question_parts import SCENE, draw_pair
@@ -182,7 +182,7 @@ def world_of(seed: int) -> World:
     return World(WorldSettings(seed=seed, image_size=SCENE_SIDE, style=STYLE))
 
 
-def draw_images(seed: int, part: str, start: int, stop: int) -> list[AskedImage]:
+def draw_images(seed: int, part: str, start: int, stop: int) -> list[QuestionImage]:
     """Return the images of some pairs, two for each, with their questions, without rendering them.
 
     Args:
@@ -237,7 +237,7 @@ class TokenizedQuestion:
 
 
 def tokenize_questions(
-    images: Sequence[AskedImage], tokenizer: PreTrainedTokenizerFast, *, basic_alone: bool
+    images: Sequence[QuestionImage], tokenizer: PreTrainedTokenizerFast, *, basic_alone: bool
 ) -> list[list[TokenizedQuestion]]:
     """Return the tokenized questions of each image, the basic one first.
 
@@ -254,7 +254,7 @@ def tokenize_questions(
 
 
 def _tokenize(
-    question: AskedQuestion, prompt: list[int], tokenizer: PreTrainedTokenizerFast
+    question: SourceQuestion, prompt: list[int], tokenizer: PreTrainedTokenizerFast
 ) -> TokenizedQuestion:
     [other] = (option for option in question.options if option != question.right)
     right, wrong = (tokenizer(option)["input_ids"] for option in (question.right, other))

@@ -155,7 +155,7 @@ class StopRequest:
     """
 
     def __init__(self) -> None:
-        self.asked = False
+        self.requested = False
         self._interrupted: float | None = None
 
     def listen(self) -> None:
@@ -169,10 +169,10 @@ class StopRequest:
                 signal.signal(signal.SIGINT, self._note_interrupt)
 
     def _note_ending(self, number: int) -> None:
-        self.asked = True
+        self.requested = True
 
     def _note_interrupt(self, number: int, frame: FrameType | None) -> None:
-        self.asked = True
+        self.requested = True
         now = time.monotonic()
         if self._interrupted is None:
             self._interrupted = now

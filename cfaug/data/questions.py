@@ -46,8 +46,8 @@ def _as_arguments(record: Any) -> tuple[type, tuple[Any, ...]]:
 
 
 @dataclass(frozen=True)
-class AskedQuestion:
-    """A question of a set.
+class SourceQuestion:
+    """A question as its source has it.
 
     Attributes:
         id: the question's name, unique among the image's questions, ``[a-z0-9_-]+``.
@@ -97,7 +97,7 @@ class AskedQuestion:
 
 
 @dataclass(frozen=True)
-class AskedImage:
+class QuestionImage:
     """An image and the questions about it.
 
     Attributes:
@@ -113,7 +113,7 @@ class AskedImage:
     group: str
     image: SourceImage | None
     category: str
-    questions: tuple[AskedQuestion, ...]
+    questions: tuple[SourceQuestion, ...]
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -126,7 +126,7 @@ class AskedImage:
             problem = "duplicated question ids" if ids else "no question"
             raise UserError(f"image {self.key!r} has {problem}")
 
-    def of_kind(self, kind: str) -> tuple[AskedQuestion, ...]:
+    def of_kind(self, kind: str) -> tuple[SourceQuestion, ...]:
         """Return the questions of one kind, in order."""
         return tuple(question for question in self.questions if question.kind == kind)
 
@@ -135,7 +135,10 @@ class AskedImage:
         return _as_arguments(self)
 
 
-def details_of(question: AskedQuestion) -> dict[str, Any]:
+AskedImage = QuestionImage
+
+
+def details_of(question: SourceQuestion) -> dict[str, Any]:
     """Return a question without its text, as JSON; ``question_of`` reverses this."""
     return {
         "id": question.id,
@@ -146,14 +149,14 @@ def details_of(question: AskedQuestion) -> dict[str, Any]:
     }
 
 
-def question_of(text: str, details: object, where: str) -> AskedQuestion:
+def question_of(text: str, details: object, where: str) -> SourceQuestion:
     """Return the question with a text and details.
 
     Args:
         details: the result of ``details_of``, as JSON.
     """
     try:
-        return AskedQuestion(
+        return SourceQuestion(
             id=details["id"],  # type: ignore[index]  # an invalid value is refused below
             kind=details["kind"],  # type: ignore[index]
             text=text,
@@ -165,20 +168,20 @@ def question_of(text: str, details: object, where: str) -> AskedQuestion:
         raise UserError(f"{where}: {text!r:.80} is not a question with its options") from error
 
 
-def example_of(asked: AskedImage) -> Example:
+def example_of(image: QuestionImage) -> Example:
     """Return the example that generation starts from; its text is the basic question."""
-    basic, further = asked.of_kind(BASIC), asked.of_kind(COUNTERFACTUAL)
+    basic, further = image.of_kind(BASIC), image.of_kind(COUNTERFACTUAL)
     if len(basic) != 1 or not further:
         raise UserError(
-            f"{asked.key!r} has {len(basic)} basic and {len(further)} counterfactual questions: "
+            f"{image.key!r} has {len(basic)} basic and {len(further)} counterfactual questions: "
             "one basic question and at least one counterfactual are needed"
         )
     questions = [{"text": question.text, **details_of(question)} for question in (*basic, *further)]
-    extra = {**asked.extra, CATEGORY: asked.category, QUESTIONS: questions}
-    return Example(asked.key, asked.group, (basic[0].text,), asked.image, extra=extra)
+    extra = {**image.extra, CATEGORY: image.category, QUESTIONS: questions}
+    return Example(image.key, image.group, (basic[0].text,), image.image, extra=extra)
 
 
-def questions_of(example: Example) -> tuple[AskedQuestion, ...]:
+def questions_of(example: Example) -> tuple[SourceQuestion, ...]:
     """Return the questions of an example that ``example_of`` made, the basic one first."""
     questions = example.extra.get(QUESTIONS)
     where = f"example {example.key!r}"

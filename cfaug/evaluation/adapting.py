@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from cfaug.core.protocols import Classifier, DualEncoder, FeatureExtractor, NoModel
-from cfaug.evaluation.benchmark import AlsoAsks, Prompted
+from cfaug.evaluation.benchmark import AlsoAccepts, Prompted
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -45,7 +45,7 @@ def loadable_as(benchmark: Benchmark, provides: Collection[type]) -> type | None
     """
     if benchmark.needs in provides or benchmark.needs is NoModel:
         return benchmark.needs
-    others = benchmark.also_asks if isinstance(benchmark, AlsoAsks) else ()
+    others = benchmark.also_accepts if isinstance(benchmark, AlsoAccepts) else ()
     for protocol in others:
         if protocol in provides:
             return protocol
@@ -61,7 +61,7 @@ def adapt(model: Any, benchmark: Benchmark, protocol: type) -> Any:
         model: the model, loaded by ``protocol``.
         protocol: the protocol that ``loadable_as`` returned for the benchmark.
     """
-    also = isinstance(benchmark, AlsoAsks) and protocol in benchmark.also_asks
+    also = isinstance(benchmark, AlsoAccepts) and protocol in benchmark.also_accepts
     if protocol is benchmark.needs or also:
         return model
     if benchmark.needs is FeatureExtractor:

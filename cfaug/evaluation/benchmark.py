@@ -65,14 +65,14 @@ class Prompted(Protocol):
 
 
 @runtime_checkable
-class AlsoAsks(Protocol):
+class AlsoAccepts(Protocol):
     """A benchmark that can also be run on models of protocols other than ``needs``.
 
     Attributes:
-        also_asks: the other protocols, in order of preference; ``run`` takes their models as well.
+        also_accepts: the other protocols, in order of preference; ``run`` takes their models too.
     """
 
-    also_asks: tuple[type, ...]
+    also_accepts: tuple[type, ...]
 
 
 @runtime_checkable

@@ -71,7 +71,7 @@ class ZeroShot(SourceBenchmark):
     restrict: bool = False
 
     kind: ClassVar[str] = "classification"
-    also_asks: ClassVar[tuple[type, ...]] = (Classifier,)
+    also_accepts: ClassVar[tuple[type, ...]] = (Classifier,)
     read_with: ClassVar[ReadWith] = {"restrict": {MODEL: ("Classifier",)}}
     item_schema: ClassVar[ItemSchema] = ItemSchema(
         "an image",

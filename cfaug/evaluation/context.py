@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from cfaug.data.index import Index
     from cfaug.data.mixture.leakage import Leaks
-    from cfaug.data.questions import AskedImage
+    from cfaug.data.questions import QuestionImage
     from cfaug.data.sources.row import Reader
     from cfaug.evaluation.edit_masks import EditOracle
 
@@ -68,10 +68,10 @@ class EvaluationContext:
     withheld: Callable[[], np.ndarray | None] = lambda: None
     read: Callable[[Reader, str], Index] | None = None
     has_hypotheses: bool = False
-    questions: Callable[[str], Sequence[AskedImage]] | None = None
+    questions: Callable[[str], Sequence[QuestionImage]] | None = None
     has_questions: bool = False
     has_labels: bool = False
-    trained_questions: Callable[[], Sequence[AskedImage]] = tuple
+    trained_questions: Callable[[], Sequence[QuestionImage]] = tuple
     features: Path | None = None
     oracle: Callable[[], EditOracle] | None = None
 

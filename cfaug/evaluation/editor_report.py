@@ -96,7 +96,7 @@ class EditedItems(ModelItems):
     """The edits of photos by some editors, with a model's similarities."""
 
     schema: ClassVar[ItemSchema] = EDIT_ITEMS
-    ASKED_BY: ClassVar[str] = "edit_quality"
+    BENCHMARK: ClassVar[str] = "edit_quality"
 
     @property
     def sets(self) -> list[str]:

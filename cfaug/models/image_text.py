@@ -208,7 +208,7 @@ class HFEntailer(Wrapped):
         return torch.softmax(logits, dim=-1)[:, self.columns]
 
 
-class AskedEntailer(nn.Module):
+class PromptedEntailer(nn.Module):
     """Any :class:`cfaug.core.protocols.Answerer` as a :class:`cfaug.core.protocols.Entailer`.
 
     The probability of a label is the probability of its answer among the three answers.

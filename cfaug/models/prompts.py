@@ -210,7 +210,7 @@ def read_prompt(name: str) -> EntailmentPrompt:
     'maybe'
     """
     file = find_prompt_file(
-        name, SHIPPED, "models/entailment_prompts", "model.asked", "question and options"
+        name, SHIPPED, "models/entailment_prompts", "model.wording", "question and options"
     )
     content = read_keys(file, ("question", "options"))
     question, options = content["question"], content["options"]

@@ -226,23 +226,23 @@ class FlavaEntailment(Fusion):
 
 
 @dataclass(frozen=True)
-class AskedEntailment(ImageCheckpoint):
+class PromptedEntailment(ImageCheckpoint):
     """A vision-language model, such as LLaVA, that chooses one of three answers.
 
     Args:
         prompt: the model's template, with ``{image}`` and ``{question}``; the answer follows after
             a space. The default is LLaVA-1.5's; ``None`` is the chat template of the folder.
-        asked: the question and the three answers: ``yes_maybe_no``, ``labels``, or a YAML file.
+        wording: the question and the three answers: ``yes_maybe_no``, ``labels``, or a YAML file.
         reduction: the log-likelihood of an answer is the ``sum`` over its tokens or their mean,
             ``token_mean``, which does not favour short answers.
     """
 
     prompt: str | None = "USER: {image}\n{question} ASSISTANT:"
-    asked: str = "yes_maybe_no"
+    wording: str = "yes_maybe_no"
     reduction: Reduction = "sum"
 
     provides = (Entailer,)
-    implementation = "cfaug.models.image_text.AskedEntailer"
+    implementation = "cfaug.models.image_text.PromptedEntailer"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -252,13 +252,14 @@ class AskedEntailment(ImageCheckpoint):
     def settings(self) -> dict[str, Any]:
         """Arguments of the model other than its folder, with the content of the prompt file."""
         settings = super().settings
-        asked = read_prompt(settings.pop("asked"))
-        return {**settings, "question": asked.question, "options": dict(asked.options)}
+        wording = read_prompt(settings.pop("wording"))
+        return {**settings, "question": wording.question, "options": dict(wording.options)}
 
     def answering(self) -> dict[str, Any]:
-        asked = read_prompt(self.asked)
-        settings = {name: value for name, value in super().answering().items() if name != "asked"}
-        return {**settings, "asked": [asked.question, dict(sorted(asked.options.items()))]}
+        wording = read_prompt(self.wording)
+        settings = {name: value for name, value in super().answering().items() if name != "wording"}
+        # Identities of known results have the name "asked".
+        return {**settings, "asked": [wording.question, dict(sorted(wording.options.items()))]}
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ from cfaug.data.mixture.settings import (
     QuestionData,
     Sources,
 )
-from cfaug.data.questions import AskedImage
+from cfaug.data.questions import QuestionImage
 from cfaug.data.sources.lists import json_lines
 from cfaug.editing.edit_prompts import group_rows, read_wording, split_by_caption
 from cfaug.evaluation.class_mapping import match_classes
@@ -336,7 +336,7 @@ def _counted(counts: Mapping[str, int]) -> str:
 
 # Planning the training of models that answer questions, and of those that edit captions.
 
-Questions = Callable[[str], Sequence[AskedImage]]
+Questions = Callable[[str], Sequence[QuestionImage]]
 """Opens a question set by its name."""
 
 
@@ -396,7 +396,7 @@ def plan_questions(data: QuestionData, asked: TrainRequest) -> TrainPlan:
 def _questions_of(data: QuestionData, roots: tuple[Path, ...]) -> Questions:
     """Return the opener of question sets; those of the world are drawn once for a sweep."""
 
-    def ask(name: str) -> Sequence[AskedImage]:
+    def ask(name: str) -> Sequence[QuestionImage]:
         if not is_questions(name):
             return open_questions(name, data.world, data.seed, roots)
         seed = data.seed if data.world is None or data.world.seed is None else None
@@ -406,7 +406,7 @@ def _questions_of(data: QuestionData, roots: tuple[Path, ...]) -> Questions:
 
 
 @lru_cache(maxsize=2)
-def _drawn(name: str, world: Any, seed: int | None) -> Sequence[AskedImage]:
+def _drawn(name: str, world: Any, seed: int | None) -> Sequence[QuestionImage]:
     return open_questions(name, world, seed)
 
 
@@ -443,14 +443,14 @@ def draw_questions(
     return mix(data, Sources(*rows))
 
 
-def trained_images(data: QuestionData, questions: Questions) -> list[AskedImage]:
+def trained_images(data: QuestionData, questions: Questions) -> list[QuestionImage]:
     """Return the images that a run trained on, each with all questions that its set has.
 
     Args:
         data: the data settings of the run, with its seed.
     """
     mixture = draw_questions(data, *open_rows(data, questions))
-    images: dict[str, AskedImage] = {}
+    images: dict[str, QuestionImage] = {}
     for source, row in mixture.train.tolist():
         image = cast("QuestionRows", mixture.sources[source]).image(row)
         images.setdefault(f"{source} {image.key}", image)
@@ -470,7 +470,7 @@ def plan_language(data: EditData, asked: TrainRequest) -> TrainPlan:
     assert data.seed is not None
     training, validation = split_by_caption(answers, data.validation, data.seed)
     task = LanguageTask(
-        **asked.of_task(), data_seed=data.seed, data=data, asked=words,
+        **asked.of_task(), data_seed=data.seed, data=data, edit_format=words,
         training=tuple(training), validation=tuple(validation),
     )  # fmt: skip
     counts = task.counts

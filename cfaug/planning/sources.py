@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from cfaug.data.index import Index
     from cfaug.data.mixture.records import HeldOutTest, Join
     from cfaug.data.mixture.settings import DataSettings
-    from cfaug.data.questions import AskedImage
+    from cfaug.data.questions import QuestionImage
     from cfaug.train.settings import LossSettings
 
 
@@ -119,7 +119,7 @@ def open_questions(
     world: Any | None,
     data_seed: int | None,
     image_roots: Sequence[Path] = (),
-) -> list[AskedImage]:
+) -> list[QuestionImage]:
     """Open a set of questions about images: a file, a folder, or ``shapescapes_vqa:PART``.
 
     Args:

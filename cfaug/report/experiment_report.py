@@ -21,7 +21,7 @@ from cfaug.report.records import Run
 from cfaug.report.results import Cell, Result, by_seed
 from cfaug.report.significance_rows import Table
 from cfaug.report.significance_table import RunItems
-from cfaug.report.summary_text import Finding, cost, how_tested, pairing, pairing_says, verdict
+from cfaug.report.summary_text import Finding, cost, describe_pairing, how_tested, pairing, verdict
 from cfaug.stats.significance import summarise
 
 
@@ -66,7 +66,7 @@ def write_report(
         cost=cost(rows, headline, baselines, items),
         how_tested=how_tested(rows, headline, baselines, items),
         pairing=_pairing_part(compared, headline) if compared else None,
-        pairing_says=pairing_says(compared, headline),
+        describe_pairing=describe_pairing(compared, headline),
         table=table,
         headline_part=_headline_part(rows, table, headline),
         strips=strips,

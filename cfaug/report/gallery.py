@@ -535,7 +535,7 @@ def read_own(folder: Path, model: str, benchmark: str, kind: type[Own]) -> Own:
     items = read_items(folder, benchmark)
     if items is None:
         raise UserError(
-            f"{folder} has no items of {benchmark}: run evaluate.py benchmark={kind.ASKED_BY}"
+            f"{folder} has no items of {benchmark}: run evaluate.py benchmark={kind.BENCHMARK}"
         )
     return kind(model, items)
 

@@ -290,11 +290,11 @@ class ModelItems:
 
     Attributes:
         schema: the columns of the items; those of every evaluation have to be there.
-        ASKED_BY: value of ``benchmark=`` with which ``evaluate.py`` writes them.
+        BENCHMARK: value of ``benchmark=`` with which ``evaluate.py`` writes them.
     """
 
     schema: ClassVar[ItemSchema]
-    ASKED_BY: ClassVar[str] = ""
+    BENCHMARK: ClassVar[str] = ""
 
     model: str
     items: Items
@@ -304,7 +304,7 @@ class ModelItems:
         if lacking:
             raise UserError(
                 f"the items of {self.items.benchmark} lack {', '.join(lacking[:5])}: they are "
-                f"not those of benchmark={self.ASKED_BY}; {self.renew}"
+                f"not those of benchmark={self.BENCHMARK}; {self.renew}"
             )
 
     def __len__(self) -> int:

@@ -45,14 +45,14 @@ class PaperTable:
         name: the name of the output files, and of the paper's numbers if it has any.
         paper: the source of the paper's numbers or figure; empty for a table that is not in the
             paper.
-        says: the paper's statement about a figure without printed numbers; empty for a table.
+        claim: the paper's statement about a figure without printed numbers; empty for a table.
         partial: whether to leave out missing data instead of failing.
     """
 
     name: str
     title: str
     paper: str = ""
-    says: str = ""
+    claim: str = ""
     commands: Sequence[str] = ()
     notes: Sequence[str] = ()
     partial: bool = False
@@ -87,7 +87,7 @@ class PaperTable:
                 about a figure and the table's own notes.
             answer: sentence on what was found, with which the page opens.
         """
-        claims = (f"{self.paper}: {self.says}",) if self.says else ()
+        claims = (f"{self.paper}: {self.claim}",) if self.claim else ()
         return Document(
             self.name, self.title, parts, (*notes, *claims, *self.notes), curves=tuple(curves),
             pictures=tuple(pictures), bars=tuple(bars), boxes=tuple(boxes),

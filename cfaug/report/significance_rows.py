@@ -290,10 +290,10 @@ class Table:
         return [*self.own_notes(), *cautions, *([names] if names else [])]
 
 
-def no_spread_says(difference: float, measure: Measure) -> str:
+def describe_no_spread(difference: float, measure: Measure) -> str:
     """Return a clause on a difference that is the same for every seed.
 
-    >>> no_spread_says(0.1, Measure())
+    >>> describe_no_spread(0.1, Measure())
     'every seed gives the same difference of +10.0 points: these seeds cannot test it'
     """
     same = round(1000 * difference) == 0 if measure.is_fraction else difference == 0

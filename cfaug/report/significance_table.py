@@ -40,8 +40,8 @@ from cfaug.report.significance_rows import (
     SignificanceRow,
     Table,
     describe_family,
+    describe_no_spread,
     family_of,
-    no_spread_says,
 )
 from cfaug.stats.effects import ArmComparison, compare
 from cfaug.stats.significance import holm, summarise
@@ -175,7 +175,7 @@ def _describe_untested(rows: Sequence[SignificanceRow], labels: Mapping[str, str
     for row in flat[:SPELLED_OUT]:
         names = f"{labels.get(row.arm, row.arm)} against {labels.get(row.baseline, row.baseline)}"
         notes.append(
-            f"{names} on {row.benchmark} {row.metric}: {no_spread_says(row.diff, row.measure)}."
+            f"{names} on {row.benchmark} {row.metric}: {describe_no_spread(row.diff, row.measure)}."
         )
     if len(flat) > SPELLED_OUT:
         more = len(flat) - SPELLED_OUT

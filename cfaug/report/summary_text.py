@@ -25,7 +25,7 @@ from cfaug.report.comparison import (
 from cfaug.report.item_tests import ItemTest
 from cfaug.report.page import PERCENT, Measure, p_text
 from cfaug.report.results import Cell, Result, arms_of, cells_of
-from cfaug.report.significance_rows import ALPHA, no_spread_says
+from cfaug.report.significance_rows import ALPHA, describe_no_spread
 from cfaug.report.significance_table import ItemSource, compare_pair
 from cfaug.stats.effects import ArmComparison, compare
 from cfaug.stats.significance import holm, smallest_exact_p
@@ -125,7 +125,7 @@ def _misses(check: Finding, headline: Headline) -> str:
         if check.comparison.n < 2:
             why = "one seed allows no test over seeds, and there is none over items"
         elif check.paired:
-            why = no_spread_says(check.comparison.diff, check.measure)
+            why = describe_no_spread(check.comparison.diff, check.measure)
         return f"{arm} is not shown to beat {other} ({check.amount}): {why}"
     if check.lost:
         p = p_text(check.p_two_sided)
@@ -219,7 +219,7 @@ def pairing(
     return [f for f in findings(rows, pairs, items, two_sided=True) if f.comparison is not None]
 
 
-def pairing_says(made: Sequence[Finding], headline: Headline) -> str:
+def describe_pairing(made: Sequence[Finding], headline: Headline) -> str:
     """Return one or two sentences on what pairing gains and does not gain."""
     if not made:
         return (

@@ -92,7 +92,7 @@ class TrainingTable(PaperTable):
         shown = [column for column in columns.values() if column.cell in measured]
         order = [arm for arm in self.arms if arm in table.arms]
         compared = {
-            baseline: [arm for arm in order if is_asked(arm, baseline, self.against)]
+            baseline: [arm for arm in order if is_compared(arm, baseline, self.against)]
             for baseline in baselines
         }
         declared = declared_part(every, arms, self._declared, columns)
@@ -342,7 +342,7 @@ def describe_declared(declared: Part, exploratory: str = "") -> str:
 # The declaration: ``<runs>/<experiment>/declared.json``, hashed into every run that names it.
 
 DECLARED = "declared.json"
-TEXTS = ("name", "title", "paper", "says", "commands", "notes", "partial", "verdicts")
+TEXTS = ("name", "title", "paper", "claim", "commands", "notes", "partial", "verdicts")
 """Settings of a table that change no number, and so are not declared."""
 
 
@@ -451,7 +451,7 @@ def differences_part(
     )
 
 
-def is_asked(arm: str, baseline: str, against: Mapping[str, Collection[str]]) -> bool:
+def is_compared(arm: str, baseline: str, against: Mapping[str, Collection[str]]) -> bool:
     """Return whether an arm is compared with a baseline.
 
     Args:
@@ -476,7 +476,7 @@ def choose_family(
     kept = [
         row.cell in tested
         and (row.baseline == main or row.arm not in table.baselines)
-        and is_asked(row.arm, row.baseline, against or {})
+        and is_compared(row.arm, row.baseline, against or {})
         for row in table.rows
     ]
     pairs = zip(table.rows, kept, strict=True)

@@ -32,7 +32,7 @@ def unequal_sizes(jobs: Sequence[TrainJob]) -> list[str]:
     """
     experiments: dict[str, dict[str, TrainJob]] = {}
     for job in jobs:
-        size = job.task.unasked_size
+        size = job.task.default_size
         if size is not None and job.task.trainer.max_steps != 0:
             arms = experiments.setdefault(job.settings.name, {})
             arms.setdefault(job.folder.path.parent.name, job)
@@ -42,7 +42,7 @@ def unequal_sizes(jobs: Sequence[TrainJob]) -> list[str]:
         least, most = (find(trained, key=trained.__getitem__) for find in (min, max))
         if trained[least] == trained[most]:
             continue
-        size = min(job.task.unasked_size or 0 for job in arms.values())
+        size = min(job.task.default_size or 0 for job in arms.values())
         messages.append(
             f"the arms of {experiment} differ in their number of training examples, from "
             f"{trained[least]:,} ({least}) to {trained[most]:,} ({most}): data.size={size} is the "

@@ -120,8 +120,8 @@ def evaluate(settings: EvaluateSettings, tables: dict[Path, Table] | None = None
     if settings.dry_run:
         return _check_data(suite, settings)
     # A benchmark of texts alone is run once, and not for every run, unless runs are named.
-    without = settings.asks_nothing and getattr(suite, "needs", None) is NoModel
-    alone = settings.weights is not None or settings.asks_model or without
+    without = settings.names_no_model and getattr(suite, "needs", None) is NoModel
+    alone = settings.weights is not None or settings.names_only_model or without
     finished, damaged = ([], False) if alone else _choose_runs(settings, experiment)
     if not (alone or finished):
         return USERS_MISTAKE
@@ -201,7 +201,7 @@ def find_checkpoints(
     """
     if without:
         return [no_model(settings.data, settings.seed, settings.root)]
-    if settings.weights is not None or settings.asks_model:
+    if settings.weights is not None or settings.names_only_model:
         data, seed, root = settings.data, settings.seed, settings.root
         if settings.weights is not None:
             refuse_contradictions(settings.weights, settings.model, settings.overrides)
@@ -286,7 +286,7 @@ def _check_tables(tested: Sequence[EvaluationTarget], settings: EvaluateSettings
     for experiment in experiments:
         begin_results(experiment, OF_RUNS, new=False)
     places: Iterable[Path] = experiments
-    if settings.weights is not None or settings.asks_model:
+    if settings.weights is not None or settings.names_only_model:
         places = [target.folder for target in tested] if settings.baseline is not None else []
         for place in places:
             begin_results(place, RESULTS, new=False)
@@ -518,19 +518,19 @@ class EvaluateSettings:
         return replace(comparison, seeds=sorted(self.chosen_seeds))
 
     @property
-    def asks_model(self) -> bool:
+    def names_only_model(self) -> bool:
         """Whether the model's own weights are evaluated: the command line names no checkpoint."""
-        return self._names_nothing and any(
+        return self._names_no_checkpoint and any(
             word.lstrip("+").startswith("model=") for word in self.overrides
         )
 
     @property
-    def asks_nothing(self) -> bool:
+    def names_no_model(self) -> bool:
         """Whether the command line names no model, checkpoint or run at all."""
-        return self._names_nothing and not self.asks_model
+        return self._names_no_checkpoint and not self.names_only_model
 
     @property
-    def _names_nothing(self) -> bool:
+    def _names_no_checkpoint(self) -> bool:
         return all(value is None for value in (self.weights, self.name, self.arm, self.runs))
 
     @property

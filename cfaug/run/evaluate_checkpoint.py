@@ -19,7 +19,7 @@ from cfaug.core.protocols import NoModel
 from cfaug.core.validation import Share, Weight, check, write_value
 from cfaug.evaluation.adapting import adapt, loadable_as
 from cfaug.evaluation.benchmark import (
-    AlsoAsks,
+    AlsoAccepts,
     HasPage,
     HasSummary,
     KeepsPages,
@@ -316,7 +316,7 @@ def _check_provided(model: ModelSpec, benchmarks: Sequence[Benchmark]) -> None:
     needed = {}
     for benchmark in benchmarks:
         if loadable_as(benchmark, model.provides) is None:
-            others = benchmark.also_asks if isinstance(benchmark, AlsoAsks) else ()
+            others = benchmark.also_accepts if isinstance(benchmark, AlsoAccepts) else ()
             names = " or ".join(need.__name__ for need in (benchmark.needs, *others))
             needed[benchmark.name] = f"{benchmark.name} needs {names}"
     if needed:

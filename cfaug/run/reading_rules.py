@@ -110,7 +110,7 @@ def _knowing(about: CheckpointFacts | None, target: Any) -> dict[str, Any]:
     """Return what is known of a model as the conditions of ``cfaug.core.binding`` name it."""
     if about is None:
         return {}
-    asked = (getattr(target, "needs", None), *getattr(target, "also_asks", ()), DualEncoder)
+    asked = (getattr(target, "needs", None), *getattr(target, "also_accepts", ()), DualEncoder)
     loaded = next((protocol for protocol in asked if protocol in about.provides), None)
     known = {MODEL: None if loaded is None else loaded.__name__, WORLD: about.world}
     facts = {name: value for name, value in known.items() if value is not None}

@@ -280,7 +280,7 @@ class CheckpointCallback(pl.Callback):
             self._call("on_train_epoch_end", trainer, module)
             self._call("on_train_epoch_start", trainer, module)
         self._stopped = bool(self.called) and trainer.should_stop
-        self.stop_if_asked(trainer)
+        self.stop_if_requested(trainer)
         if self._save_is_due(trainer, step):
             self._save(trainer)
 
@@ -292,19 +292,19 @@ class CheckpointCallback(pl.Callback):
         trainer.save_checkpoint(self.file)
         self._saved_at = time.monotonic()
 
-    def stop_if_asked(self, trainer: pl.Trainer) -> None:
+    def stop_if_requested(self, trainer: pl.Trainer) -> None:
         """Save and end the run if any of its processes was asked to stop.
 
         Raises:
             SIGTERMException: after saving.
         """
-        if self._is_asked_to_stop(trainer):
+        if self._stop_requested(trainer):
             self._save(trainer)
             raise SIGTERMException
 
-    def _is_asked_to_stop(self, trainer: pl.Trainer) -> bool:
+    def _stop_requested(self, trainer: pl.Trainer) -> bool:
         # A signal may reach one process alone, but all save and stop together.
-        return trainer.strategy.reduce_boolean_decision(self.stop.asked, all=False)
+        return trainer.strategy.reduce_boolean_decision(self.stop.requested, all=False)
 
     def _stop_early(self, trainer: pl.Trainer) -> None:
         patience = self.settings.early_stopping
@@ -380,7 +380,7 @@ class CheckpointCallback(pl.Callback):
         shown = self.settings.progress and trainer.is_global_zero
         with Progress("validating", total, "batches", shown=shown) as progress:
             for number, batch in enumerate(batches):
-                if not self.called and self._is_asked_to_stop(trainer):
+                if not self.called and self._stop_requested(trainer):
                     raise SIGTERMException
                 self._call("on_validation_batch_start", trainer, module, batch, number)
                 yield batch

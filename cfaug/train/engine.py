@@ -121,7 +121,7 @@ def train(
             batches = BatchGroups(batches, several)
         try:
             trainer.fit(module, batches, ckpt_path=last if last.exists() else None)
-            keeper.stop_if_asked(trainer)  # a request may have come since the last step's check
+            keeper.stop_if_requested(trainer)  # a request may have come since the last step's check
             if settings.keep_last:
                 trainer.save_checkpoint(last)
             if keeper.average is not None:

@@ -23,7 +23,7 @@ from cfaug.core.pixels import decode_image
 from cfaug.data.mixture.loader import KEEP_BYTES, RankBatch
 from cfaug.data.mixture.order import rank_share
 from cfaug.data.mixture.question_rows import QuestionRows
-from cfaug.data.questions import AskedQuestion
+from cfaug.data.questions import SourceQuestion
 from cfaug.editing.edit_prompts import EditAnswer, EditFormat, Wording, fill, read_wording
 from cfaug.models import lora as adapters
 from cfaug.models.checkpoints import longest_text, quiet, replace_checkpoint
@@ -131,13 +131,13 @@ class AnswerModule(TrainingModule):
 AnswerBatch = dict[str, Any]
 
 
-def put(wording: Wording, question: AskedQuestion) -> Question:
+def put(wording: Wording, question: SourceQuestion) -> Question:
     """Return a question in the form that ``benchmark=vqa`` uses without solved examples."""
     return Question(fill(wording.question, question.text, question.options), question.options)
 
 
 @dataclass
-class _AskedImage:
+class _PreparedImage:
     """An image, and the model's inputs that were made from it."""
 
     pixels: Image
@@ -175,7 +175,7 @@ class AnswerExamples(Dataset[AnswerBatch]):
         self.wording = wording
         self.every_option = every_option
         self._left = keep_bytes
-        self._images: dict[int, _AskedImage] = {}
+        self._images: dict[int, _PreparedImage] = {}
         self._asked: dict[tuple[int, int], EncodedQuestion] = {}
 
     def __getitems__(self, batch: RankBatch) -> AnswerBatch | UserError:
@@ -241,7 +241,7 @@ class AnswerExamples(Dataset[AnswerBatch]):
         entry = self._images.get(code)
         if entry is None:
             assert image.image is not None  # rows have images
-            entry = _AskedImage(decode_image(image.image.read(), f"image {image.key}"))
+            entry = _PreparedImage(decode_image(image.image.read(), f"image {image.key}"))
             before = 0
         else:
             before = entry.bytes

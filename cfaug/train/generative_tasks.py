@@ -220,13 +220,13 @@ class LanguageTask(Task):
 
     Attributes: those of :class:`cfaug.train.task.Task`, and
         data: the settings of the data, such as batch size and length.
-        asked: the format of the prompts.
+        edit_format: the format of the prompts.
         training: the answers of the training split.
         validation: the answers of the validation split, about other captions.
     """
 
     data: EditData
-    asked: EditFormat
+    edit_format: EditFormat
     training: tuple[EditAnswer, ...]
     validation: tuple[EditAnswer, ...]
 
@@ -280,8 +280,8 @@ class LanguageTask(Task):
         """Return the batches of every step: answers in an order drawn for each epoch."""
         from cfaug.train.generative_modules import collate
 
-        rows = trained.encode(self.asked, self.training)
-        held = trained.encode(self.asked, self.validation)
+        rows = trained.encode(self.edit_format, self.training)
+        held = trained.encode(self.edit_format, self.validation)
         size, fill = self.batch_size, trained.fill
 
         def training(start: int, rank: int, world: int) -> Iterator[Any]:
@@ -312,7 +312,9 @@ class LanguageTask(Task):
         spec = self.language_model
         base = BaseModel(spec.name_or_path, spec.revision, spec.weights_hash())
         lora = None if self.tuning is None else self.tuning.lora
-        trained.save(folder, self.asked, base if lora is not None and not lora.merge else None)
+        trained.save(
+            folder, self.edit_format, base if lora is not None and not lora.merge else None
+        )
 
     def measure(self, trained: TunedLanguageModel) -> dict[str, Any]:
         """Return the loss and perplexity of the held-out answers, by prompt and over all."""
@@ -325,7 +327,7 @@ class LanguageTask(Task):
             return {}
         device = device_of(self.trainer)
         trained.eval().to(device)
-        rows = trained.encode(self.asked, self.validation)
+        rows = trained.encode(self.edit_format, self.validation)
         sums: Counter[str] = Counter()
         tokens: Counter[str] = Counter()
         for start in range(0, len(rows), self.batch_size):

@@ -69,7 +69,7 @@ class MixtureTask(Task):
         return self.data.steps_per_epoch(len(self.mixture.train))
 
     @property
-    def unasked_size(self) -> int | None:
+    def default_size(self) -> int | None:
         """The number of examples drawn before the split, if ``data.size`` does not set it."""
         return self.mixture.size if self.data.size is None else None
 

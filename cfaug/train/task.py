@@ -66,7 +66,7 @@ class Task(ABC):
         """The number of batches in one pass over the training split."""
 
     @property
-    def unasked_size(self) -> int | None:
+    def default_size(self) -> int | None:
         """The number of examples drawn before the split, if the settings do not set it."""
         return None
 

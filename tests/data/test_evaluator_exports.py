@@ -38,7 +38,7 @@ from cfaug.data.export import (
     hub,
 )
 from cfaug.data.export.evaluators import question_rows
-from cfaug.data.questions import CATEGORY, QUESTION, AskedQuestion, details_of
+from cfaug.data.questions import CATEGORY, QUESTION, SourceQuestion, details_of
 from cfaug.evaluation.questions.question_checks import group_accuracies
 from cfaug.report.item_lists.item_files import compare_item_files, read_item_files
 from cfaug.report.item_lists.item_tables import ItemColumns
@@ -323,7 +323,7 @@ def test_pandas_reads_every_option_as_it_is_or_in_quotes(options):
     sets = []
     for number, choices in enumerate(options):
         questions = [
-            AskedQuestion(kind, kind, f"What?\t{choices[0]}\n", tuple(choices), 1)
+            SourceQuestion(kind, kind, f"What?\t{choices[0]}\n", tuple(choices), 1)
             for kind in ("basic", "counterfactual")
         ]
         sets.append(asked_set(image(number, questions=questions)))

@@ -23,7 +23,7 @@ from cfaug.data.mixture.leakage import (
 )
 from cfaug.data.mixture.mixture import mix, plan_mixture
 from cfaug.data.mixture.settings import DataSettings, Sources
-from cfaug.data.questions import AskedQuestion
+from cfaug.data.questions import SourceQuestion
 from cfaug.data.sources.question_sets.rows import EmbeddedImage, FileImage
 from cfaug.evaluation.benchmark import LeakAware
 from tests.data.making import Columns, photo_folder
@@ -254,7 +254,7 @@ def test_a_coco_photo_is_found_as_the_set_or_the_file_names_it(tmp_path):
         other_pixels(0, extra={"coco_id": 391895}),
         other_pixels(1, extra={"coco_id": "000000000139"}),
         other_pixels(2, group="391895"),  # a number, and no word of COCO
-        other_pixels(3, questions=[AskedQuestion("q", "question", "Is it?", ("a", "b"), 0,
+        other_pixels(3, questions=[SourceQuestion("q", "question", "Is it?", ("a", "b"), 0,
                                                  {"coco_id": 139})]),
         replace(other_pixels(4), image=None),
     ]  # fmt: skip

@@ -16,8 +16,8 @@ from cfaug.data.questions import (
     CATEGORY,
     NO_OPTION,
     QUESTION,
-    AskedImage,
-    AskedQuestion,
+    QuestionImage,
+    SourceQuestion,
     details_of,
     example_of,
     question_of,
@@ -55,7 +55,7 @@ def test_our_form_is_read_with_all_that_it_says(tmp_path):
     assert (first.category, first.extra) == ("count", {"coco_id": 100})
     assert [question.id for question in first.questions] == ["basic", "c1", "c2", "c3", "c4"]
     assert [question.kind for question in first.questions] == ["basic"] + ["counterfactual"] * 4
-    assert first.questions[0] == AskedQuestion(
+    assert first.questions[0] == SourceQuestion(
         "basic", "basic", "How many dogs are there?", ("2", "3"), 0
     )
     second = first.questions[2]
@@ -414,9 +414,9 @@ def test_a_folder_of_several_sets_asks_for_one(tmp_path):
 
 
 def test_records_refuse_what_nothing_could_be_asked_of():
-    question = AskedQuestion("q0", "basic", "Who?", ("a", "b"), 5)
+    question = SourceQuestion("q0", "basic", "Who?", ("a", "b"), 5)
     assert question.right is None
-    image = AskedImage("a", "a", None, "", (question,))
+    image = QuestionImage("a", "a", None, "", (question,))
     assert image.of_kind("basic") == (question,)
     assert image.of_kind("other") == ()
     with pytest.raises(UserError, match="duplicated question ids"):
@@ -430,11 +430,11 @@ def test_records_refuse_what_nothing_could_be_asked_of():
             replace(question, **changes)  # type: ignore[arg-type]
 
 
-def asked(folder: Path, count: int = 3) -> list[AskedImage]:
+def asked(folder: Path, count: int = 3) -> list[QuestionImage]:
     return read_questions(write_own(folder, [own_record(i) for i in range(count)]))
 
 
-def without_image(entry: AskedImage) -> AskedImage:
+def without_image(entry: QuestionImage) -> QuestionImage:
     return replace(entry, image=None)
 
 

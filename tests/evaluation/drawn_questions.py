@@ -11,7 +11,7 @@ from cfaug.core.answers import Answered
 from cfaug.core.pixels import content_digest
 from cfaug.core.rng import generator
 from cfaug.core.types import OptionScore
-from cfaug.data.questions import BASIC, COUNTERFACTUAL, AskedImage, AskedQuestion
+from cfaug.data.questions import BASIC, COUNTERFACTUAL, QuestionImage, SourceQuestion
 from cfaug.evaluation.context import EvaluationContext
 from cfaug.evaluation.questions.vqa import VisualQuestions
 from tests.evaluation.joined import picture
@@ -38,7 +38,7 @@ def image(number, **changes):
     options = ("a red one", "blue") if number % 2 else ("2", "3", "12")
     kinds = [BASIC, *[COUNTERFACTUAL] * 4]
     questions = [
-        AskedQuestion(
+        SourceQuestion(
             BASIC if n == 0 else f"c{n}", kind, f"If {n} of {number} were gone, how many?",
             options, (number + n) % 2,
         )
@@ -48,7 +48,7 @@ def image(number, **changes):
         "group": f"photo-{number // 2}", "image": Picture(picture(number)),
         "category": CATEGORIES[number % 2], "questions": questions, **changes,
     }  # fmt: skip
-    return AskedImage(f"i{number}", **given)
+    return QuestionImage(f"i{number}", **given)
 
 
 def context(images):

@@ -15,9 +15,9 @@ from cfaug.core.types import ENTAILMENT
 from cfaug.models.prompts import read_prompt
 from cfaug.models.specs import EntailmentLearner
 from cfaug.models.task_specs import (
-    AskedEntailment,
     BridgeTowerEntailment,
     FlavaEntailment,
+    PromptedEntailment,
     TextEntailment,
     ViltEntailment,
     VisionLanguage,
@@ -228,7 +228,7 @@ def test_the_asked_answers_are_ranked_as_one_at_a_time(folders, tmp_path):
         "options: {entailment: a ball, neutral: the, contradiction: red sand}\n"
     )
     pixels = tiny.pixels(3)
-    spec = AskedEntailment(str(folders["llava"]), prompt=PLAIN, asked=str(prompt))
+    spec = PromptedEntailment(str(folders["llava"]), prompt=PLAIN, wording=str(prompt))
     entailer = spec.load(protocols.Entailer)
     probabilities = entailer.entail([""] * 3, TEXTS[:3], pixels)
     answerer = VisionLanguage(str(folders["llava"]), prompt=PLAIN, sharing="none").load()
@@ -238,16 +238,16 @@ def test_the_asked_answers_are_ranked_as_one_at_a_time(folders, tmp_path):
         [[answered]] = answerer.answer([picture], [[asked]])
         likelihoods = torch.tensor([-score.nll for score in answered.scores]).exp()
         torch.testing.assert_close(probabilities[row], (likelihoods / likelihoods.sum()).float())
-    mean = AskedEntailment(
-        str(folders["llava"]), prompt=PLAIN, asked=str(prompt), reduction="token_mean"
+    mean = PromptedEntailment(
+        str(folders["llava"]), prompt=PLAIN, wording=str(prompt), reduction="token_mean"
     )
     assert not torch.allclose(mean.load().entail([""] * 3, TEXTS[:3], pixels), probabilities)
     assert len({spec.identity(), mean.identity()}) == 2
     copied = tmp_path / "copied.yaml"
     copied.write_text(prompt.read_text())
-    assert AskedEntailment(str(folders["llava"]), prompt=PLAIN, asked=str(copied)).identity() == (
-        spec.identity()
-    )
+    assert PromptedEntailment(
+        str(folders["llava"]), prompt=PLAIN, wording=str(copied)
+    ).identity() == (spec.identity())
     with pytest.raises(UserError, match="reads images"):
         entailer.entail([""], TEXTS[:1])
 
@@ -286,6 +286,6 @@ def test_a_prompt_that_cannot_be_asked_is_refused(tmp_path, content, reason):
 
 def test_settings_of_asked_models_are_checked(folders):
     with pytest.raises(UserError, match="reduction=mean: choose from sum, token_mean"):
-        AskedEntailment(str(folders["llava"]), reduction="mean")
+        PromptedEntailment(str(folders["llava"]), reduction="mean")
     with pytest.raises(UserError, match="choose yes_maybe_no, labels, or a YAML"):
-        AskedEntailment(str(folders["llava"]), asked="nowhere.yaml").load()
+        PromptedEntailment(str(folders["llava"]), wording="nowhere.yaml").load()

@@ -13,10 +13,10 @@ from PIL import Image
 from cfaug.core import protocols
 from cfaug.core.errors import UserError
 from cfaug.models.task_specs import (
-    AskedEntailment,
     ImageCaptioning,
     ImageClassification,
     ObjectDetection,
+    PromptedEntailment,
     TextEntailment,
     VisionLanguage,
 )
@@ -249,7 +249,7 @@ def test_identities_tell_settings_that_change_answers_apart(folders):
 
 def test_models_that_cannot_describe_squares_say_so(tmp_path):
     folder = str(tiny_vlm.save_qwen2_vl(tmp_path / "qwen2_vl"))
-    for spec in (ImageCaptioning(folder), AskedEntailment(folder, prompt=None)):
+    for spec in (ImageCaptioning(folder), PromptedEntailment(folder, prompt=None)):
         with pytest.raises(UserError, match=r"images of many shapes .*model=vlm reads any"):
             spec.load()
     captioner = ImageCaptioning(str(tiny_vlm.save_instructblip(tmp_path / "instructblip"))).load()

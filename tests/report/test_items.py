@@ -250,7 +250,7 @@ class Own(ModelItems):
             ItemColumn("score", "how well", always=True),
         ),
     )
-    ASKED_BY = "made_up"
+    BENCHMARK = "made_up"
 
 
 def made_items(names=("a", "b"), **columns) -> Items:

@@ -23,7 +23,7 @@ from cfaug.report.gallery import changed_pixels, outline, show
 from cfaug.report.plots import curve, strip_plot
 from cfaug.report.results import Result
 from cfaug.report.significance_table import significance_table
-from cfaug.report.summary_text import cost, pairing, pairing_says, verdict
+from cfaug.report.summary_text import cost, describe_pairing, pairing, verdict
 from tests.report.example import (
     ID,
     LABELS,
@@ -158,13 +158,13 @@ def test_before_with_one_seed_is_tested_unpaired():
 
 def test_what_pairing_brings_is_computed():
     rows = results({**MEANS, "counterfactual": (0.8, 0.72), "unbiased": (0.6, 0.9)})
-    says = pairing_says(pairing(rows, HEADLINE), HEADLINE)
+    says = describe_pairing(pairing(rows, HEADLINE), HEADLINE)
     assert f"bring more in counterfactual against unbiased on {OOD}" in says
     assert f"bring less in counterfactual against unbiased on {ID}" in says
     rows = results({**MEANS, "counterfactual": (0.6, 0.7), "unbiased": (0.6, 0.7)})
-    assert "No difference is shown" in pairing_says(pairing(rows, HEADLINE), HEADLINE)
+    assert "No difference is shown" in describe_pairing(pairing(rows, HEADLINE), HEADLINE)
     rows = [r for r in rows if r.arm != "unbiased"]
-    assert "No arm with the same number" in pairing_says(pairing(rows, HEADLINE), HEADLINE)
+    assert "No arm with the same number" in describe_pairing(pairing(rows, HEADLINE), HEADLINE)
 
 
 def test_the_page_is_one_file_that_asks_for_nothing(usual):

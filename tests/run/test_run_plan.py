@@ -250,7 +250,7 @@ def test_arms_whose_shares_round_to_the_same_examples_are_named(tmp_path: Path):
     sizes = [planned_job(tmp_path, cf_ratio=0.5, size=size) for size in (100, None)]
     (said,) = equal_data(sizes) or ("",)
     assert not said  # null takes more
-    largest = job(0.5).task.unasked_size
+    largest = job(0.5).task.default_size
     (said,) = equal_data([
         planned_job(tmp_path, cf_ratio=0.5, size=size) for size in (None, largest)
     ])  # fmt: skip

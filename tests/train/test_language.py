@@ -40,7 +40,7 @@ def task(weights, *, lora=None, batch_size=4, trainer=TRAINER, lr=1e-2, eps=1e-8
     return LanguageTask(
         model=CausalLM(str(weights)), optim=OptimSettings(lr=lr, weight_decay=0.0, eps=eps),
         trainer=trainer, logger=LoggerSettings(), seed=7, data_seed=8, tuning=tuning,
-        data=EditData("rows.jsonl", batch_size=batch_size), asked=EditFormat.short(),
+        data=EditData("rows.jsonl", batch_size=batch_size), edit_format=EditFormat.short(),
         training=tuple(training), validation=tuple(validation),
     )  # fmt: skip
 
@@ -67,27 +67,31 @@ def test_only_the_answers_tokens_count(shelf, kind):
 
     language_task = task(shelf / kind)
     tuned = language_task.load()
-    encoded = tuned.encode(language_task.asked, language_task.training[:3])
+    encoded = tuned.encode(language_task.edit_format, language_task.training[:3])
     assert len({len(row.ids) for row in encoded}) > 1  # so that something is padded
     costs = tuned.costs(collate(encoded, tuned.fill)).tolist()
     assert costs == pytest.approx([slow_costs(tuned, row) for row in encoded], rel=1e-5)
+    edit_format = language_task.edit_format
     text = tuned.tokenizer.decode(encoded[0].ids[encoded[0].start :])
-    assert text == language_task.asked.response(language_task.training[0].edits) + "<|endoftext|>"
+    assert (
+        text
+        == language_task.edit_format.response(language_task.training[0].edits) + "<|endoftext|>"
+    )
     before = tuned.tokenizer.decode(encoded[0].ids[1 : encoded[0].start])
-    assert before == language_task.asked.prompt("adjective", language_task.training[0].caption)
+    assert before == edit_format.prompt("adjective", language_task.training[0].caption)
 
 
 def test_a_row_that_is_too_long_loses_its_end(shelf):
     language_task = task(shelf / "gpt2")
     tuned = language_task.load()
-    (whole,) = tuned.encode(language_task.asked, language_task.training[:1])
+    (whole,) = tuned.encode(language_task.edit_format, language_task.training[:1])
     tuned.longest = whole.start + 3
-    (cut,) = tuned.encode(language_task.asked, language_task.training[:1])
+    (cut,) = tuned.encode(language_task.edit_format, language_task.training[:1])
     assert cut.ids == whole.ids[: whole.start + 3]
     assert cut.answered == 3
     tuned.longest = whole.start
     with pytest.raises(UserError, match=rf"has {whole.start} tokens, .*data\.format=short"):
-        tuned.encode(language_task.asked, language_task.training[:1])
+        tuned.encode(language_task.edit_format, language_task.training[:1])
 
 
 def test_batches_of_a_step_are_one_batch(folder, shelf):

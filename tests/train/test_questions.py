@@ -14,7 +14,7 @@ import torch
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import decode_image
 from cfaug.data.mixture.settings import QuestionData
-from cfaug.data.questions import BASIC, COUNTERFACTUAL, AskedImage, AskedQuestion
+from cfaug.data.questions import BASIC, COUNTERFACTUAL, QuestionImage, SourceQuestion
 from cfaug.data.sources.question_sets.rows import EmbeddedImage
 from cfaug.models.task_specs import VisionLanguage
 from cfaug.planning.mixture_plan import draw_questions, open_rows, trained_images
@@ -44,13 +44,13 @@ def asked_images(count=24):
         rng = np.random.default_rng(number)
         colour, size = rng.integers(2, size=2).tolist()
         hues, sizes = ("red", "dark blue"), ("big", "very small")
-        yield AskedImage(
+        yield QuestionImage(
             f"i{number}", f"g{number // 2}",
             EmbeddedImage(f"image {number}", lambda n=number: image("asked", n)), "colour",
             (
-                AskedQuestion("basic", BASIC, "What colour is it?", hues, colour),
-                AskedQuestion("c0", COUNTERFACTUAL, "And if it were not?", hues, 1 - colour),
-                AskedQuestion("c1", COUNTERFACTUAL, "If shrunk, how large?", sizes, size),
+                SourceQuestion("basic", BASIC, "What colour is it?", hues, colour),
+                SourceQuestion("c0", COUNTERFACTUAL, "And if it were not?", hues, 1 - colour),
+                SourceQuestion("c1", COUNTERFACTUAL, "If shrunk, how large?", sizes, size),
             ),
         )  # fmt: skip
 

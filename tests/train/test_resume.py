@@ -213,7 +213,7 @@ def test_a_second_ctrl_c_stops_at_once(monkeypatch, capfd):
         with stoppable() as request:
             signal.raise_signal(signal.SIGINT)
             signal.raise_signal(signal.SIGINT)  # the same, passed on by torchrun
-            assert request.asked
+            assert request.requested
             monkeypatch.setattr(processes, "AGAIN_SECONDS", -1.0)
             with pytest.raises(KeyboardInterrupt):
                 signal.raise_signal(signal.SIGINT)
@@ -228,7 +228,7 @@ def test_a_run_in_a_shells_background_stays_deaf_to_ctrl_c():
     try:
         with stoppable() as request:
             signal.raise_signal(signal.SIGINT)
-        assert not request.asked
+        assert not request.requested
     finally:
         signal.signal(signal.SIGINT, before)
 

@@ -30,7 +30,7 @@ from cfaug.core.outputs import (
 from cfaug.core.types import CounterfactualSet
 from cfaug.data.export import evaluator_scores
 from cfaug.data.export.hub import judged_questions, write_parquet
-from cfaug.data.questions import BASIC, COUNTERFACTUAL, QUESTION, AskedImage
+from cfaug.data.questions import BASIC, COUNTERFACTUAL, QUESTION, QuestionImage
 from cfaug.data.shards.codec import image_extension
 
 LMMS_EVAL, VLMEVALKIT = "a task of lmms-eval", "a table of VLMEvalKit"
@@ -43,7 +43,7 @@ Row = dict[str, Any]
 
 
 def question_rows(
-    sets: Iterable[CounterfactualSet | AskedImage], verdicts: Mapping[str, bool] | None = None
+    sets: Iterable[CounterfactualSet | QuestionImage], verdicts: Mapping[str, bool] | None = None
 ) -> Iterator[Row]:
     """Yield a row for each question that can be scored, the basic one of a group first.
 
@@ -56,14 +56,14 @@ def question_rows(
     """
     kinds: set[bool] = set()
     for item in sets:
-        asked = isinstance(item, AskedImage) or QUESTION in item.members[0].extra
+        asked = isinstance(item, QuestionImage) or QUESTION in item.members[0].extra
         kinds.add(asked)
         if len(kinds) > 1:
             raise UserError(
                 f"set {item.key!r}: questions and pairs of images have different scores, so they "
                 "are exported apart"
             )
-        if isinstance(item, AskedImage):
+        if isinstance(item, QuestionImage):
             if item.image is None:
                 raise UserError(f"{item.key!r} has no image: only questions about images are asked")
             yield from _asked_rows(item, item.image.read())
@@ -74,7 +74,7 @@ def question_rows(
             yield from _pair_rows(item)
 
 
-def _asked_rows(asked: AskedImage, data: bytes) -> Iterator[Row]:
+def _asked_rows(asked: QuestionImage, data: bytes) -> Iterator[Row]:
     questions = [question for question in asked.questions if not question.unscorable]
     if not {BASIC, COUNTERFACTUAL} <= {question.kind for question in questions}:
         return
@@ -147,7 +147,7 @@ METRIC = """\
 
 
 def export_lmms_eval(
-    sets: Iterable[CounterfactualSet | AskedImage],
+    sets: Iterable[CounterfactualSet | QuestionImage],
     folder: Path,
     verdicts: Mapping[str, bool] | None = None,
     *,
@@ -205,7 +205,7 @@ PARSED = re.compile(r"\s*([-+\d.][\d.e+-]*|[-+]?inf(inity)?|true|false)\s*", re.
 
 
 def export_vlmevalkit(
-    sets: Callable[[], Iterable[CounterfactualSet | AskedImage]],
+    sets: Callable[[], Iterable[CounterfactualSet | QuestionImage]],
     file: Path,
     verdicts: Mapping[str, bool] | None = None,
     *,

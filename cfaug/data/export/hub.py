@@ -40,8 +40,8 @@ from cfaug.data.questions import (
     NO_OPTION,
     QUESTION,
     VERIFIED,
-    AskedImage,
-    AskedQuestion,
+    QuestionImage,
+    SourceQuestion,
     question_of,
 )
 from cfaug.data.questions import QUESTIONS as OF_EXAMPLE
@@ -331,14 +331,14 @@ USED = (CATEGORY, QUESTION, OF_EXAMPLE)
 """Names in a member's ``extra`` that have columns of their own; others are kept unchanged."""
 
 
-def write_questions(images: Iterable[AskedImage], folder: Path | str) -> int:
+def write_questions(images: Iterable[QuestionImage], folder: Path | str) -> int:
     """Write images, each with a basic question and counterfactual ones; return their number.
 
     The same images give the same bytes; an image that several entries share is written once. The
     folder must be new or empty.
     """
 
-    def with_images() -> Iterator[tuple[AskedImage, bytes]]:
+    def with_images() -> Iterator[tuple[QuestionImage, bytes]]:
         for asked in images:
             if asked.image is None:
                 raise UserError(
@@ -375,10 +375,10 @@ def export_questions(
 
 def judged_questions(
     sets: Iterable[CounterfactualSet], verdicts: Mapping[str, bool] | None = None
-) -> Iterator[tuple[AskedImage, bytes]]:
+) -> Iterator[tuple[QuestionImage, bytes]]:
     """Yield the questions of each set that ``export_questions`` writes, and their image."""
     for counterfactual in sets:
-        asked, left = asked_of(counterfactual), []
+        asked, left = entry_of(counterfactual), []
         for number, question in enumerate(asked.questions):
             good = (verdicts or {}).get(f"{counterfactual.key}_{number}")
             if good is not False:
@@ -393,10 +393,10 @@ def judged_questions(
             yield replace(asked, questions=tuple(left)), counterfactual.images[names.pop()]
 
 
-def asked_of(counterfactual: CounterfactualSet) -> AskedImage:
+def entry_of(counterfactual: CounterfactualSet) -> QuestionImage:
     """Return a set of questions as an entry of a question set, without its image."""
     first = counterfactual.members[0].extra
-    return AskedImage(
+    return QuestionImage(
         key=counterfactual.key,
         group=counterfactual.group,
         image=None,
@@ -410,7 +410,7 @@ def asked_of(counterfactual: CounterfactualSet) -> AskedImage:
 
 
 def _write(
-    entries: Iterable[tuple[AskedImage, bytes]], folder: Path, setting: str, *, replaces: bool
+    entries: Iterable[tuple[QuestionImage, bytes]], folder: Path, setting: str, *, replaces: bool
 ) -> int:
     folder = folder.expanduser()
     with output_folder(folder, ASKED, setting, replace=replaces) as fresh:
@@ -420,8 +420,8 @@ def _write(
     return count
 
 
-def _write_entries(entries: Iterable[tuple[AskedImage, bytes]], folder: Path) -> int:
-    def written_as(question: AskedQuestion) -> dict[str, Any]:
+def _write_entries(entries: Iterable[tuple[QuestionImage, bytes]], folder: Path) -> int:
+    def written_as(question: SourceQuestion) -> dict[str, Any]:
         extra, answer = dict(question.extra), cast("Any", question.answer)
         stated = extra.pop("answer", None)
         if answer == NO_OPTION and isinstance(stated, str):

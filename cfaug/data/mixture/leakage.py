@@ -22,7 +22,7 @@ from cfaug.data.mixture.records import (
     random_keys,
     sort_rows,
 )
-from cfaug.data.questions import AskedImage
+from cfaug.data.questions import QuestionImage
 from cfaug.data.sources.coco import COCO_NAME
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def _ids_by_code() -> tuple[np.ndarray, np.ndarray]:
     return codes[order], ids[order]
 
 
-def coco_ids(source: Index | AskedPhotos, rows: np.ndarray | None = None) -> np.ndarray:
+def coco_ids(source: Index | QuestionPhotos, rows: np.ndarray | None = None) -> np.ndarray:
     """Return the COCO id of each row, int64 (rows,), -1 without one.
 
     Args:
@@ -216,12 +216,12 @@ def describe_leak(images: int, total: int, equal: int) -> str:
     return f"{count} were trained on{rest}"
 
 
-Trained = Sequence[tuple["Index | AskedPhotos", np.ndarray]]
+Trained = Sequence[tuple["Index | QuestionPhotos", np.ndarray]]
 """(index, rows of it) of each source that was trained on."""
 
 
 def find_equal_images(
-    source: Index | AskedPhotos, rows: np.ndarray | None, others: Trained
+    source: Index | QuestionPhotos, rows: np.ndarray | None, others: Trained
 ) -> np.ndarray:
     """Return which rows show an image that other rows show byte for byte, bool (rows,).
 
@@ -236,7 +236,7 @@ def find_equal_images(
 
 
 def find_leaks(
-    trained: Trained, test: Index | AskedPhotos, rows: np.ndarray | None = None
+    trained: Trained, test: Index | QuestionPhotos, rows: np.ndarray | None = None
 ) -> Leaks:
     """Find the test rows whose image, or COCO photo (original or edited), was trained on.
 
@@ -336,7 +336,7 @@ COCO_ID = "coco_id"
 """The name of the COCO id in the ``extra`` of an image and its questions."""
 
 
-class AskedPhotos:
+class QuestionPhotos:
     """The images of a question set in the form needed to find leaks; one row for each image.
 
     A group is a COCO id only if the set says so: other sets have numbers as groups, too.
@@ -351,7 +351,7 @@ class AskedPhotos:
         files: the numbers of the files: each image is a file of its own.
     """
 
-    def __init__(self, images: Sequence[AskedImage], digest_of: DigestOf = read_digest) -> None:
+    def __init__(self, images: Sequence[QuestionImage], digest_of: DigestOf = read_digest) -> None:
         self._asked = images
         self.groups = np.array([group_code(_coco_id(image)) for image in images], np.uint64)
         self.images = np.arange(len(images))
@@ -367,7 +367,7 @@ class AskedPhotos:
         return str(file) if isinstance(file, Path) else ""
 
 
-def _coco_id(image: AskedImage) -> str:
+def _coco_id(image: QuestionImage) -> str:
     for extra in (image.extra, *(question.extra for question in image.questions)):
         coco_id = extra.get(COCO_ID)
         if isinstance(coco_id, int | str) and not isinstance(coco_id, bool):
@@ -376,7 +376,7 @@ def _coco_id(image: AskedImage) -> str:
 
 
 def find_question_leaks(
-    trained: Sequence[AskedImage], asked: Sequence[AskedImage]
+    trained: Sequence[QuestionImage], asked: Sequence[QuestionImage]
 ) -> tuple[Leaks, set[str]]:
     """Find the images of a set that a run was trained on: equal bytes, or the same COCO photo.
 
@@ -389,6 +389,6 @@ def find_question_leaks(
     # Images of embedded worlds are compared by name, without drawing thousands for each run.
     drawn = all(getattr(image.image, "drawn", False) for image in (*first, *other))
     digest_of = name_digest if drawn else read_digest
-    known, photos = AskedPhotos(first, digest_of), AskedPhotos(other, digest_of)
+    known, photos = QuestionPhotos(first, digest_of), QuestionPhotos(other, digest_of)
     leaks = find_leaks([(known, np.arange(len(first)))], photos)
     return leaks, {other[row].key for row in leaks.rows.tolist()}

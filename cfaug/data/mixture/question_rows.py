@@ -13,7 +13,7 @@ import numpy as np
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import content_digest
 from cfaug.data.index.disk_format import group_code
-from cfaug.data.questions import COUNTERFACTUAL, AskedImage, AskedQuestion
+from cfaug.data.questions import COUNTERFACTUAL, QuestionImage, SourceQuestion
 
 if TYPE_CHECKING:
     from cfaug.core.types import SourceImage
@@ -59,13 +59,13 @@ class QuestionRows:
     def __init__(
         self,
         source: str,
-        images: Sequence[AskedImage],
+        images: Sequence[QuestionImage],
         *,
         counterfactual: bool,
         digest_of: DigestOf = read_digest,
     ) -> None:
         self.source = source
-        self.asked = images
+        self.question_images = images
         self.counterfactual = counterfactual
         self.left_out: Counter[str] = Counter()
         self._digests: dict[int, str] = {}
@@ -110,14 +110,14 @@ class QuestionRows:
     def __len__(self) -> int:
         return len(self._places)
 
-    def image(self, row: int) -> AskedImage:
+    def image(self, row: int) -> QuestionImage:
         """Return a row's image with all its questions."""
-        return self.asked[self._places[row][0]]
+        return self.question_images[self._places[row][0]]
 
-    def question(self, row: int) -> AskedQuestion:
+    def question(self, row: int) -> SourceQuestion:
         """Return a row's question."""
         number, position = self._places[row]
-        return self.asked[number].questions[position]
+        return self.question_images[number].questions[position]
 
     def key(self, row: int) -> str:
         """Return a row's name: ``<image>/<question>``, like the items of ``benchmark=vqa``."""

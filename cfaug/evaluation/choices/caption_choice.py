@@ -114,7 +114,7 @@ class CaptionChoice(ItemSource):
     kind: ClassVar[str] = "choice"
     whole_sets: ClassVar[bool] = True
     read_with: ClassVar[ReadWith] = {"question": {MODEL: ("Answerer",)}}
-    also_asks: ClassVar[tuple[type, ...]] = (Matcher, Answerer)
+    also_accepts: ClassVar[tuple[type, ...]] = (Matcher, Answerer)
     primary_metrics: ClassVar[tuple[str, ...]] = ("accuracy",)
     item_schema: ClassVar[ItemSchema] = ItemSchema(
         "an image with its captions",

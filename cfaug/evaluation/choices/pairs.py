@@ -319,7 +319,7 @@ class PairMatching(ItemSource):
     kind: ClassVar[str] = "pairs"
     whole_sets: ClassVar[bool] = True
     read_with: ClassVar[ReadWith] = {"question": {MODEL: ("Answerer",)}}
-    also_asks: ClassVar[tuple[type, ...]] = (Matcher, Answerer)
+    also_accepts: ClassVar[tuple[type, ...]] = (Matcher, Answerer)
     primary_metrics: ClassVar[tuple[str, ...]] = WINOGROUND
     item_schema: ClassVar[ItemSchema] = ItemSchema(
         "a pair",

@@ -16,8 +16,8 @@ from cfaug.data.questions import (
     DISPUTED,
     FEWEST_OPTIONS,
     PRESUPPOSITION,
-    AskedImage,
-    AskedQuestion,
+    QuestionImage,
+    SourceQuestion,
 )
 from cfaug.editing.baselines.checklist import ONES
 from cfaug.editing.sentence import normalise
@@ -83,7 +83,7 @@ class QuestionProblem:
         return f"{self.what}: {self.count:,} of {self.of:,}" + (f" ({named})" if named else "")
 
 
-def validate(images: Sequence[AskedImage]) -> list[QuestionProblem]:
+def validate(images: Sequence[QuestionImage]) -> list[QuestionProblem]:
     """Return the problems of a question set, fatal ones first, with counts and examples.
 
     Args:
@@ -109,13 +109,13 @@ def validate(images: Sequence[AskedImage]) -> list[QuestionProblem]:
     return problems + list(_unbalanced(images))
 
 
-def _identity(image: AskedImage) -> Hashable:
+def _identity(image: QuestionImage) -> Hashable:
     """Return a key that is equal for entries about the same image, without decoding images."""
     shown = image.image
     return shown if shown is not None and isinstance(shown, Hashable) else image.key
 
 
-def check_question(question: AskedQuestion) -> Iterator[tuple[str, str]]:
+def check_question(question: SourceQuestion) -> Iterator[tuple[str, str]]:
     """Yield (problem, reason) for one question by itself.
 
     Args:
@@ -133,7 +133,7 @@ def check_question(question: AskedQuestion) -> Iterator[tuple[str, str]]:
         yield LEAK, f"{question.right!r} stands in {clause!r}"
 
 
-def _check_options(question: AskedQuestion) -> Iterator[tuple[str, str]]:
+def _check_options(question: SourceQuestion) -> Iterator[tuple[str, str]]:
     options = question.options
     if len(options) < FEWEST_OPTIONS:
         yield FEW_OPTIONS, ", ".join(options) or "none"
@@ -149,11 +149,11 @@ def _check_options(question: AskedQuestion) -> Iterator[tuple[str, str]]:
         yield SIMILAR_OPTIONS, ", ".join(map(repr, options))
 
 
-def condition(question: AskedQuestion) -> str:
+def condition(question: SourceQuestion) -> str:
     """Return the condition of a counterfactual question, from its set or from its text.
 
     >>> text = "If I painted this bus blue, what color would it be?"
-    >>> condition(AskedQuestion("c1", "counterfactual", text, ("blue", "red"), 0))
+    >>> condition(SourceQuestion("c1", "counterfactual", text, ("blue", "red"), 0))
     'If I painted this bus blue'
 
     Returns:
@@ -204,7 +204,7 @@ def plain(text: str) -> str:
     return " ".join(NUMBERS.get(word, word) for word in words if word not in ARTICLES)
 
 
-def _unbalanced(images: Sequence[AskedImage]) -> Iterator[QuestionProblem]:
+def _unbalanced(images: Sequence[QuestionImage]) -> Iterator[QuestionProblem]:
     """Yield a problem for each kind of question whose right answers prefer a position.
 
     The test of equally likely positions is a chi-squared test, or exact for two options. Questions
@@ -231,7 +231,7 @@ def _unbalanced(images: Sequence[AskedImage]) -> Iterator[QuestionProblem]:
             yield QuestionProblem(UNBALANCED, int(tally[at]), int(tally.sum()), (example,))
 
 
-def _is_fixed(question: AskedQuestion) -> bool:
+def _is_fixed(question: SourceQuestion) -> bool:
     options = {plain(option) for option in question.options}
     return bool(question.extra.get(CLOSED)) or options <= YES_OR_NO
 

@@ -14,7 +14,7 @@ from cfaug.core.answers import Answered
 from cfaug.core.errors import UserError
 from cfaug.core.item_schema import ItemColumn, ItemSchema, to_json
 from cfaug.core.types import CLUSTER, ITEM, Better, Outcome
-from cfaug.data.questions import BASIC, COUNTERFACTUAL, GROUPS, AskedImage, AskedQuestion
+from cfaug.data.questions import BASIC, COUNTERFACTUAL, GROUPS, QuestionImage, SourceQuestion
 from cfaug.evaluation.questions.question_checks import group_accuracies, total, whole_groups
 from cfaug.report.items import ModelItems
 from cfaug.stats.choices import Accuracies, Reduction, accuracies, choose, reduce_scores
@@ -116,7 +116,7 @@ class QuestionAnswers(ModelItems):
     """The answers of one model to one question set of any kind, asked in one way."""
 
     schema: ClassVar[ItemSchema] = ANSWER_ITEMS
-    ASKED_BY = "vqa"
+    BENCHMARK = "vqa"
 
     @cached_property
     def category_of(self) -> list[str]:
@@ -460,8 +460,8 @@ class QuestionRow:
         left_out: the reason if the question is not asked, else empty.
     """
 
-    image: AskedImage
-    question: AskedQuestion
+    image: QuestionImage
+    question: SourceQuestion
     left_out: str = ""
 
     @property

@@ -22,7 +22,7 @@ from cfaug.core.item_schema import ItemSchema
 from cfaug.core.protocols import Answerer
 from cfaug.core.types import CLUSTER, ITEM, Evaluation
 from cfaug.core.validation import Count, Positive, Seed, check_fields
-from cfaug.data.questions import BASIC, COUNTERFACTUAL, DISPUTED, AskedImage
+from cfaug.data.questions import BASIC, COUNTERFACTUAL, DISPUTED, QuestionImage
 from cfaug.editing.edit_prompts import OPTIONS, read_wording
 from cfaug.evaluation.benchmark import WritesModelPage, fingerprint
 from cfaug.evaluation.failures import Cell, Cells
@@ -109,7 +109,7 @@ class VisualQuestions(WritesModelPage):
     without_leaks: bool = False
     page: Positive | None = 200
     leaks: Leaks | None = field(default=None, init=False, repr=False)
-    _images: Sequence[AskedImage] = field(default=(), init=False, repr=False)
+    _images: Sequence[QuestionImage] = field(default=(), init=False, repr=False)
 
     kind: ClassVar[str] = "vqa"
     item_schema: ClassVar[ItemSchema] = ANSWER_ITEMS
@@ -180,7 +180,7 @@ class VisualQuestions(WritesModelPage):
         self._images = kept
         self.leaks, _ = find_question_leaks(trained, kept)
 
-    def read(self, context: EvaluationContext) -> Sequence[AskedImage]:
+    def read(self, context: EvaluationContext) -> Sequence[QuestionImage]:
         """Return the question set."""
         if self.data is None:
             raise UserError("benchmark=vqa needs benchmark.data=FILE")

@@ -21,7 +21,7 @@ from cfaug.stats.choices import Reduction, parse_answer
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from cfaug.data.questions import AskedImage
+    from cfaug.data.questions import QuestionImage
 
 
 Protocol = Literal["rank", "write"]
@@ -278,7 +278,7 @@ class Demonstrations:
         return examples[:shots]
 
 
-def read_demonstrations(file: Path, asked: Sequence[AskedImage]) -> Demonstrations:
+def read_demonstrations(file: Path, asked: Sequence[QuestionImage]) -> Demonstrations:
     """Read a file of solved examples; their images are read but not decoded.
 
     Args:
@@ -305,7 +305,9 @@ def read_demonstrations(file: Path, asked: Sequence[AskedImage]) -> Demonstratio
     )
 
 
-def _read(given: Any, where: str, folder: Path, images: Mapping[str, AskedImage]) -> SolvedExample:
+def _read(
+    given: Any, where: str, folder: Path, images: Mapping[str, QuestionImage]
+) -> SolvedExample:
     if not isinstance(given, dict) or not set(given) <= KEYS:
         raise UserError(f"{where} should have the keys {', '.join(sorted(KEYS))}, and no other")
     texts = {name: given.get(name, "") for name in ("question", "answer", "rationale")}
@@ -327,7 +329,7 @@ def _read(given: Any, where: str, folder: Path, images: Mapping[str, AskedImage]
 
 
 def _image(
-    given: Mapping[str, Any], where: str, folder: Path, images: Mapping[str, AskedImage]
+    given: Mapping[str, Any], where: str, folder: Path, images: Mapping[str, QuestionImage]
 ) -> tuple[bytes | None, str]:
     if "image" in given and "key" in given:
         raise UserError(f"{where} has image and key: choose one")

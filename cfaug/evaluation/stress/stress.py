@@ -113,14 +113,14 @@ class JoinedBenchmark(SourceBenchmark):
             sets: photos with their edits, one for each folder, the main folder first.
         """
 
-    def settings_asked(self) -> list[Any]:
+    def identifying_settings(self) -> list[Any]:
         """Return the settings that change the test, for ``data_hash``."""
         return []
 
     @property
     def data_hash(self) -> str:
         """A hash of the data and settings, so that a result is not taken for another test's."""
-        identity: list[Any] = [self.control, *self.settings_asked()]
+        identity: list[Any] = [self.control, *self.identifying_settings()]
         for sets in self._sets:
             known = (*IDENTIFYING, sets.class_column)
             columns = [name for name in known if name in sets.index.extra_names]
@@ -234,7 +234,7 @@ class Stress(JoinedBenchmark):
         lines = read_lines(Path(self.classes).expanduser())
         return Classes(lines, prompt_names(lines), templates)
 
-    def settings_asked(self) -> list[Any]:
+    def identifying_settings(self) -> list[Any]:
         identity: list[Any] = [*self.parts, str(self.restrict)]
         if self.clusters is not None:
             identity += self.clusters.identity()

@@ -136,7 +136,7 @@ class StressItems(ModelItems):
     """The answers of one classifier."""
 
     schema = STRESS_ITEMS
-    ASKED_BY = "stress"
+    BENCHMARK = "stress"
 
     def __post_init__(self) -> None:
         super().__post_init__()

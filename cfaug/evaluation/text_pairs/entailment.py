@@ -144,7 +144,7 @@ class Entailment(TextPairBenchmark):
         self._digests = [key.hex() for key in keys]
         return self
 
-    def settings_asked(self) -> list[Any]:
+    def identifying_settings(self) -> list[Any]:
         """Return the settings that change the test, for ``data_hash``: the labels."""
         return [fingerprint(*(list(pair.labels) for pair in self._pairs))]
 
@@ -156,7 +156,7 @@ class Entailment(TextPairBenchmark):
         if not reads:
             raise UserError(
                 "this model reads texts only, and benchmark=entailment asks about photos: choose "
-                "model=vilt_entailer, bridgetower_entailer, flava_entailer or asked_entailer"
+                "model=vilt_entailer, bridgetower_entailer, flava_entailer or prompted_entailer"
             )
         texts = [self._pairs[0].originals, *(pair.changed for pair in self._pairs)]
         claims = Claims(

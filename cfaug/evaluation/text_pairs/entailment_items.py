@@ -79,7 +79,7 @@ class EntailmentItems(TextPairItems):
     """One model's answers to texts before and after methods changed them, and the right answers."""
 
     schema = ENTAILMENT_ITEMS
-    ASKED_BY = "entailment"
+    BENCHMARK = "entailment"
 
     @property
     def has_after(self) -> bool:

@@ -171,7 +171,7 @@ class TextPairBenchmark(SourceBenchmark):
         }
 
     @abstractmethod
-    def settings_asked(self) -> list[Any]:
+    def identifying_settings(self) -> list[Any]:
         """Return the settings that change the test or its metrics, for ``data_hash``."""
 
     @property
@@ -179,7 +179,7 @@ class TextPairBenchmark(SourceBenchmark):
         """A hash of the data and settings, so that a result is not taken for another test's."""
         hashes = [pair.hash for pair in self._pairs]
         methods = [pair.method for pair in self._pairs]
-        settings = map(str, self.settings_asked())
+        settings = map(str, self.identifying_settings())
         return fingerprint(*hashes, *methods, *self.label_checks.values(), *settings)
 
     def pair_columns(self) -> dict[str, Any]:

@@ -93,7 +93,7 @@ class TextPairItems(ModelItems):
     """One model's answers to texts before and after methods changed them."""
 
     schema: ClassVar[ItemSchema] = PAIR_ITEMS
-    ASKED_BY = "insertion"
+    BENCHMARK = "insertion"
 
     @cached_property
     def methods(self) -> tuple[str, ...]:
@@ -172,7 +172,7 @@ class OverlapItems(TextPairItems):
     """The similarity of texts before and after, without a model."""
 
     schema = OVERLAP_ITEMS
-    ASKED_BY = "text_overlap"
+    BENCHMARK = "text_overlap"
 
 
 # Does a model answer worse after texts were changed? Paired tests over items and over seeds.

@@ -10,7 +10,14 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from cfaug.data.questions import BASIC, COUNTERFACTUAL, SOURCE, VERIFIED, AskedImage, AskedQuestion
+from cfaug.data.questions import (
+    BASIC,
+    COUNTERFACTUAL,
+    SOURCE,
+    VERIFIED,
+    QuestionImage,
+    SourceQuestion,
+)
 from cfaug.data.sources.question_sets import read_questions
 from cfaug.evaluation.questions.question_items import ALL
 from cfaug.report.arm_results import Runs
@@ -101,7 +108,7 @@ class CompositionFigure(PaperTable):
             curves=[_lengths(name, images) for name, images in sets.items()],
         )  # fmt: skip
 
-    def _answers_part(self, sets: Mapping[str, Sequence[AskedImage]]) -> Part:
+    def _answers_part(self, sets: Mapping[str, Sequence[QuestionImage]]) -> Part:
         rows = []
         for name, images in sets.items():
             answers = Counter(
@@ -118,7 +125,7 @@ class CompositionFigure(PaperTable):
         return make_part("Ours: the most frequent right answers", ("Set", "Answer"), columns, rows)
 
 
-def _all_questions(images: Sequence[AskedImage]) -> list[AskedQuestion]:
+def _all_questions(images: Sequence[QuestionImage]) -> list[SourceQuestion]:
     return [question for image in images for question in image.questions]
 
 
@@ -126,7 +133,7 @@ def _number(value: int) -> Entry:
     return Entry(f"{value:,}", numbers={"value": float(value)})
 
 
-SIZES: tuple[Callable[[Sequence[AskedImage]], Entry], ...] = (
+SIZES: tuple[Callable[[Sequence[QuestionImage]], Entry], ...] = (
     lambda images: _number(len(images)),
     lambda images: _number(len(_all_questions(images))),
     lambda images: _words([q.text for q in _all_questions(images) if q.kind == BASIC]),
@@ -159,8 +166,8 @@ def _count(name: str, counts: Counter[str]) -> Entry:
     return Entry(f"{count:,}", small=small, numbers={"value": float(count), "n": float(of)})
 
 
-def _kinds_part(sets: Mapping[str, Sequence[AskedImage]]) -> Part:
-    rows: dict[tuple[str, str], list[AskedQuestion]] = {}
+def _kinds_part(sets: Mapping[str, Sequence[QuestionImage]]) -> Part:
+    rows: dict[tuple[str, str], list[SourceQuestion]] = {}
     for name, images in sets.items():
         for question in _all_questions(images):
             rows.setdefault((name, question.kind), []).append(question)
@@ -168,18 +175,18 @@ def _kinds_part(sets: Mapping[str, Sequence[AskedImage]]) -> Part:
     return make_part(title, ("Set", "Kind"), KIND_COLUMNS, rows.items(), [KINDS_NOTE])
 
 
-def _options(questions: Sequence[AskedQuestion]) -> Entry:
+def _options(questions: Sequence[SourceQuestion]) -> Entry:
     options = summarise([len(question.options) for question in questions]).mean
     return Entry(f"{options:.3g}", numbers={"value": options})
 
 
-def _right(position: int, questions: Sequence[AskedQuestion]) -> Entry:
+def _right(position: int, questions: Sequence[SourceQuestion]) -> Entry:
     return _share(
         [question.answer == position for question in questions if question.right is not None]
     )
 
 
-def _marked(name: str, value: Any, questions: Sequence[AskedQuestion]) -> Entry:
+def _marked(name: str, value: Any, questions: Sequence[SourceQuestion]) -> Entry:
     return _share(
         [question.extra[name] == value for question in questions if name in question.extra]
     )
@@ -192,7 +199,7 @@ def _share(flags: Sequence[bool]) -> Entry:
     return Entry(percent(share, 1), numbers={"value": share, "n": float(len(flags))})
 
 
-KIND_COLUMNS: tuple[Column[Sequence[AskedQuestion]], ...] = (
+KIND_COLUMNS: tuple[Column[Sequence[SourceQuestion]], ...] = (
     Column("questions", lambda questions: _number(len(questions))),
     Column("words", lambda questions: _words([question.text for question in questions])),
     Column("options", _options),
@@ -202,7 +209,7 @@ KIND_COLUMNS: tuple[Column[Sequence[AskedQuestion]], ...] = (
 )
 
 
-def _lengths(name: str, images: Sequence[AskedImage]) -> Curve:
+def _lengths(name: str, images: Sequence[QuestionImage]) -> Curve:
     """Return the shares of questions with each number of words, by kind."""
     counts: dict[str, Counter[int]] = {}
     for asked in (question for image in images for question in image.questions):

@@ -24,7 +24,7 @@ from cfaug.core.binding import GIVEN, ReadWith
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import decode_image
 from cfaug.core.types import CLUSTER, ITEM
-from cfaug.data.questions import BASIC, COUNTERFACTUAL, AskedImage
+from cfaug.data.questions import BASIC, COUNTERFACTUAL, QuestionImage
 from cfaug.data.sources.question_sets import read_questions
 from cfaug.evaluation.questions.question_items import SEEN, QuestionItems
 from cfaug.evaluation.questions.question_page import compare_kinds
@@ -118,7 +118,7 @@ class QuestionOracleTable(QuestionTable):
         if self.questions is None:
             return []
         roots = [Path(root) for root in self.image_roots]
-        first: dict[str, AskedImage] = {}
+        first: dict[str, QuestionImage] = {}
         for image in read_questions(self.questions, roots):
             if image.image is not None and image.key in asked[0].checkpoints[0].keys:
                 first.setdefault(image.category, image)
@@ -233,7 +233,7 @@ def _ignoring(items: QuestionItems) -> dict[str, Entry]:
     }
 
 
-def illustrate(image: AskedImage, asked: Sequence[PromptAnswers]) -> DocumentImage:
+def illustrate(image: QuestionImage, asked: Sequence[PromptAnswers]) -> DocumentImage:
     """Return a picture with the answers of each model's first checkpoint.
 
     It shows the basic question, the first whose answer its condition changes, and the first whose

@@ -28,7 +28,7 @@ from cfaug.data.questions import (
     QUESTIONS,
     SOURCE,
     VERIFIED,
-    AskedQuestion,
+    SourceQuestion,
     details_of,
     questions_of,
 )
@@ -76,7 +76,7 @@ class QuestionWriter(Described, Protocol):
 class QuestionJudge(Described, Protocol):
     """Checks by the image whether a question's answer is right: a second model."""
 
-    def judge(self, image: SourceImage | None, questions: Sequence[AskedQuestion]) -> list[str]:
+    def judge(self, image: SourceImage | None, questions: Sequence[SourceQuestion]) -> list[str]:
         """Return the reason to reject each question, which is counted; empty if it is kept.
 
         Args:
@@ -143,7 +143,7 @@ class QuestionExpansion:
         judged = {} if self.judge is None else self.judge.describe()
         return {**self.writer.describe(), **judged, "prompts": f"{self.prompt} sha256:{words}"}
 
-    def _fill(self, category: str, questions: Sequence[AskedQuestion]) -> str:
+    def _fill(self, category: str, questions: Sequence[SourceQuestion]) -> str:
         values = {
             "<category>": category or "any",
             "<basic>": _said(questions[0]),
@@ -155,14 +155,14 @@ class QuestionExpansion:
         return PLACE.sub(lambda match: values[match.group()], prompt)
 
     def _judge(
-        self, example: Example, given: Sequence[AskedQuestion], answer: WrittenQuestions
+        self, example: Example, given: Sequence[SourceQuestion], answer: WrittenQuestions
     ) -> Edited:
         """Return the proposal of the valid questions, and the rejected ones with their reasons."""
         rejected = []
         if not answer.questions:
             reason = answer.problem or NO_QUESTIONS
             rejected.append(Rejected("", Edit(COUNTERFACTUAL, "", ""), reason, answer.extra))
-        valid: list[AskedQuestion] = []
+        valid: list[SourceQuestion] = []
         for written in answer.questions:
             question = self._question(example, written)
             if reason := _wrong(question, [*given, *valid], self.max_words):
@@ -187,17 +187,17 @@ class QuestionExpansion:
         new = [replace(question, id=f"c{len(given) + i}") for i, question in enumerate(chosen)]
         return Edited((_propose(example, (*given, *new)),), survivors, tuple(rejected))
 
-    def _question(self, example: Example, question: WrittenQuestion) -> AskedQuestion:
+    def _question(self, example: Example, question: WrittenQuestion) -> SourceQuestion:
         text = normalise(question.text)
         options = (normalise(question.right), normalise(question.wrong))
         # Keyed by the question, so that the order is independent of the other questions.
         first = int(generator(self.seed, "option order", example.key, text).integers(2))
         extra = {PRESUPPOSITION: normalise(question.presupposition), SOURCE: "llm", VERIFIED: False}
         ordered = options if first == 0 else options[::-1]
-        return AskedQuestion(NEW, COUNTERFACTUAL, text, ordered, first, extra)
+        return SourceQuestion(NEW, COUNTERFACTUAL, text, ordered, first, extra)
 
 
-def _wrong(question: AskedQuestion, others: Sequence[AskedQuestion], max_words: int) -> str:
+def _wrong(question: SourceQuestion, others: Sequence[SourceQuestion], max_words: int) -> str:
     """Return the first problem of a question; empty if there is none."""
     if len(question.text.split()) > max_words:
         return "too long"
@@ -209,12 +209,12 @@ def _wrong(question: AskedQuestion, others: Sequence[AskedQuestion], max_words: 
     return DUPLICATED if question.text.casefold() in same else ""
 
 
-def _reject(question: AskedQuestion, reason: str) -> Rejected:
+def _reject(question: SourceQuestion, reason: str) -> Rejected:
     edit = Edit(COUNTERFACTUAL, "", str(question.extra[PRESUPPOSITION]))
     return Rejected(question.text, edit, reason, {QUESTION: details_of(question)})
 
 
-def _propose(example: Example, questions: Sequence[AskedQuestion]) -> Proposal:
+def _propose(example: Example, questions: Sequence[SourceQuestion]) -> Proposal:
     edits = [
         Edit(COUNTERFACTUAL, "", str(question.extra.get(PRESUPPOSITION) or question.text))
         for question in questions[1:]
@@ -228,7 +228,7 @@ def _propose(example: Example, questions: Sequence[AskedQuestion]) -> Proposal:
     )
 
 
-def _said(question: AskedQuestion) -> str:
+def _said(question: SourceQuestion) -> str:
     right = question.right
     return f"- {question.text}" + ("" if right is None else f" (right answer: {right})")
 
@@ -290,7 +290,7 @@ class AnswererJudge:
         loaded: Any = self.model.load(Answerer)
         return loaded.to(device)
 
-    def judge(self, image: SourceImage | None, questions: Sequence[AskedQuestion]) -> list[str]:
+    def judge(self, image: SourceImage | None, questions: Sequence[SourceQuestion]) -> list[str]:
         """Return the reason to reject each question; empty if the model gives the same answer.
 
         Args:

@@ -71,12 +71,12 @@ class ArmsTable:
         rows = [(row, runs.arm(row.run)) for row in listed]
         ours, beside = [], []
         for place in PLACES:
-            asked = _was_asked([arm for _, arm in rows], columns, place)
+            asked = _has_results([arm for _, arm in rows], columns, place)
             if asked or (self.partial and place == PLACES[0]):
                 ours.append(self._part(columns, place, rows, "Ours"))
             wanted = self._read("controls", self.controls.get(place, ()))
             controls = [(row, runs.arm(row.run)) for row in wanted]
-            if _was_asked([arm for row, arm in controls if row.run not in names], columns, place):
+            if _has_results([arm for row, arm in controls if row.run not in names], columns, place):
                 title = "Ours, beside real data of the same size"
                 beside.append(self._part(columns, place, controls, title))
         if not ours:
@@ -140,7 +140,7 @@ def describe_equal_size(part: Part) -> str:
     return ""
 
 
-def _was_asked(arms: Sequence[ArmResults], columns: Sequence[ValueColumn], place: Place) -> bool:
+def _has_results(arms: Sequence[ArmResults], columns: Sequence[ValueColumn], place: Place) -> bool:
     asked = {getattr(column, place) for column in columns if column.metric} - {None}
     return any(row.benchmark in asked for arm in arms for row in arm.rows)
 

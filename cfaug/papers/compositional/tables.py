@@ -27,7 +27,7 @@ PARTS = "category"
 
 
 @dataclass(frozen=True)
-class AskedSet:
+class CompositionalTest:
     """One compositional test.
 
     Args:
@@ -42,14 +42,14 @@ class AskedSet:
 
 
 class RequiredTestSettings(TypedDict):
-    """Required settings of every test; see ``AskedSet``."""
+    """Required settings of every test; see ``CompositionalTest``."""
 
     benchmark: str
     scores: Mapping[str, str]
 
 
 class SetSettings(RequiredTestSettings, total=False):
-    """The settings of a test, arguments of ``AskedSet``."""
+    """The settings of a test, arguments of ``CompositionalTest``."""
 
     parts: str | None
 
@@ -59,7 +59,7 @@ class CompositionalTable(PaperTable):
     """A row per test and score, a column per model; then columns of published numbers.
 
     Args:
-        sets: {printed name: settings of ``AskedSet``}.
+        sets: {printed name: settings of ``CompositionalTest``}.
         models: {printed name: ``experiment/arm`` or ``weights/NAME``}; ``None`` uses all below
             ``paths.runs`` with results of one of the tests.
         references: names of the columns of published numbers to show; ``None`` for all.
@@ -93,7 +93,7 @@ class CompositionalTable(PaperTable):
     def build(self, runs: Runs) -> Document:
         """Return our numbers and the published ones, test by test."""
         try:
-            sets = {name: AskedSet(**settings) for name, settings in self.sets.items()}
+            sets = {name: CompositionalTest(**settings) for name, settings in self.sets.items()}
         except TypeError as error:
             raise UserError(f"table.sets of {self.name}: {error}") from error
         benchmarks = {asked.benchmark for asked in sets.values()}
@@ -153,7 +153,9 @@ class CompositionalTable(PaperTable):
             if self.models is not None or any(row.benchmark in benchmarks for row in arm.rows)
         }
 
-    def _cells(self, asked: AskedSet, arms: Mapping[str, ArmResults]) -> Iterator[tuple[str, Cell]]:
+    def _cells(
+        self, asked: CompositionalTest, arms: Mapping[str, ArmResults]
+    ) -> Iterator[tuple[str, Cell]]:
         """Yield the rows of a test with results of any model, or all if ``partial``."""
         rows = [
             row for arm in arms.values() for row in arm.rows if row.benchmark == asked.benchmark
@@ -177,7 +179,7 @@ class CompositionalTable(PaperTable):
             yield f"{asked.parts}: {part}", (name_part(asked.benchmark, {PARTS: part}), asked.parts)
 
     def _resolutions(
-        self, runs: Runs, arms: Mapping[str, ArmResults], sets: Mapping[str, AskedSet]
+        self, runs: Runs, arms: Mapping[str, ArmResults], sets: Mapping[str, CompositionalTest]
     ) -> Iterator[str]:
         """Yield a sentence per test on the difference it can show, by the first model's items.
 

@@ -55,7 +55,7 @@ class ImageQuality(JoinedBenchmark):
         self._sets = sets
         return self
 
-    def settings_asked(self) -> list[Any]:
+    def identifying_settings(self) -> list[Any]:
         return [self.seed]
 
     def run(self, model: FeatureExtractor) -> Evaluation:

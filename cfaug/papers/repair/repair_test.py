@@ -113,7 +113,7 @@ class RepairTest:
         opened.name = f"{stem.removesuffix('_repair')}_repair"
         opened._inner, opened._declared = inner, declared
         # Copied, because from Python 3.12 on isinstance would not find them through __getattr__.
-        for name in ("prompted", "also_asks", "leaks", "class_names"):
+        for name in ("prompted", "also_accepts", "leaks", "class_names"):
             if hasattr(inner, name):
                 setattr(opened, name, getattr(inner, name))
         return cast("list[Benchmark]", [opened])

@@ -101,7 +101,7 @@ class Compared:
         """Which subjects stand out, for each checkpoint."""
         return self.model.standing(self.question, self.subject_type)
 
-    def says(self) -> str:
+    def describe(self) -> str:
         """Return a sentence on the subjects that stand out, and their expected number by chance."""
         if len(self.standing) > 1:
             counts = ", ".join(f"{len(subjects.corrected):,}" for subjects in self.standing)
@@ -258,7 +258,7 @@ def compare_models(
                 continue
             test = over_sets = None
             first = models[0]
-            if model is not first and model.asked == first.asked:
+            if model is not first and model.data_hashes == first.data_hashes:
                 test = compare_items(model.items, first.items, metric, NATS, by)
             if test is not None and model.ranked and first.ranked:
                 over_sets = compare_over_sets(
@@ -324,7 +324,7 @@ class ModelAnswers:
         return kept if len(kept) == len(pairs) else None
 
     @property
-    def asked(self) -> frozenset[str]:
+    def data_hashes(self) -> frozenset[str]:
         """Hashes of its checkpoints' test data."""
         return frozenset(checkpoint.items.data for checkpoint in self.checkpoints)
 

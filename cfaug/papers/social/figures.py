@@ -103,7 +103,7 @@ class DistributionFigure(SkewTable):
                     ("Model",),
                     skew_columns(paired=len(models) > 1),
                     [((row.model.name,), row) for row in rows],
-                    [row.says() for row in rows],
+                    [row.describe() for row in rows],
                 )
             )
             boxes.append(

@@ -17,5 +17,5 @@ social: $(STAMP)  ## social bias on ShapeScapes: planted skews, false alarms, wh
 	$(BIN)/python evaluate.py name=social_debias benchmark=social_debias $(SOCIAL)
 	$(BIN)/python evaluate.py --multirun table=social_oracle,social_debias $(SOCIAL)
 	$(BIN)/python evaluate.py table=social_models $(SOCIAL_MODELS) $(SOCIAL)
-	$(BIN)/python evaluate.py table=social_figure_2 $(SOCIAL_MODELS) table.grid=colour_background table.subject_type=null table.conditional=null 'table.title=Figure 2 of the paper, on ShapeScapes' table.says= $(SOCIAL)
+	$(BIN)/python evaluate.py table=social_figure_2 $(SOCIAL_MODELS) table.grid=colour_background table.subject_type=null table.conditional=null 'table.title=Figure 2 of the paper, on ShapeScapes' table.claim= $(SOCIAL)
 	cp runs/social/tables/report.html runs/social/report.html

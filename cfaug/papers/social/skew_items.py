@@ -209,7 +209,7 @@ class SkewItems(ModelItems):
     """The images that one model retrieved."""
 
     schema = SKEW_ITEMS
-    ASKED_BY = "skew"
+    BENCHMARK = "skew"
 
     @cached_property
     def _metrics(self) -> dict[str, np.ndarray]:

@@ -115,7 +115,7 @@ class Insertion(WritesModelPage, TextPairBenchmark):
         self._batches = make_batches(str(self.name), len(first), self.pairs_per_batch, self.seed)
         return self
 
-    def settings_asked(self) -> list[Any]:
+    def identifying_settings(self) -> list[Any]:
         compared = None if self.sentence_encoder is None else self.sentence_encoder.describe()
         return [self.prefix, self.pairs_per_batch, self.seed, self.synonyms, compared]
 

@@ -96,7 +96,7 @@ class TextOverlap(TextPairBenchmark):
             )
         return read_caption_list(method, file) if listed else read_edited_captions(method, file)
 
-    def settings_asked(self) -> list[Any]:
+    def identifying_settings(self) -> list[Any]:
         return [self.synonyms]
 
     def run(self, model: NoModel) -> Evaluation:

@@ -19,7 +19,7 @@ from cfaug.worlds.shapescapes.settings import (
 
 if TYPE_CHECKING:
     from cfaug.core.types import CounterfactualSet, Example
-    from cfaug.data.questions import AskedImage
+    from cfaug.data.questions import QuestionImage
     from cfaug.worlds.shapescapes.parts import ensure
 
 __all__ = ["PROMPTS", "WORLD", "WorldSettings", "ensure"]
@@ -77,7 +77,7 @@ class ShapeScapes:
 
         return make_part(settings, part)
 
-    def draw_questions(self, settings: WorldSettings, part: str) -> Iterator[AskedImage]:
+    def draw_questions(self, settings: WorldSettings, part: str) -> Iterator[QuestionImage]:
         from cfaug.worlds.shapescapes.question_parts import make_questions
 
         return make_questions(settings, part)

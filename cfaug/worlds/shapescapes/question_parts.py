@@ -20,8 +20,8 @@ from cfaug.data.questions import (
     PRESUPPOSITION,
     SOURCE,
     VERIFIED,
-    AskedImage,
-    AskedQuestion,
+    QuestionImage,
+    SourceQuestion,
 )
 from cfaug.data.sources.question_sets.rows import EmbeddedImage
 from cfaug.worlds.shapescapes.drawing import encode_png
@@ -45,7 +45,7 @@ SCENE, CHANGES = "scene", "changes"
 whether a question's supposition changes the answer."""
 
 
-def make_questions(settings: WorldSettings, part: str) -> Iterator[AskedImage]:
+def make_questions(settings: WorldSettings, part: str) -> Iterator[QuestionImage]:
     """Yield the pictures of a part with their questions, two in a group.
 
     Args:
@@ -61,7 +61,7 @@ def make_questions(settings: WorldSettings, part: str) -> Iterator[AskedImage]:
         yield from draw_pair(world, f"vqa_{part}", index)
 
 
-def draw_pair(world: World, part: str, index: int) -> tuple[AskedImage, AskedImage]:
+def draw_pair(world: World, part: str, index: int) -> tuple[QuestionImage, QuestionImage]:
     """Return pair ``index`` of a part: two images with equal questions but different answers.
 
     Args:
@@ -87,7 +87,7 @@ def draw_pair(world: World, part: str, index: int) -> tuple[AskedImage, AskedIma
     seed = derive(settings.known_seed(), "shapescapes", part, index, "scene", 0)
     key, scenes = f"{part}-{index:06d}", [dict(enumerate(things)) for things in topic.scenes]
 
-    def ask(shown: int) -> Iterator[AskedQuestion]:
+    def ask(shown: int) -> Iterator[SourceQuestion]:
         for number, ((condition, changes), other) in enumerate(zip(asked, turned, strict=True)):
             text, extra = topic.basic, {SOURCE: "rule", VERIFIED: True}
             first, second = (topic.ask(things, False) for things in scenes)
@@ -97,7 +97,7 @@ def draw_pair(world: World, part: str, index: int) -> tuple[AskedImage, AskedIma
                 first, second = (
                     topic.ask(condition.change(things), condition.turned) for things in scenes
                 )
-            yield AskedQuestion(
+            yield SourceQuestion(
                 id=f"c{number}" if number else "basic",
                 kind=COUNTERFACTUAL if number else BASIC,
                 text=text,
@@ -106,9 +106,9 @@ def draw_pair(world: World, part: str, index: int) -> tuple[AskedImage, AskedIma
                 extra=extra,
             )
 
-    def show(shown: int) -> AskedImage:
+    def show(shown: int) -> QuestionImage:
         scene, name = Gathering(topic.scenes[shown], background, seed), f"{key}-{'ab'[shown]}"
-        return AskedImage(
+        return QuestionImage(
             key=name,
             group=key,
             image=EmbeddedImage(

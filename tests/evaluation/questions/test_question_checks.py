@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfaug.core.errors import UserError
-from cfaug.data.questions import AskedImage, AskedQuestion
+from cfaug.data.questions import QuestionImage, SourceQuestion
 from cfaug.evaluation.questions.question_checks import (
     DUPLICATED,
     EQUAL_OPTIONS,
@@ -40,16 +40,16 @@ from tests.report.question_example import ASKED, question_items
 from tests.report.question_example import IMAGES as ASKED_IMAGES
 
 
-def counterfactual(text: str, right: str = "4", wrong: str = "5", **extra: Any) -> AskedQuestion:
-    return AskedQuestion("c1", "counterfactual", text, (right, wrong), 0, extra)
+def counterfactual(text: str, right: str = "4", wrong: str = "5", **extra: Any) -> SourceQuestion:
+    return SourceQuestion("c1", "counterfactual", text, (right, wrong), 0, extra)
 
 
-def problems_of(question: AskedQuestion) -> list[str]:
+def problems_of(question: SourceQuestion) -> list[str]:
     return [what for what, _ in check_question(question)]
 
 
-def asked(key: str, *questions: AskedQuestion) -> AskedImage:
-    return AskedImage(key, key, None, "count", questions)
+def asked(key: str, *questions: SourceQuestion) -> QuestionImage:
+    return QuestionImage(key, key, None, "count", questions)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_an_answer_in_the_condition_is_a_leak(right: str, text: str, leak: bool)
 def test_only_the_right_answer_leaks_and_only_in_counterfactual_questions() -> None:
     text = "If I painted this bus blue, what color would it be?"
     assert LEAK not in problems_of(counterfactual(text, "red", "blue"))
-    basic = AskedQuestion("basic", "basic", text, ("blue", "red"), 0)
+    basic = SourceQuestion("basic", "basic", text, ("blue", "red"), 0)
     assert problems_of(basic) == []
 
 
@@ -133,7 +133,7 @@ def test_leaks_is_containment_of_whole_words(answer: str, said: str) -> None:
 def test_options_are_checked(
     options: tuple[str, ...], answer: int | None, expected: list[str]
 ) -> None:
-    assert problems_of(AskedQuestion("basic", "basic", "Who?", options, answer)) == expected
+    assert problems_of(SourceQuestion("basic", "basic", "Who?", options, answer)) == expected
 
 
 def test_a_counterfactual_question_without_a_condition_is_found() -> None:
@@ -144,9 +144,9 @@ def test_problems_are_counted_with_their_first_examples_and_the_fatal_first() ->
     images = [
         asked(
             f"i{i}",
-            AskedQuestion("basic", "basic", f"How many, {i}?", ("1", "2"), i % 2),
+            SourceQuestion("basic", "basic", f"How many, {i}?", ("1", "2"), i % 2),
             counterfactual(f"If 4 of {i} came, how many?"),
-            AskedQuestion("c2", "counterfactual", f"If {i} came, who?", ("x", "x"), 0),
+            SourceQuestion("c2", "counterfactual", f"If {i} came, who?", ("x", "x"), 0),
         )
         for i in range(5)
     ]
@@ -163,19 +163,19 @@ def test_problems_are_counted_with_their_first_examples_and_the_fatal_first() ->
 
 def test_a_question_asked_twice_about_one_image_is_duplicated() -> None:
     first, second = (
-        AskedQuestion(name, "basic", "How  many?", ("1", "2"), 0) for name in ("a", "b")
+        SourceQuestion(name, "basic", "How  many?", ("1", "2"), 0) for name in ("a", "b")
     )
     (problem,) = validate([asked("i", first, second)])
     assert (problem.what, problem.examples) == (DUPLICATED, ("i/b: as i/a",))
     assert validate([asked("i", first), asked("j", first)]) == []
-    unlike = [AskedQuestion(str(i), "basic", text, ("1", "2"), i % 2)
+    unlike = [SourceQuestion(str(i), "basic", text, ("1", "2"), i % 2)
               for i, text in enumerate(("Is 2 > 1?", "Is 2 < 1?"))]  # fmt: skip
     assert validate([asked("i", *unlike)]) == []
 
 
 def positions(answers: Sequence[int], options: Sequence[str], kind: str = "basic") -> list[str]:
     images = [
-        asked(f"i{i}", AskedQuestion("q", kind, f"If so, who is {i}?", tuple(options), answer))
+        asked(f"i{i}", SourceQuestion("q", kind, f"If so, who is {i}?", tuple(options), answer))
         for i, answer in enumerate(answers)
     ]
     return [f"{p.count}/{p.of}" for p in validate(images) if p.what == UNBALANCED]
@@ -191,9 +191,11 @@ def test_a_position_that_gives_the_answer_away_is_found() -> None:
 
 
 def test_positions_are_tested_by_kind() -> None:
-    first = [asked(f"a{i}", AskedQuestion("q", "basic", f"{i}?", ("x", "y"), 0)) for i in range(20)]
+    first = [
+        asked(f"a{i}", SourceQuestion("q", "basic", f"{i}?", ("x", "y"), 0)) for i in range(20)
+    ]
     other = [
-        asked(f"b{i}", AskedQuestion("q", "counterfactual", f"If {i}, who?", ("x", "y"), 1))
+        asked(f"b{i}", SourceQuestion("q", "counterfactual", f"If {i}, who?", ("x", "y"), 1))
         for i in range(20)
     ]
     assert [problem.count for problem in validate([*first, *other])] == [20, 20]

@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks.browser import Browser
 from cfaug.core.errors import UserError
-from cfaug.data.questions import AskedQuestion
+from cfaug.data.questions import SourceQuestion
 from cfaug.evaluation.benchmark import KeepsPages
 from cfaug.evaluation.questions.question_page import ShownAnswers, question_page, verdict
 from cfaug.report.gallery import ImageSource
@@ -118,7 +118,7 @@ def test_what_was_left_out_or_written_is_said(tmp_path):
 
 def test_questions_of_other_sets_have_a_page_too(tmp_path):
     plain = [
-        image(n, questions=[AskedQuestion("q0", "question", "Is it?", ("yes", "no"), n % 2)])
+        image(n, questions=[SourceQuestion("q0", "question", "Is it?", ("yes", "no"), n % 2)])
         for n in range(4)
     ]
     llava = answers(images=[*plain, image(5, image=None, questions=plain[0].questions)])

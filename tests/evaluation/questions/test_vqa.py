@@ -16,7 +16,7 @@ from cfaug.core.errors import UserError, say_once
 from cfaug.core.pixels import decode_image
 from cfaug.core.protocols import Benchmark
 from cfaug.core.types import OptionScore
-from cfaug.data.questions import AskedImage, AskedQuestion
+from cfaug.data.questions import QuestionImage, SourceQuestion
 from cfaug.data.sources.question_sets import read_questions
 from cfaug.evaluation import cached_model
 from cfaug.evaluation.cached_model import CachedAnswerer
@@ -161,13 +161,13 @@ def test_the_blind_model_sees_no_image_and_the_prior_no_question():
 
 
 def test_left_out_questions_are_counted_and_their_pairs_do_not_count():
-    long = AskedQuestion("c1", "counterfactual", "why " * 50, ("2", "3", "12"), 0)
-    basic = AskedQuestion("basic", "basic", "why " * 50, ("2", "3", "12"), 0)
+    long = SourceQuestion("c1", "counterfactual", "why " * 50, ("2", "3", "12"), 0)
+    basic = SourceQuestion("basic", "basic", "why " * 50, ("2", "3", "12"), 0)
     odd = [
-        AskedQuestion("c1", "counterfactual", "What?", ("a",), 0),
-        AskedQuestion("c2", "counterfactual", "What?", ("a", "b"), None),
-        AskedQuestion("c3", "counterfactual", "What?", ("a", "b"), -1),
-        AskedQuestion("c4", "counterfactual", "What?", ("a", "a"), 0),
+        SourceQuestion("c1", "counterfactual", "What?", ("a",), 0),
+        SourceQuestion("c2", "counterfactual", "What?", ("a", "b"), None),
+        SourceQuestion("c3", "counterfactual", "What?", ("a", "b"), -1),
+        SourceQuestion("c4", "counterfactual", "What?", ("a", "a"), 0),
     ]
     images = [
         *IMAGES[:2],
@@ -221,10 +221,10 @@ def test_a_tie_is_wrong_and_counted():
 
 def test_groups_of_two_questions_about_two_images():
     images = [
-        AskedImage(
+        QuestionImage(
             f"g{g}-{i}", f"g{g}", Picture(image(2 * g + i).image.content), "yes_no",
             tuple(
-                AskedQuestion(f"q{q}", "question", f"Is {q} in {g}?", ("yes", "no"), (i + q) % 2,
+                SourceQuestion(f"q{q}", "question", f"Is {q} in {g}?", ("yes", "no"), (i + q) % 2,
                               {"group": str(g), "question": q, "image": i})
                 for q in (0, 1)
             ),
@@ -441,7 +441,7 @@ def favours(chosen):
 def yes_or_no(count, right=lambda number: number % 2):
     return [
         image(
-            n, questions=[AskedQuestion("basic", "basic", f"Is it {n}?", ("yes", "no"), right(n))]
+            n, questions=[SourceQuestion("basic", "basic", f"Is it {n}?", ("yes", "no"), right(n))]
         )
         for n in range(count)
     ]

@@ -15,7 +15,7 @@ from cfaug.core.errors import UserError
 from cfaug.core.types import CounterfactualSet, Member
 from cfaug.data.export import export_questions
 from cfaug.data.index import Index, open_index
-from cfaug.data.questions import CATEGORY, QUESTION, AskedQuestion, details_of
+from cfaug.data.questions import CATEGORY, QUESTION, SourceQuestion, details_of
 from cfaug.data.shards.shards import read_sets, write_shards
 from cfaug.data.sources.question_sets import read_questions
 from tests.annotation.making import pairs
@@ -25,14 +25,14 @@ from tests.settings import settings_file
 CONF = settings_file("annotate/question/question_review")
 
 
-def asked(number: int, verified: bool | None = False, **changes: Any) -> AskedQuestion:
+def asked(number: int, verified: bool | None = False, **changes: Any) -> SourceQuestion:
     kind = "counterfactual" if number else "basic"
     extra = {} if verified is None else {"verified": verified}
-    default = AskedQuestion(f"c{number}", kind, f"If {number}, who?", ("a dog", "a cat"), 1, extra)
+    default = SourceQuestion(f"c{number}", kind, f"If {number}, who?", ("a dog", "a cat"), 1, extra)
     return replace(default, **changes)
 
 
-def a_set(key: str, questions: Sequence[AskedQuestion], tone: int = 1) -> CounterfactualSet:
+def a_set(key: str, questions: Sequence[SourceQuestion], tone: int = 1) -> CounterfactualSet:
     members = tuple(
         Member(entry.text, "0", key, extra={CATEGORY: "count", QUESTION: details_of(entry)})
         for entry in questions

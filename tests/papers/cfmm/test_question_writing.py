@@ -19,8 +19,8 @@ from cfaug.core.types import Edited, Example, SourceImage
 from cfaug.data.questions import (
     QUESTION,
     QUESTIONS,
-    AskedImage,
-    AskedQuestion,
+    QuestionImage,
+    SourceQuestion,
     details_of,
     example_of,
     question_of,
@@ -52,15 +52,15 @@ from tests.generate.chatting import says, serving
 from tests.models.tiny_vlm import save_llava
 from tests.test_conf import _compose
 
-BASIC = AskedQuestion("basic", "basic", "How many <count> dogs are there?", ("2", "3"), 0)
-FIRST = AskedQuestion(
+BASIC = SourceQuestion("basic", "basic", "How many <count> dogs are there?", ("2", "3"), 0)
+FIRST = SourceQuestion(
     "c1", "counterfactual", "If one dog left, how many dogs would there be?", ("4", "1"), 1,
     {"presupposition": "one dog left", "source": "human", "verified": True},
 )  # fmt: skip
 
 
 def example(key: str = "a") -> Example:
-    return example_of(AskedImage(key, "photo", None, "count", (BASIC, FIRST)))
+    return example_of(QuestionImage(key, "photo", None, "count", (BASIC, FIRST)))
 
 
 def written(number: int, **changes: str) -> WrittenQuestion:
@@ -196,7 +196,7 @@ class Judge:
     def __init__(self, *wrong: int) -> None:
         self.wrong = [f"If {number} " for number in wrong]
 
-    def judge(self, image: SourceImage | None, questions: Sequence[AskedQuestion]) -> list[str]:
+    def judge(self, image: SourceImage | None, questions: Sequence[SourceQuestion]) -> list[str]:
         return [
             "seen otherwise" * question.text.startswith(tuple(self.wrong)) for question in questions
         ]
@@ -458,7 +458,7 @@ def image_of(data):
 
 
 def asked_question(text, options, answer):
-    return AskedQuestion("new", "counterfactual", text, options, answer)
+    return SourceQuestion("new", "counterfactual", text, options, answer)
 
 
 @pytest.mark.slow

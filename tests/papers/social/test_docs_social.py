@@ -70,8 +70,8 @@ def test_every_command_of_the_page_runs(tmp_path, monkeypatch, script, capfd):
     commands = commands_of(PAGE)
     assert len(commands) >= 10
     for name, words in commands:
-        asks_model = name == "evaluate" and any(word.startswith("model=") for word in words)
-        alike = ["max_indistinct=1"] if asks_model else []  # to the tiny model
+        names_only_model = name == "evaluate" and any(word.startswith("model=") for word in words)
+        alike = ["max_indistinct=1"] if names_only_model else []  # to the tiny model
         assert script(name)([*shrink(words), *alike]) == 0, capfd.readouterr().err
     made = list(read_sets(tmp_path / "shards" / "social"))
     assert made

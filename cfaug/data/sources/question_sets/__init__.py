@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 
 from cfaug.core.errors import UserError, name_some, say_once
-from cfaug.data.questions import AskedImage
+from cfaug.data.questions import QuestionImage
 from cfaug.data.sources.question_sets.released import (
     C_VQA,
     HALLUSION_BENCH,
@@ -32,7 +32,7 @@ MANY = 12
 """Questions after which it is odd that the first option is never right."""
 
 
-def read_questions(path: Path | str, image_roots: Sequence[Path] = ()) -> list[AskedImage]:
+def read_questions(path: Path | str, image_roots: Sequence[Path] = ()) -> list[QuestionImage]:
     """Read a question set; images are located now, and read on demand.
 
     Args:
@@ -75,7 +75,7 @@ def read_questions(path: Path | str, image_roots: Sequence[Path] = ()) -> list[A
     return images
 
 
-def _say_incomplete(source: Path, images: Sequence[AskedImage]) -> None:
+def _say_incomplete(source: Path, images: Sequence[QuestionImage]) -> None:
     """Say which images of MMVP are without the other one of their pair."""
     sizes = Counter(image.group for image in images)
     alone = [str(int(image.key)) for image in images if sizes[image.group] < 2]
@@ -96,7 +96,7 @@ def _say_incomplete(source: Path, images: Sequence[AskedImage]) -> None:
         )
 
 
-def _say_same_answers(source: Path, images: Sequence[AskedImage]) -> None:
+def _say_same_answers(source: Path, images: Sequence[QuestionImage]) -> None:
     """Say which questions have one answer for both images of a pair, where they should have two."""
     answers: dict[tuple[str, str], list[str]] = {}
     for image in images:
@@ -114,7 +114,7 @@ def _say_same_answers(source: Path, images: Sequence[AskedImage]) -> None:
         )
 
 
-def _say_unanswerable(source: Path, images: Sequence[AskedImage]) -> None:
+def _say_unanswerable(source: Path, images: Sequence[QuestionImage]) -> None:
     """Say which answers are not among the options, and in which form they are."""
     asked = [(image, question) for image in images for question in image.questions]
     without = [
@@ -134,7 +134,7 @@ def _say_unanswerable(source: Path, images: Sequence[AskedImage]) -> None:
     )
 
 
-def _check_numbers(source: Path, images: Sequence[AskedImage]) -> None:
+def _check_numbers(source: Path, images: Sequence[QuestionImage]) -> None:
     """Refuse answers that are numbers from 1: the last option's number is there, and no 0."""
     numbered = [
         question

@@ -19,8 +19,8 @@ from cfaug.data.questions import (
     GROUPS,
     NO_OPTION,
     PLAIN,
-    AskedImage,
-    AskedQuestion,
+    QuestionImage,
+    SourceQuestion,
 )
 from cfaug.data.sources.question_sets.rows import (
     YES_NO,
@@ -39,7 +39,7 @@ from cfaug.data.sources.row import ErrorCollector, clean_key, group_name, is_num
 SELECT = re.compile(r"\s*Select the correct answer:\s*", re.IGNORECASE)
 
 
-def _read_c_vqa(rows: Iterable[SetRow], errors: ErrorCollector) -> list[AskedImage]:
+def _read_c_vqa(rows: Iterable[SetRow], errors: ErrorCollector) -> list[QuestionImage]:
     every = list(rows)
     answers = {
         group_name(row.fields[name]).strip() for row in every for name in ("answer", "new answer")
@@ -49,7 +49,7 @@ def _read_c_vqa(rows: Iterable[SetRow], errors: ErrorCollector) -> list[AskedIma
     for number, row in enumerate(every):
         with errors.collect():
             images.append(
-                AskedImage(
+                QuestionImage(
                     key=f"{number:06d}",
                     group=row.text("img_path"),
                     image=row.image("img_path"),
@@ -65,7 +65,7 @@ def _read_c_vqa(rows: Iterable[SetRow], errors: ErrorCollector) -> list[AskedIma
 
 def _c_vqa_question(
     row: SetRow, kind: str, query: str, answer: str, numbers: tuple[str, ...]
-) -> AskedQuestion:
+) -> SourceQuestion:
     """Read a question; without options, they are yes and no, or all numbers of the set.
 
     The paper compares generated text; ranking needs options, which are therefore all answers to
@@ -78,12 +78,12 @@ def _c_vqa_question(
         if len(listed) > 1 or not options or not stem or not all(options):
             raise UserError(f"{row.where}: {query!r} should end with its options, A:... B:...")
         right = option_of(given, "ABCDEFGH", options)
-        return AskedQuestion(kind, kind, stem, tuple(options), right, {"answer": given})
+        return SourceQuestion(kind, kind, stem, tuple(options), right, {"answer": given})
     given = group_name(given)
     allowed = YES_NO if given.lower() in YES_NO else numbers
     right = allowed.index(given.lower()) if given.lower() in allowed else NO_OPTION
     extra = {"answer": given, CLOSED: allowed is numbers}
-    return AskedQuestion(kind, kind, text, allowed, right, extra)
+    return SourceQuestion(kind, kind, text, allowed, right, extra)
 
 
 def option_of(given: str, letters: str, options: Sequence[str]) -> int:
@@ -113,7 +113,7 @@ ANSWERS = {(i, q): f"Image_{i}_Question_{q}" for i in (0, 1) for q in (0, 1)}
 OPTION = re.compile(r"\s*Options?:\s*(?=A\s*[:.])", re.IGNORECASE)
 
 
-def _read_naturalbench(row: SetRow) -> Iterator[AskedImage]:
+def _read_naturalbench(row: SetRow) -> Iterator[QuestionImage]:
     index, kind = row.text("Index"), row.text("Question_Type")
     for i in (0, 1):
         questions = []
@@ -131,9 +131,9 @@ def _read_naturalbench(row: SetRow) -> Iterator[AskedImage]:
                     )
                 text, answer = stem, "AB".index(given)
             extra = {"group": index, "question": q, "image": i}
-            questions.append(AskedQuestion(f"q{q}", PLAIN, text, tuple(options), answer, extra))
+            questions.append(SourceQuestion(f"q{q}", PLAIN, text, tuple(options), answer, extra))
         key = clean_key(f"{index}-{i}")
-        yield AskedImage(key, index, row.image(f"Image_{i}"), kind, tuple(questions))
+        yield QuestionImage(key, index, row.image(f"Image_{i}"), kind, tuple(questions))
 
 
 NATURALBENCH = QuestionForm(
@@ -149,7 +149,7 @@ VISMIN_OPTIONS = re.compile(r"\(A\)\s*(.+?),?\s*or\s*\(B\)\s*(.+?)\s*\?\s*Choice
 PLACEHOLDER = re.compile(r"<image(?:_\d)?>\s*")
 
 
-def _read_vismin(row: SetRow) -> Iterator[AskedImage]:
+def _read_vismin(row: SetRow) -> Iterator[QuestionImage]:
     name = row.text("id")
     for i in (0, 1):
         asked = PLACEHOLDER.sub("", row.text(f"text_question_{i}"))
@@ -166,9 +166,11 @@ def _read_vismin(row: SetRow) -> Iterator[AskedImage]:
         extra = {"answer": right, "group": name, "question": i, "image": i}
         stem = asked[: match.start()].strip().rstrip(":")
         text = f"{stem}: {', or '.join(match.groups())}?"
-        question = AskedQuestion("text", PLAIN, text, match.groups(), answer, extra)
+        question = SourceQuestion("text", PLAIN, text, match.groups(), answer, extra)
         image = row.image(f"image_{i}")
-        yield AskedImage(clean_key(f"{name}-{i}"), name, image, row.text("category"), (question,))
+        yield QuestionImage(
+            clean_key(f"{name}-{i}"), name, image, row.text("category"), (question,)
+        )
 
 
 VISMIN = QuestionForm(
@@ -185,8 +187,8 @@ VISMIN = QuestionForm(
 HALLUSION_KEPT = ("subcategory", "set_id", "figure_id", "question_id", "visual_input")
 
 
-def _read_hallusion(rows: Iterable[SetRow], errors: ErrorCollector) -> list[AskedImage]:
-    images: dict[str, AskedImage] = {}
+def _read_hallusion(rows: Iterable[SetRow], errors: ErrorCollector) -> list[QuestionImage]:
+    images: dict[str, QuestionImage] = {}
     for row in rows:
         with errors.collect():
             parts = [row.text(name) for name in ("category", "subcategory", "set_id", "figure_id")]
@@ -202,7 +204,7 @@ def _read_hallusion(rows: Iterable[SetRow], errors: ErrorCollector) -> list[Aske
             # not in fAcc.
             groups = {"q_acc": f"{group}-{extra['question_id']}"}
             groups |= {"f_acc": "-".join(parts)} if shown else {}
-            question = AskedQuestion(
+            question = SourceQuestion(
                 f"q{clean_key(extra['question_id'])}", PLAIN, row.text("question"), YES_NO,
                 YES_NO.index("yes" if answer == "1" else "no"),
                 {**extra, "group": group, GROUPS: groups},
@@ -214,7 +216,7 @@ def _read_hallusion(rows: Iterable[SetRow], errors: ErrorCollector) -> list[Aske
             before = images.get(key)
             try:
                 if before is None:
-                    images[key] = AskedImage(key, group, image, parts[0], (question,))
+                    images[key] = QuestionImage(key, group, image, parts[0], (question,))
                 else:
                     images[key] = replace(before, questions=(*before.questions, question))
             except UserError as error:
@@ -237,7 +239,7 @@ MMVP_CORRECTED: Mapping[str, str] = {"99": "b", "100": "a", "279": "b", "280": "
 """Answers in ``lmms-lab-eval/MMVP``, by ``Index``."""
 
 
-def _read_mmvp(row: SetRow) -> Iterator[AskedImage]:
+def _read_mmvp(row: SetRow) -> Iterator[QuestionImage]:
     index = row.text("Index")
     if not index.isdecimal() or int(index) < 1:
         raise UserError(f"{row.where}: Index={index!r} should be a whole number from 1")
@@ -253,8 +255,8 @@ def _read_mmvp(row: SetRow) -> Iterator[AskedImage]:
     if (corrected := MMVP_CORRECTED.get(index, letter)) != letter:
         extra[DISPUTED] = f"row {index}: ({letter}); lmms-eval says ({corrected})"
     image = row.photos.find(f"{index}.jpg", row.where)
-    question = AskedQuestion("q0", PLAIN, row.text("Question"), tuple(options), answer, extra)
-    yield AskedImage(f"{int(index):03d}", str(pair), image, "", (question,))
+    question = SourceQuestion("q0", PLAIN, row.text("Question"), tuple(options), answer, extra)
+    yield QuestionImage(f"{int(index):03d}", str(pair), image, "", (question,))
 
 
 MMVP = QuestionForm(

@@ -16,7 +16,7 @@ from cfaug.core.errors import UserError, say_once
 from cfaug.core.files import check_links, require_regular, visible_files
 from cfaug.core.pixels import content_digest
 from cfaug.core.types import SourceImage
-from cfaug.data.questions import BASIC, COUNTERFACTUAL, NO_OPTION, AskedImage, AskedQuestion
+from cfaug.data.questions import BASIC, COUNTERFACTUAL, NO_OPTION, QuestionImage, SourceQuestion
 from cfaug.data.sources.folders import IMAGE_FOLDERS
 from cfaug.data.sources.lists import LISTS, list_records
 from cfaug.data.sources.parquet import (
@@ -195,17 +195,17 @@ class QuestionForm:
 
     name: str
     columns: tuple[str, ...]
-    read: Callable[[Iterable[SetRow], ErrorCollector], list[AskedImage]]
+    read: Callable[[Iterable[SetRow], ErrorCollector], list[QuestionImage]]
     folders: tuple[str, ...] = ()
 
 
 def read_each(
-    read: Callable[[SetRow], Iterable[AskedImage]],
-) -> Callable[[Iterable[SetRow], ErrorCollector], list[AskedImage]]:
+    read: Callable[[SetRow], Iterable[QuestionImage]],
+) -> Callable[[Iterable[SetRow], ErrorCollector], list[QuestionImage]]:
     """Return a reader of rows for a form in which rows are independent."""
 
-    def read_all(rows: Iterable[SetRow], errors: ErrorCollector) -> list[AskedImage]:
-        images: list[AskedImage] = []
+    def read_all(rows: Iterable[SetRow], errors: ErrorCollector) -> list[QuestionImage]:
+        images: list[QuestionImage] = []
         for row in rows:
             with errors.collect():
                 images += read(row)
@@ -251,7 +251,7 @@ def split_options(text: str, letters: Sequence[str], mark: str) -> list[str]:
 USED = ("id", "image", "group", "category", "basic", "counterfactuals")
 
 
-def _read(row: SetRow) -> Iterable[AskedImage]:
+def _read(row: SetRow) -> Iterable[QuestionImage]:
     image = row.image("image")
     group = next((n for n in ("group", "coco_id") if row.fields.get(n) not in (None, "")), "image")
     further = row.fields.get("counterfactuals")
@@ -259,7 +259,7 @@ def _read(row: SetRow) -> Iterable[AskedImage]:
         raise UserError(f"{row.where}: 'counterfactuals' should be a list of questions")
     named = [("basic", BASIC, row.fields.get("basic"))]
     named += [(f"c{i}", COUNTERFACTUAL, question) for i, question in enumerate(further, 1)]
-    yield AskedImage(
+    yield QuestionImage(
         key=clean_key(row.text("id")),
         group=row.text(group),
         image=image,
@@ -272,7 +272,7 @@ def _read(row: SetRow) -> Iterable[AskedImage]:
     )
 
 
-def read_question(name: str, kind: str, record: object, where: str) -> AskedQuestion:
+def read_question(name: str, kind: str, record: object, where: str) -> SourceQuestion:
     """Read a question of the form, ``{q, options, answer, ...}``."""
     if not isinstance(record, Mapping):
         raise UserError(f"{where}: a question should be {{q, options, answer}}, not {record!r:.80}")
@@ -303,7 +303,7 @@ def read_question(name: str, kind: str, record: object, where: str) -> AskedQues
         )
     text = " ".join(text_field(dict(record), "q", where).split())
     try:
-        return AskedQuestion(name, kind, text, tuple(options), answer, extra)
+        return SourceQuestion(name, kind, text, tuple(options), answer, extra)
     except UserError as error:
         raise UserError(f"{where}: {error}") from error
 

@@ -261,7 +261,7 @@ class AnswerCache:
         name = sha256_text(identity)[:32]
         self._folder = None if folder is None else folder / "insertion" / name
         self._fresh: dict[str, str] = {}
-        self.asked = 0
+        self.misses = 0
 
     @property
     def keeps(self) -> bool:
@@ -284,7 +284,7 @@ class AnswerCache:
         for position, key in enumerate(keys):
             if key not in kept and key not in self._fresh:
                 first.setdefault(key, position)
-        self.asked += len(first)
+        self.misses += len(first)
         answers = answer(list(first.values())) if first else []
         # In the form that the next process will read: a tuple becomes a list.
         new = {key: json.dumps(value) for key, value in zip(first, answers, strict=True)}

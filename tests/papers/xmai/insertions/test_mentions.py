@@ -395,7 +395,7 @@ def test_without_a_folder_nothing_is_kept_but_equal_questions_are_one():
     assert model.ask("ab", "ab") == [[2], [2]]
     assert model.ask("ab") == [[2]]
     assert model.asked == ["ab", "ab"]
-    assert model.cache.asked == 2
+    assert model.cache.misses == 2
     model.cache.write()
     assert model.ask() == []
 
@@ -441,10 +441,10 @@ def test_a_sweep_asks_no_model_twice_and_its_sets_are_those_of_each_setting_alon
         alone = parts.editor(**setting)
         swept = parts.editor(**setting, cache=str(tmp_path))
         assert swept.edit(examples) == alone.edit(examples)
-        asked.append((swept._guesser.cache.asked, swept._weigher.cache.asked))
+        asked.append((swept._guesser.cache.misses, swept._weigher.cache.misses))
         again = parts.editor(**setting, cache=str(tmp_path))
         assert again.edit(examples) == alone.edit(examples)
-        assert (again._guesser.cache.asked, again._weigher.cache.asked) == (0, 0)
+        assert (again._guesser.cache.misses, again._weigher.cache.misses) == (0, 0)
     assert asked[0][0] == parts_asked(parts, examples)
     assert sum(guesses for guesses, _ in asked) < 2.5 * asked[0][0]
 
@@ -458,12 +458,12 @@ def test_masks_that_are_looked_at_alone_share_all_answers_of_a_sweep(parts, tmp_
     ]
     first = parts.editor(k=4, cache=str(tmp_path), context="alone")
     first.edit(examples)
-    assert first._guesser.cache.asked == 5
+    assert first._guesser.cache.misses == 5
     chosen = set()
     for setting in [{"weights": w} for w in ((1, 5, 5), (1, 0, 5), (0, 0, -1))] + [{"k": 2}]:
         swept = parts.editor(**setting, cache=str(tmp_path), context="alone")
         chosen.add(changed(swept.edit(examples)[1]))
-        assert (swept._guesser.cache.asked, swept._weigher.cache.asked) == (0, 0)
+        assert (swept._guesser.cache.misses, swept._weigher.cache.misses) == (0, 0)
     assert len(chosen) > 1
     # One mention in the place of several is the same, whatever came before it.
     alone, usual = (
@@ -476,7 +476,7 @@ def test_masks_that_are_looked_at_alone_share_all_answers_of_a_sweep(parts, tmp_
 def parts_asked(parts, examples):
     alone = parts.editor()
     alone.edit(examples)
-    return alone._guesser.cache.asked
+    return alone._guesser.cache.misses
 
 
 def test_what_changes_an_answer_has_answers_of_its_own(parts, tmp_path):
@@ -486,9 +486,9 @@ def test_what_changes_an_answer_has_answers_of_its_own(parts, tmp_path):
     for changes in ({"guesses": 3}, {"guesses": 4}):
         other = parts.editor(cache=str(tmp_path), block_list=None, **changes)
         other.edit([example])
-        assert other._guesser.cache.asked == 1
+        assert other._guesser.cache.misses == 1
     other = captioned("a dog", detection("dog", "wet"), image=photo(7))
     made = parts.editor(cache=str(tmp_path), block_list=None)
     made.edit([example, other])
-    assert made._weigher.cache.asked == 3
+    assert made._weigher.cache.misses == 3
     assert changed(*made.edit([example])) == first
