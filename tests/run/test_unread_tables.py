@@ -132,8 +132,8 @@ SPEED_OR_TRAINING = {
 
 OTHERS: dict[str, Any] = {
     "max_length": 9, "geometry": "squash", "classes": "names.txt", "labels": ("a", "b", "c"),
-    "prompt": "{image}{question}", "wording": "labels", "reduction": "token_mean", "dtype": "float16",
-    "prefix": "a", "num_beams": 2, "max_new_tokens": 2, "min_new_tokens": 2,
+    "prompt": "{image}{question}", "wording": "labels", "reduction": "token_mean",
+    "dtype": "float16", "prefix": "a", "num_beams": 2, "max_new_tokens": 2, "min_new_tokens": 2,
     "repetition_penalty": 2.0, "threshold": 0.9, "vocabulary": "names.txt", "template": "a {label}",
     "overlap": 0.9, "most": 2, "architecture": "other", "prepared_as": "DEFAULT",
     "max_tokens": 248,
