@@ -48,22 +48,6 @@ class MeasuredColumn:
 
 
 @dataclass(frozen=True)
-class TableSettings:
-    """Settings that the parts of one table share.
-
-    Attributes:
-        labels: header of each column that names a row, by its key: ``pretrained``, ``model``,
-            ``train`` (training examples), ``cf`` (counterfactual ones) and ``cf_percent``.
-        partial: whether missing numbers are printed as dashes instead of failing.
-    """
-
-    name: str
-    labels: Mapping[str, str]
-    commands: Sequence[str]
-    partial: bool = False
-
-
-@dataclass(frozen=True)
 class ArmRow:
     """One row of our results.
 
@@ -84,14 +68,22 @@ class ArmTablePart:
     """A part of a table of arms: one set of runs on one set of benchmarks.
 
     Attributes:
+        table: the name of the table.
+        labels: header of each column that names a row, by its key: ``pretrained``, ``model``,
+            ``train`` (training examples), ``cf`` (counterfactual ones) and ``cf_percent``.
+        commands: the commands that make what is missing.
+        partial: whether missing numbers are printed as dashes instead of failing.
         title: title of the part; the benchmarks and ``where`` are added.
         cells: tested cells, one list per row with one cell per column.
         measures: unit and direction of each column.
     """
 
-    table: TableSettings
+    table: str
     columns: Sequence[MeasuredColumn]
     rows: list[tuple[ArmRow, ArmResults]]
+    labels: Mapping[str, str]
+    commands: Sequence[str]
+    partial: bool = False
     title: str = "Ours"
     where: str = ""
     cells: list[list[MeasuredCell]] = field(init=False)
@@ -148,7 +140,7 @@ class ArmTablePart:
         distinct = set(known.values())
         if len(distinct) > 1:
             raise UserError(
-                f"table={self.table.name}: the mean is over metrics of several units or "
+                f"table={self.table}: the mean is over metrics of several units or "
                 f"directions ({', '.join(name for _, name in known)}): leave its column out"
             )
         return distinct.pop() if distinct else PERCENT
@@ -160,13 +152,13 @@ class ArmTablePart:
             MissingError: naming runs, benchmarks and seeds, unless the table is partial.
         """
         missing = list(self._missing())
-        if missing and not self.table.partial:
-            raise MissingError(self.table.name, missing, self.table.commands)
+        if missing and not self.partial:
+            raise MissingError(self.table, missing, self.commands)
 
     def require_one_test(self) -> None:
         """Refuse rows that were evaluated on different test data under the same benchmark name."""
         benchmarks = {column.cell[0] for _, column in self._measured}
-        require_one_test(self.table.name, [(row.run, arm) for row, arm in self.rows], benchmarks)
+        require_one_test(self.table, [(row.run, arm) for row, arm in self.rows], benchmarks)
 
     def _missing(self) -> Iterator[str]:
         seeds = set().union(*(arm.seeds for _, arm in self.rows if arm.trained))
@@ -196,15 +188,15 @@ class ArmTablePart:
             best = measure.text(measure.best(means)) if means else ""
             return print_cell(self.cells[row][column], best, measure)
 
-        labels = [tuple(self._label(key, *row) for key in self.table.labels) for row in self.rows]
+        labels = [tuple(self._label(key, *row) for key in self.labels) for row in self.rows]
         columns = [
             Column(self.measures[i].header(column.header), partial(cell, i), column.group)
             for i, column in enumerate(self.columns)
         ]
-        ruled = "pretrained" in self.table.labels
+        ruled = "pretrained" in self.labels
         return make_part(
             f"{self.title}: {self._where()}",
-            [*self.table.labels.values()],
+            [*self.labels.values()],
             columns,
             [(names, number) for number, names in enumerate(labels)],
             self._notes(),

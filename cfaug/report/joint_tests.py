@@ -144,14 +144,14 @@ Answer = tuple[str, Cell, int]
 
 
 @dataclass(frozen=True)
-class _Own:
+class _SeedAnswers:
     """One model's answers in a cell: the hash of the test, and the items that count."""
 
     data: str
     values: Values
 
 
-Side = Mapping[int, _Own]
+Side = Mapping[int, _SeedAnswers]
 """The answers of an arm in a cell, by seed."""
 
 
@@ -161,7 +161,7 @@ class _Answers:
     def __init__(
         self, rows: Sequence[SignificanceRow], about: Mapping[Cell, Result], items: RunItems
     ) -> None:
-        self._own: dict[tuple[str, Cell], Side | UserError] = {}
+        self._sides: dict[tuple[str, Cell], Side | UserError] = {}
         arms = dict.fromkeys(arm for row in rows for arm in (row.arm, row.baseline))
         cells = dict.fromkeys(row.cell for row in rows)
         benchmark = about[rows[0].cell].benchmark
@@ -169,9 +169,9 @@ class _Answers:
             try:
                 by_seed = items.by_seed(arm, benchmark)
             except UserError as error:
-                self._own |= {(arm, cell): error for cell in cells}
+                self._sides |= {(arm, cell): error for cell in cells}
                 continue
-            self._own |= {(arm, cell): self._read(by_seed, about[cell]) for cell in cells}
+            self._sides |= {(arm, cell): self._read(by_seed, about[cell]) for cell in cells}
         self._means = self._resample(benchmark)
 
     @staticmethod
@@ -189,13 +189,13 @@ class _Answers:
             if not counts.any():
                 return UserError("no item counts")
             kept = Values(every.names[counts], every.clusters[counts], every.values[counts])
-            side[seed] = _Own(items.data, kept)
+            side[seed] = _SeedAnswers(items.data, kept)
         return side
 
     def _resample(self, benchmark: str) -> dict[Answer, np.ndarray]:
         """Return the means of every model's resampled clusters; equal items have equal draws."""
         alike: dict[tuple[str, bytes], list[tuple[Answer, Values]]] = {}
-        for (arm, cell), by_seed in self._own.items():
+        for (arm, cell), by_seed in self._sides.items():
             for seed, answers in by_seed.items() if isinstance(by_seed, Mapping) else ():
                 names = answers.values.names
                 key = (answers.data, b"\0".join(name.encode() for name in names.tolist()))
@@ -213,7 +213,7 @@ class _Answers:
         """Return the comparison in a list; empty without items, or if the metric is not a mean."""
         sides: list[Side] = []
         for arm in (row.arm, row.baseline):
-            side = self._own[arm, row.cell]
+            side = self._sides[arm, row.cell]
             if isinstance(side, UserError):
                 raise side
             sides.append(side)

@@ -18,7 +18,6 @@ from cfaug.report.arm_table import (
     ArmRow,
     ArmTablePart,
     MeasuredColumn,
-    TableSettings,
     mark_best_two,
 )
 from cfaug.report.arms import (
@@ -260,7 +259,7 @@ def test_what_stands_in_place_of_pairs_is_a_control(ratio, setting, theirs, usua
 
 # A part of a table of arms in the direction of its metrics; best and second best of a column.
 
-SETTINGS = TableSettings("mine", {"model": "arm"}, ("python evaluate.py",))
+SETTINGS = {"labels": {"model": "arm"}, "commands": ("python evaluate.py",)}
 LOSSES = tuple(MeasuredColumn(name, "", "stress", name) for name in ("loss", "gap"))
 MEAN = MeasuredColumn("Mean", "", None, None)
 
@@ -285,7 +284,7 @@ def part_of(rows, columns=(*LOSSES, MEAN)):
         )
         for name in names
     ]
-    return ArmTablePart(SETTINGS, columns, arms)
+    return ArmTablePart("mine", columns, arms, **SETTINGS)
 
 
 def test_every_cell_is_tested_in_its_own_direction():

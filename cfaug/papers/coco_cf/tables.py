@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from cfaug.core.errors import UserError
 from cfaug.report.arm_results import ArmResults, MissingError, Runs
-from cfaug.report.arm_table import ArmRow, ArmTablePart, MeasuredColumn, TableSettings, label_text
+from cfaug.report.arm_table import ArmRow, ArmTablePart, MeasuredColumn, label_text
 from cfaug.report.document import Column, Document, Entry, Part, Row, make_part, rules_of
 from cfaug.report.page import DASH, percent
 from cfaug.report.paper_tables import published
@@ -105,9 +105,12 @@ class ArmsTable:
         styles = [(record.get("identity") or {}).get("data.world.style") for record in records]
         style = next((f" (style {style})" for style in styles if style is not None), "")
         return ArmTablePart(
-            table=TableSettings(self.name, self.named_by, self.commands, self.partial),
+            table=self.name,
             columns=[column.at(place) for column in columns],
             rows=rows,
+            labels=self.named_by,
+            commands=self.commands,
+            partial=self.partial,
             title=title,
             where="" if place == "folders" else f" of the embedded world ShapeScapes{style}",
         )
