@@ -126,8 +126,12 @@ NAMED = sorted(
 )
 
 
+if not is_whole():  # it names files of papers as examples
+    NAMED = [path for path in NAMED if not path.startswith("cfaug/papers/")]
+
+
 def test_it_names_many_paths():
-    assert len(NAMED) > 25
+    assert len(NAMED) > 20
 
 
 @pytest.mark.parametrize("path", NAMED)

@@ -181,8 +181,10 @@ def test_every_text_file_is_read_and_written_as_utf_8(trees):
 
 PLACES = {
     "pages": [ROOT / "README.md", *(ROOT / "docs").glob("*.md")],
-    "settings": [file for folder in settings_folders() for file in folder.rglob("*.yaml")],
-    "sweeps": sweep_files(),
+    "settings": [
+        *(file for folder in settings_folders() for file in folder.rglob("*.yaml")),
+        *sweep_files(),
+    ],
     "code": (ROOT / "cfaug").rglob("*.py"),
 }
 DOTTED = re.compile(r"\bcfaug(?:\.[a-z_]\w*)+\.[A-Z]\w*[a-z]\w*")

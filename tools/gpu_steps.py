@@ -76,6 +76,7 @@ BENCHMARKS = {
 """{script that runs a model: (its words for a quick run, its words on a GPU)}."""
 
 ON_THE_PROCESSOR = {
+    "cluster_simulation": "a simulation of a queue",
     "few_clusters": "a simulation of tests",
     "gallery": "a browser's time",
     "loader": "images are read and decoded by the processor",
