@@ -230,7 +230,7 @@ FOUND = {
     "N9 columns": ("weights=zoo:clip-0 compare_columns.item=a", "by compare=..."),
     "N12 weights beside compare": ("compare=[a.csv,d.csv] weights=x", "not by compare=..."),
     "N12 weights beside annotate": ("annotate=export weights=/x", "not by annotate=..."),
-    "N12 weights beside a table": ("table=coco_cf_1 weights=/x", "not by table=..."),
+    "N12 weights beside a table": ("table=edit_quality weights=/x", "not by table=..."),
     "N13 the question to a dual encoder": (
         "weights=zoo:clip-0 benchmark=pairs benchmark.data=/x benchmark.question=vqascore",
         "with a model that provides Answerer"),
