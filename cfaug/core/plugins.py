@@ -15,6 +15,8 @@ from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
 
+from cfaug.core.errors import say_once
+
 PACKAGE = Path(__file__).resolve().parents[1]
 KINDS = ("papers", "worlds")
 """The folders of shipped plug-ins, whose names are also those of groups of entry points."""
@@ -58,9 +60,23 @@ def _installed() -> tuple[Plugin, ...]:
 def _of_other_packages() -> Iterator[Plugin]:
     for kind in KINDS:
         for entry in sorted(entry_points(group=f"cfaug.{kind}"), key=lambda entry: entry.name):
-            spec = find_spec(entry.module)  # of a package inside another one, imports that one
-            for folder in (spec and spec.submodule_search_locations) or ():
-                yield Plugin(kind, entry.module, Path(folder))
+            # The current folder is on sys.path for modules that settings name: what lies there is
+            # not installed, and may be somebody's data.
+            if entry.dist is None or Path(str(entry.dist.locate_file(""))).resolve() == Path.cwd():
+                continue
+            try:
+                spec = find_spec(entry.module)  # of a package inside another one, imports that one
+            except ImportError:
+                spec = None
+            if spec is None or not spec.submodule_search_locations:
+                say_once(
+                    f"note: the entry point {entry.name} = {entry.value} of {entry.dist.name} "
+                    f"(group cfaug.{kind}) names no package that can be imported"
+                )
+                continue
+            yield from (
+                Plugin(kind, entry.module, Path(at)) for at in spec.submodule_search_locations
+            )
 
 
 def plugin_files(pattern: str) -> list[Path]:

@@ -12,6 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from cfaug.core.errors import UserError
 from cfaug.core.plugins import plugins
 
 if TYPE_CHECKING:
@@ -69,8 +70,14 @@ class World(Protocol):
 @cache
 def worlds() -> tuple[World, ...]:
     """Return every world that is installed."""
-    installed = (plugin for plugin in plugins() if plugin.kind == "worlds")
-    return tuple(import_module(plugin.package).WORLD for plugin in installed if plugin.package)
+    installed = (plugin.package for plugin in plugins() if plugin.kind == "worlds")
+    modules = [import_module(package) for package in installed if package is not None]
+    for module in modules:
+        if not hasattr(module, "WORLD"):
+            raise UserError(
+                f"{module.__name__}, which an entry point of cfaug.worlds names, has no WORLD"
+            )
+    return tuple(module.WORLD for module in modules)
 
 
 def find_world(source: str) -> World | None:

@@ -36,28 +36,49 @@ def find_settings(folders: Iterable[Path], name: str) -> Path | None:
 
 def settings_of(folder: Path) -> Path:
     """Return where a folder of the user's has its settings: in ``conf/``, or in itself."""
-    return folder / CONF if (folder / CONF).is_dir() else folder
+    if not (folder / CONF).is_dir():
+        return folder
+    beside = sorted(file for group in _groups() for file in (folder / group).glob("*.yaml"))
+    if beside:
+        raise UserError(
+            f"{folder} has settings in {CONF}/ and beside it ({beside[0].relative_to(folder)}): "
+            f"move them into {CONF}/, or name {folder / CONF} itself"
+        )
+    return folder / CONF
 
 
 def use_folders(users: Sequence[Path]) -> None:
     """Make folders of the user's plug-ins, and refuse files that are chosen by a name in use."""
-    shipped = {name for folder in settings_folders() for name in _names(folder)}
+    homes = dict(_homes())
     for folder in users:
-        for name in _names(folder):
-            if name in shipped:
-                group, _, choice = name.partition("/")
-                raise UserError(
-                    f"{folder / name}: {group}={choice.removesuffix('.yaml')} is shipped with "
-                    "cfaug, or in another folder: choose another name for the file"
-                )
-        shipped.update(_names(folder))
+        _add_names(homes, folder)
         add_folder(folder.parent if folder.name == CONF else folder)
 
 
-def _names(folder: Path) -> list[str]:
-    groups = {group.name for known in settings_folders() for group in known.glob("*/")}
-    files = (file for group in groups for file in (folder / group).rglob("*.yaml"))
-    return [file.relative_to(folder).as_posix() for file in files]
+@cache
+def _homes() -> dict[str, Path]:
+    """Return the folder of every file, by its name, without the user's folders."""
+    homes: dict[str, Path] = {}
+    for folder in settings_folders():
+        _add_names(homes, folder)
+    return homes
+
+
+def _add_names(homes: dict[str, Path], folder: Path) -> None:
+    for group in _groups():
+        for file in sorted((folder / group).rglob("*.yaml")):
+            name = file.relative_to(folder).as_posix()
+            if homes.setdefault(name, folder) != folder:
+                choice = name.removeprefix(f"{group}/").removesuffix(".yaml")
+                raise UserError(
+                    f"{file}: {group}={choice} is also {homes[name] / name}: choose another name "
+                    "for the file"
+                )
+
+
+@cache
+def _groups() -> frozenset[str]:
+    return frozenset(group.name for folder in settings_folders() for group in folder.glob("*/"))
 
 
 def find_sweep(name: str) -> Path | None:

@@ -104,22 +104,53 @@ def test_a_file_of_the_folder_may_not_have_a_name_that_is_in_use(tmp_path):
     (tmp_path / "conf/recipe").mkdir(parents=True)
     (tmp_path / "conf/recipe/substitution.yaml").write_text("name: mine\n")
     said = refusal(main, ["generate", "--config-dir", str(tmp_path), "limit=1"])
-    assert "recipe=substitution is shipped with cfaug, or in another folder: choose another" in said
+    assert f"{tmp_path / 'conf/recipe/substitution.yaml'}: recipe=substitution is also " in said
+    assert "choose another name for the file" in said
+
+
+def test_settings_inside_and_beside_conf_are_asked_about(tmp_path):
+    for name in ("conf/recipe/mine.yaml", "recipe/old.yaml"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text("name: mine\n")
+    said = refusal(main, ["generate", "--config-dir", str(tmp_path), "limit=1"])
+    assert "has settings in conf/ and beside it (recipe/old.yaml)" in said
+
+
+def lay_package(folder, name, group, value):
+    """Install a package by hand that names another one in an entry point."""
+    about = folder / f"{name}-1.0.dist-info"
+    about.mkdir(parents=True)
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(f"[{group}]\ntheirs = {value}\n")
+
+
+def run_with(place, cwd, *words):
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{place}"}
+    command = [sys.executable, "-m", "cfaug", *words]
+    return subprocess.run(command, env=environment, cwd=cwd, capture_output=True, text=True)
 
 
 def test_a_package_of_others_is_found_by_its_entry_point(tmp_path):
     """Group ``cfaug.papers``: nothing is named on the command line."""
-    package = tmp_path / "their_paper"
-    (package / "conf/loss").mkdir(parents=True)
-    (package / "__init__.py").touch()
+    place, elsewhere = tmp_path / "place", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    lay_package(place, "their_paper", "cfaug.papers", "their_paper")
+    lay_package(place, "broken", "cfaug.papers", "not_there.inside")
+    (place / "their_paper/conf/loss").mkdir(parents=True)
+    (place / "their_paper/__init__.py").touch()
     text = "_target_: cfaug.train.settings.LossSettings\nsame_image: negative\n"
-    (package / "conf/loss/theirs.yaml").write_text(text)
-    about = tmp_path / "their_paper-1.0.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: their-paper\nVersion: 1.0\n")
-    (about / "entry_points.txt").write_text("[cfaug.papers]\ntheirs = their_paper\n")
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"}
-    command = [sys.executable, "-m", "cfaug", "train", "loss=theirs", "--cfg", "job"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    (place / "their_paper/conf/loss/theirs.yaml").write_text(text)
+    done = run_with(place, elsewhere, "train", "loss=theirs", "--cfg", "job")
     assert done.returncode == 0, done.stderr
     assert "same_image: negative" in done.stdout
+    assert "the entry point theirs = not_there.inside of broken" in done.stderr
+
+
+@pytest.mark.slow
+def test_a_package_in_the_current_folder_is_not_installed(tmp_path):
+    """A folder of somebody's data may hold one, whose world would be imported."""
+    lay_package(tmp_path, "planted", "cfaug.worlds", "planted")
+    (tmp_path / "planted").mkdir()
+    (tmp_path / "planted/__init__.py").write_text("raise SystemExit('executed')\n")
+    done = run_with("", tmp_path, "train", "--cfg", "job")
+    assert done.returncode == 0, done.stderr
