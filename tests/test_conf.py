@@ -57,12 +57,6 @@ def test_every_target_binds(file):
         assert set(node) - {"_target_"} <= set(taken)
 
 
-def test_mappings_that_a_table_needs_can_be_given_on_the_command_line():
-    """Hydra gives no names to an empty mapping: such a setting is null by default."""
-    [(config, _)] = _compose("evaluate", "table=cfmm_figure_4", "table.questions={A name: a/file}")
-    assert config["table"]["questions"] == {"A name": "a/file"}
-
-
 def _targets(tree):
     """Yield every node of a file with its target; what a file takes from others is not there."""
     if isinstance(tree, dict):

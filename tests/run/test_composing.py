@@ -359,8 +359,8 @@ def test_choices_of_ones_own_are_listed_beside_ours(tmp_path, script, capsys):
 
 
 def test_a_choice_beside_help_shows_its_settings(script):
-    said = stdout_of(script("evaluate"), ["benchmark=skew", "--help"])
-    assert "permutations: " in said
+    said = stdout_of(script("evaluate"), ["benchmark=stress", "--help"])
+    assert "clusters: " in said
     assert "auto*" in said  # the default is still the default
 
 

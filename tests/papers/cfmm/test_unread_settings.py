@@ -25,3 +25,9 @@ def test_a_typed_setting_that_nothing_reads_is_refused_with_what_would_read_it(w
 )
 def test_a_setting_is_accepted_where_it_is_read(words):
     compose("generate", *words)
+
+
+def test_mappings_that_a_table_needs_can_be_given_on_the_command_line():
+    """Hydra gives no names to an empty mapping: such a setting is null by default."""
+    config = compose("evaluate", "table=cfmm_figure_4", "table.questions={A name: a/file}")
+    assert config["table"]["questions"] == {"A name": "a/file"}
