@@ -3,9 +3,12 @@
 A copy of the repository lacks a paper's folder, its tests and its page of the documentation. In it
 the floors of imports hold, everything that is left composes, and the quick tests pass.
 
-``make border`` tries every paper. CI, as a part of ``make test-slow``, holds the floors and the
-settings without each paper in turn, and runs the quick tests without one of them, which the
-commit's hash chooses.
+``make border`` tries every paper, and the tool without its world: of the tests those that do not
+name one. CI, as a part of ``make test-slow``, holds the floors, the names
+and the settings without each paper in turn (three seconds a paper), and without one of them, which
+the commit's hash chooses, runs the quick tests that ask what is installed: those of whole commands,
+of contracts and of the documentation. Tests of other parts of the tool could differ only if they or
+what they import named the paper, which the search for its name finds.
 """
 
 from __future__ import annotations
@@ -29,24 +32,36 @@ from tests.hygiene import tracked
 
 ROOT = Path(__file__).resolve().parent.parent
 PAPERS = sorted(folder.parent.name for folder in (ROOT / "cfaug/papers").glob("*/__init__.py"))
-NOT_YET = ("cfmm", "coco_cf", "compositional", "lance", "repair", "social", "visogender", "xmai")
+NOT_YET = ("cfmm", "social", "visogender", "xmai")
 """Papers without which quick tests still fail."""
 ALL = "CFAUG_BORDER"
 """The variable that ``make border`` sets, to ``all``."""
 QUICK = ("-m", "not slow", "-x", "-p", "no:cacheprovider")
+ASKING = (
+    "tests/contracts",
+    "tests/run",
+    *sorted(
+        f"tests/{file.name}"
+        for file in (ROOT / "tests").glob("test_*.py")
+        if file.name not in ("test_conf.py", "test_border.py")
+    ),
+)
+"""Tests that ask what is installed; ``test_conf.py`` alone takes as long as all others."""
 
 
-def belongs_to(paper: str, name: str) -> bool:
-    """Say whether a file of the repository is a paper's: code, settings, test or page."""
-    folders = (f"cfaug/papers/{paper}/", f"tests/papers/{paper}/")
-    return name.startswith(folders) or name == f"docs/{paper}.md"
+def places_of(paper: str) -> tuple[str, ...]:
+    """Return where files of a paper are: its code with its settings, its tests and its page."""
+    return (f"cfaug/papers/{paper}/", f"tests/papers/{paper}/", f"docs/{paper}.md")
 
 
-def copy_without(paper: str, folder: Path) -> Path:
-    """Copy what git tracks to a folder, as a repository of its own, without what is a paper's."""
+OF_THE_WORLD = ("cfaug/worlds/shapescapes/", "tests/worlds/shapescapes/", "docs/shapescapes")
+
+
+def copy_without(places: tuple[str, ...], folder: Path) -> Path:
+    """Copy what git tracks to a folder, as a repository of its own, without some places."""
     for file in tracked():
         name = file.relative_to(ROOT).as_posix()
-        if not belongs_to(paper, name):
+        if not name.startswith(places):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(file, folder / name)
     subprocess.run(["git", "init", "--quiet", folder], check=True)
@@ -79,20 +94,81 @@ def papers_to_try() -> list[str]:
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("paper", papers_to_try())
 def test_without_a_paper_the_quick_tests_pass(paper, tmp_path):
-    run(copy_without(paper, tmp_path), "-m", "pytest", *QUICK)
+    chosen = () if os.environ.get(ALL) == "all" else ASKING
+    run(copy_without(places_of(paper), tmp_path), "-m", "pytest", *QUICK, *chosen)
+
+
+LINT = "from importlinter.cli import lint_imports_command as lint; lint()"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("paper", PAPERS)
 def test_without_a_paper_the_floors_hold(paper, tmp_path):
-    code = copy_without(paper, tmp_path)
-    run(code, "-c", "from importlinter.cli import lint_imports_command as lint; lint()")
-    named = re.compile(rf"\bcfaug[./]papers[./]{paper}\b")
+    code = copy_without(places_of(paper), tmp_path)
+    run(code, "-c", LINT)
+    named = re.compile(rf"\b(?:cfaug|tests)[./]papers[./]{paper}\b")
     files = [
-        file for place in ("cfaug", "conf", "sweeps", "zoo") for file in (code / place).rglob("*")
+        file
+        for place in ("cfaug", "conf", "sweeps", "zoo", "tests", "tools")
+        for file in (code / place).rglob("*")
     ]
     texts = [file for file in files if file.suffix in (".py", ".yaml", ".mk", ".jinja")]
     assert not [file for file in texts if named.search(file.read_text())]
+
+
+COMPOSE = """
+from cfaug.run.settings_files import settings_folders
+from tests.run.conftest import compose
+conf = settings_folders()[0]
+def choices(group):
+    files = sorted((conf / group).glob("*.yaml"))
+    return [file.stem for file in files if "shapescapes" not in file.read_text()]
+for name in choices("recipe"):
+    compose("generate", f"recipe={name}", "zoo=paper", "data.source=photos")
+for name in choices("benchmark"):
+    compose("evaluate", "weights=x", "data=folder", f"benchmark={name}")
+for name in choices("model"):
+    compose("train", "data=folder", "data.real=photos", "data.cf_ratio=0", f"model={name}")
+"""
+WORLD = re.compile(r"shapescapes|\bzoo\b|\bdemo\b|SCENES|WORLD|\bplace\b|\bscript\b", re.IGNORECASE)
+HELPER = re.compile(
+    r"^from tests\.([\w.]+) import|^from (tests(?:\.\w+)*) import (\w+)", re.MULTILINE
+)
+
+
+@functools.cache
+def names_a_world(file: Path) -> bool:
+    """Say whether a file of tests, or one that it imports, names the world or what it gives."""
+    text = file.read_text(encoding="utf-8")
+    if WORLD.search(text):
+        return True
+    parts = [
+        first or f"{where.removeprefix('tests')}.{name}"
+        for first, where, name in HELPER.findall(text)
+    ]
+    helpers = [
+        (ROOT / "tests" / part.strip(".").replace(".", "/")).with_suffix(".py") for part in parts
+    ]
+    return any(helper.is_file() and names_a_world(helper) for helper in helpers)
+
+
+if os.environ.get(ALL) == "all":
+
+    @pytest.mark.slow
+    @pytest.mark.timeout(3600)
+    def test_without_the_world_the_tool_s_own_tests_pass(tmp_path):
+        code = copy_without((*OF_THE_WORLD, "cfaug/papers/", "tests/papers/"), tmp_path)
+        (code / "cfaug/papers").mkdir()
+        (code / "cfaug/papers/__init__.py").write_text('"""None."""')
+        run(code, "-c", LINT)
+        run(code, "-c", COMPOSE)
+        files = [
+            file
+            for file in sorted((ROOT / "tests").rglob("test_*.py"))
+            if not {"papers", "worlds", "zoo"} & set(file.parts) and not names_a_world(file)
+        ]
+        assert len(files) > 30
+        run(code, "-m", "pytest", *QUICK, *(str(file.relative_to(ROOT)) for file in files))
 
 
 def choices_named(tree: Any, group: str) -> Iterator[str]:
