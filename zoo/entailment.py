@@ -33,7 +33,7 @@ from zoo.command import DrawingSettings, fit, make_model
 from zoo.model import IMAGE_SIZE
 from zoo.scenes import jitter
 
-ASKED = len(PLAN[0][1])
+HYPOTHESES = len(PLAN[0][1])
 """The number of hypotheses about each photo."""
 
 KINDS = {
@@ -70,7 +70,7 @@ class EntailmentDrawings:
 
     Attributes:
         pixels: the photos, uint8 (photos, 3, 32, 32).
-        texts: the hypotheses, ``ASKED`` for each photo in turn.
+        texts: the hypotheses, ``HYPOTHESES`` for each photo in turn.
         labels: the hypotheses' indices in ``cfaug.core.types.ENTAILMENT``.
         hidden: the factor that is covered in each hypothesis's photo, or "".
     """
@@ -91,9 +91,9 @@ def draw(seed: int, part: str, count: int) -> EntailmentDrawings:
         scene = world.scene(photo.factors, name, index)
         drawn = render(scene, IMAGE_SIZE, settings.look())
         pixels[index] = cover(drawn, photo.hidden).transpose(2, 0, 1)
-        for asked in photo.hypotheses:
-            texts.append(asked.text)
-            labels.append(ENTAILMENT.index(asked.label))
+        for hypothesis in photo.hypotheses:
+            texts.append(hypothesis.text)
+            labels.append(ENTAILMENT.index(hypothesis.label))
             hidden.append(photo.hidden or "")
     return EntailmentDrawings(pixels, texts, np.array(labels), hidden)
 
@@ -108,7 +108,7 @@ def train(settings: EntailmentSettings) -> Any:
     def loss(step: int) -> Tensor:
         chosen = order.choice(len(drawings.pixels), settings.batch_size, replace=False)
         pixels = torch.from_numpy(jitter(drawings.pixels[chosen], order))
-        rows = (chosen[:, None] * ASKED + np.arange(ASKED)).ravel()
+        rows = (chosen[:, None] * HYPOTHESES + np.arange(HYPOTHESES)).ravel()
         answers = _answer(entailer, pixels, [drawings.texts[row] for row in rows])
         return F.nll_loss(answers.log(), torch.from_numpy(drawings.labels[rows]))
 
@@ -118,11 +118,13 @@ def train(settings: EntailmentSettings) -> Any:
 
 
 def _answer(entailer: Any, pixels: Tensor, texts: list[str]) -> Tensor:
-    """Return probabilities (n * ASKED, 3); images are encoded only once if the model allows it."""
+    """Return probabilities (n * HYPOTHESES, 3); images are encoded once if the model allows it."""
     if isinstance(entailer, TowerEntailer):
         states = entailer.encode_images(pixels)
-        return entailer.entail_encoded(states.repeat_interleave(ASKED, dim=0), texts)
-    tensor: Tensor = entailer.entail([""] * len(texts), texts, pixels.repeat_interleave(ASKED, 0))
+        return entailer.entail_encoded(states.repeat_interleave(HYPOTHESES, dim=0), texts)
+    tensor: Tensor = entailer.entail(
+        [""] * len(texts), texts, pixels.repeat_interleave(HYPOTHESES, 0)
+    )
     return tensor
 
 

@@ -208,8 +208,8 @@ def train_masked(
     def loss(step: int) -> Tensor:
         ids, targets = mask(next(passes), settings.mask_share, rng)
         states = model.bert(ids, attention_mask=ids != PAD).last_hidden_state
-        asked = targets != IGNORED
-        return functional.cross_entropy(model.cls(states[asked]), targets[asked])
+        predicted = targets != IGNORED
+        return functional.cross_entropy(model.cls(states[predicted]), targets[predicted])
 
     steps = settings.masked_epochs * math.ceil(len(rows) / settings.batch_size)
     fit(model, loss, settings, steps, "masked words")
@@ -260,9 +260,9 @@ def train_causal(
     def loss(step: int) -> Tensor:
         ids = torch.from_numpy(next(passes))
         shown, targets = ids[:, :-1], ids[:, 1:]
-        asked = targets != PAD
+        predicted = targets != PAD
         states = model.transformer(shown, attention_mask=shown != PAD).last_hidden_state
-        return functional.cross_entropy(model.lm_head(states[asked]), targets[asked])
+        return functional.cross_entropy(model.lm_head(states[predicted]), targets[predicted])
 
     steps = settings.causal_epochs * math.ceil(len(rows) / settings.batch_size)
     fit(model, loss, settings, steps, "next words")
@@ -368,9 +368,11 @@ def evaluate_causal(
         shown, targets = ids[:, :-1], ids[:, 1:]
         with torch.inference_mode():
             logits = model(shown, attention_mask=(shown != PAD).long()).logits
-        asked = targets != PAD
-        total += float(functional.cross_entropy(logits[asked], targets[asked], reduction="sum"))
-        count += int(asked.sum())
+        predicted = targets != PAD
+        total += float(
+            functional.cross_entropy(logits[predicted], targets[predicted], reduction="sum")
+        )
+        count += int(predicted.sum())
     return {"perplexity": math.exp(total / count), "tokens": count}
 
 

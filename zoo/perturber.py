@@ -257,10 +257,10 @@ def train_base(settings: PerturberSettings, tokenizer: PreTrainedTokenizerFast) 
         ids = torch.from_numpy(pad(rows, 0))
         # The end is a token to be predicted; the padding after it is not.
         lengths = torch.tensor([len(row) for row in rows])
-        asked = torch.arange(ids.shape[1] - 1)[None] < (lengths - 1)[:, None]
+        predicted = torch.arange(ids.shape[1] - 1)[None] < (lengths - 1)[:, None]
         shown = ids[:, :-1]
         logits = model(shown, attention_mask=torch.ones_like(shown)).logits
-        return functional.cross_entropy(logits[asked], ids[:, 1:][asked])
+        return functional.cross_entropy(logits[predicted], ids[:, 1:][predicted])
 
     fit(model, loss, settings, settings.base_steps, "lists of captions")
     return model.eval()

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from transformers import FastVlmForConditionalGeneration
 
 
-ASKED_AT_ONCE = 50
+IMAGES_AT_ONCE = 50
 """The batch size of the evaluation, in pictures."""
 
 
@@ -141,16 +141,16 @@ def evaluate(folder: Path, settings: VlmSettings, part: str = "vqa-held-out") ->
     model = VisionLanguage(str(folder)).load()
     images = draw_images(settings.seed, part, 0, settings.held_out)
     right: list[list[bool]] = []
-    for start in range(0, len(images), ASKED_AT_ONCE):
-        some = images[start : start + ASKED_AT_ONCE]
+    for start in range(0, len(images), IMAGES_AT_ONCE):
+        some = images[start : start + IMAGES_AT_ONCE]
         shown = [
             decode_image(image.image.read(), image.key) for image in some if image.image is not None
         ]
-        asked = [
+        questions = [
             [Question(question.text, question.options) for question in image.questions]
             for image in some
         ]
-        for image, answers in zip(some, model.answer(shown, asked), strict=True):
+        for image, answers in zip(some, model.answer(shown, questions), strict=True):
             right.append([])
             for question, answered in zip(image.questions, answers, strict=True):
                 nll = [score.nll for score in answered.scores]

@@ -244,12 +244,12 @@ def tokenize_questions(
     Args:
         basic_alone: whether to leave out the counterfactual questions.
     """
-    asked = [image.questions[: 1 if basic_alone else None] for image in images]
-    texts = [f"{question.text} Answer" for questions in asked for question in questions]
+    by_image = [image.questions[: 1 if basic_alone else None] for image in images]
+    texts = [f"{question.text} Answer" for questions in by_image for question in questions]
     prompts = iter(tokenizer(texts)["input_ids"])
     return [
         [_tokenize(question, next(prompts), tokenizer) for question in questions]
-        for questions in asked
+        for questions in by_image
     ]
 
 
@@ -354,13 +354,13 @@ class Lessons:
         Args:
             count: the number of questions, a multiple of 4.
         """
-        asked = len(self.questions[0])
-        each = 1 if step < self.basic_steps else min(2, asked)
+        number = len(self.questions[0])
+        each = 1 if step < self.basic_steps else min(2, number)
         pairs = self.rng.choice(len(self.questions) // 2, count // (2 * each), replace=False)
         return [
             (image, self.questions[image][at])
             for pair in pairs.tolist()
-            for at in (self.rng.permutation(asked)[:each].tolist() if each > 1 else [0])
+            for at in (self.rng.permutation(number)[:each].tolist() if each > 1 else [0])
             for image in (2 * pair, 2 * pair + 1)
         ]
 

@@ -148,8 +148,8 @@ def _answer(
 
 def check_texts(record: Mapping[str, Any], where: str, item: ImageItem) -> None:
     """Refuse an answer about captions that the image no longer has; a csv may lack their hash."""
-    asked = record.get("texts")
-    if asked not in (None, "", item.texts_hash):
+    texts_hash = record.get("texts")
+    if texts_hash not in (None, "", item.texts_hash):
         raise UserError(
             f"{where}: {item.name} had other captions when it was labelled: name the data that the "
             "page was made from, or export the page again"
@@ -234,7 +234,7 @@ class Screening:
 PREFIX = "attention"
 MOST = 20
 """Maximum number of checks on a page."""
-ASKS = "This is a check of attention. Whatever the photo shows, "
+CHECK_TEXT = "This is a check of attention. Whatever the photo shows, "
 Checks = Annotated[int, Interval(ge=0, le=MOST)]
 """The number of checks in a form."""
 

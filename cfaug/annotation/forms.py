@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args
 
-from cfaug.annotation.answers import ASKS, PREFIX, Checks, draw_check
+from cfaug.annotation.answers import CHECK_TEXT, PREFIX, Checks, draw_check
 from cfaug.annotation.findings import Findings, ReportSection
 from cfaug.annotation.question import AnnotationQuestion, check_field
 from cfaug.annotation.records import ImageItem, draw_each
@@ -159,7 +159,7 @@ class Form:
             return items
         return draw_each(items, [item.kind for item in items], self.per_kind, seed, "form")
 
-    def asked(self) -> dict[str, Any]:
+    def script_data(self) -> dict[str, Any]:
         """Return the questions in the form that the page's script reads."""
         return {
             "field": "",
@@ -305,7 +305,7 @@ class CaptionForm(Form):
         ]
         for number in range(self.attention):
             expected, row = draw_check(number, self.labels, [texts.rows[0] for texts in sets])
-            text = f"{ASKS}choose {expected}."
+            text = f"{CHECK_TEXT}choose {expected}."
             items.append(
                 EditedItem(
                     f"{PREFIX}-{number}", 0, (text,), row, text,
@@ -434,7 +434,7 @@ class Preference(AnnotationQuestion):
         rows = [item.row for item in items]
         for number in range(self.attention):
             expected, row = draw_check(number, self.captions, rows)
-            texts = f"{ASKS}choose this caption.", f"{ASKS}do not choose this caption."
+            texts = f"{CHECK_TEXT}choose this caption.", f"{CHECK_TEXT}do not choose this caption."
             if expected != self.captions[0]:
                 texts = texts[::-1]
             items.append(ImageItem(f"{PREFIX}-{number}", 0, texts, row, expected=expected))

@@ -72,8 +72,8 @@ class Questionnaire:
     @property
     def hash(self) -> str:
         """Return the browser's storage key for answers, which fit only these questions."""
-        asked = [(item.name, item.texts, self.own_options(item)) for item in self.items]
-        text = json.dumps([*self.question.identity(), asked], ensure_ascii=True)
+        content = [(item.name, item.texts, self.own_options(item)) for item in self.items]
+        text = json.dumps([*self.question.identity(), content], ensure_ascii=True)
         return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
     def own_options(self, item: ImageItem) -> tuple[tuple[str, str], ...]:
@@ -155,7 +155,7 @@ def write_questions(
     number_of = {i: number for number, i in enumerate(used)}
     data = {
         "plan": questions.hash,
-        **question.asked(),
+        **question.script_data(),
         "tasks": tasks,
         "pictures": pictures,
         "people": {
@@ -217,9 +217,9 @@ def sentences(
 ) -> list[str]:
     """Return the findings as sentences, the verdict first."""
 
-    def reference(asked: AnnotationQuestion, statement: str) -> str:
+    def reference(about: AnnotationQuestion, statement: str) -> str:
         """Return known results to show beside people's answers; empty for simulated ones."""
-        text = asked.reference.get(statement, "")
+        text = about.reference.get(statement, "")
         return f"; {text}" if text and not record.simulated else ""
 
     everything, agreed = record.tallies[-1], record.agreement
@@ -238,14 +238,14 @@ def sentences(
             f"{agreed.fleiss:.2f}; Krippendorff's alpha on {agreed.several:,} images with two or "
             f"more is {agreed.alpha:.2f}{reference(question, 'agreement')}."
         )
-    for asked, counts, total, kind in (
+    for about, counts, total, kind in (
         (question, everything.counts, everything.images, "answered images"),
         (categories, record.categories, record.sampled, "sorted errors"),
     ):
-        for phrase, members in asked.groups.items() if total else ():
+        for phrase, members in about.groups.items() if total else ():
             share = sum(counts[name] for name in members) / total
             lines.append(
-                f"Of {total:,} {kind} {percent(share, 0)} % are {phrase}{reference(asked, phrase)}."
+                f"Of {total:,} {kind} {percent(share, 0)} % are {phrase}{reference(about, phrase)}."
             )
     lines += [sentence for section in sections for sentence in section.sentences]
     if everything.images < record.items:

@@ -145,7 +145,7 @@ class AnnotationQuestion:
         first = item.row - item.member
         return {first + member: f"{item.key}_{member}" for member in range(len(item.texts))}
 
-    def asked(self) -> dict[str, Any]:
+    def script_data(self) -> dict[str, Any]:
         """Return the question in the form that the page's script reads."""
         file = "answers" if self.field == "label" else "categories"
         return {"field": self.field, "options": tuple(self.options.items()), "file": file}
@@ -209,18 +209,20 @@ class QuestionReview(AnnotationQuestion):
         items = []
         for row in range(len(index)):
             about = index.extra_row(row).get(QUESTION)
-            asked = question_of(index.text(row), about, f"{index.source}, {index.key(row)}")
-            if self.only_new and asked.extra.get(VERIFIED) is not False:
+            question = question_of(index.text(row), about, f"{index.source}, {index.key(row)}")
+            if self.only_new and question.extra.get(VERIFIED) is not False:
                 continue
             key, _, member = index.key(row).rpartition("_")
             # The texts of an answer: the question, its right option and all options.
-            texts = (asked.text, asked.right or "", *asked.options)
-            if asked.right is None:
-                note = f"Options: {'; '.join(asked.options)}. No right answer is known."
+            texts = (question.text, question.right or "", *question.options)
+            if question.right is None:
+                note = f"Options: {'; '.join(question.options)}. No right answer is known."
             else:
-                wrong = [option for i, option in enumerate(asked.options) if i != asked.answer]
-                note = f"Right answer: {asked.right}. Wrong: {'; '.join(wrong)}."
-            items.append(QuestionItem(key, int(member), texts, row, asked.text, note=note))
+                wrong = [
+                    option for i, option in enumerate(question.options) if i != question.answer
+                ]
+                note = f"Right answer: {question.right}. Wrong: {'; '.join(wrong)}."
+            items.append(QuestionItem(key, int(member), texts, row, question.text, note=note))
         if not items:
             raise UserError(
                 f"{index.source} has no question that nobody verified; to ask about all: "

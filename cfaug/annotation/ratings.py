@@ -101,8 +101,8 @@ def leave_out_inattentive(
 
 
 def _rating(record: Mapping[str, Any], where: str, places: Mapping[str, int], form: Form) -> Rating:
-    asked = [name for name, field in form.fields.items() if field.kind != "text"]
-    missing = [n for n in ("key", "member", "annotator", *asked) if record.get(n) in (None, "")]
+    required = [name for name, field in form.fields.items() if field.kind != "text"]
+    missing = [n for n in ("key", "member", "annotator", *required) if record.get(n) in (None, "")]
     if missing:
         raise UserError(f"{where} lacks {', '.join(missing)}")
     name = f"{str(record['key']).strip()}_{str(record['member']).strip()}"
@@ -225,8 +225,8 @@ def summarise_ratings(
         if field.kind == "text" and rating.values[name]
     )
     people_count = len({rating.annotator for rating in ratings})
-    asked = sum(not item.expected for item in items)
-    return Ratings(source, form.title, people_count, asked, fields, remarks)
+    count = sum(not item.expected for item in items)
+    return Ratings(source, form.title, people_count, count, fields, remarks)
 
 
 def _score(answers: Sequence[Mapping[str, float]]) -> Score:

@@ -59,10 +59,10 @@ class Strata:
             if all(str(wanted[name][item.row]) == value for name, value in self.only.items())
         ]
         if not kept:
-            asked = ", ".join(f"{name}={value}" for name, value in self.only.items())
+            described = ", ".join(f"{name}={value}" for name, value in self.only.items())
             raise UserError(
-                f"{index.source}: none of {len(items):,} images has {asked or 'a stratum'}: choose "
-                "others with annotate.question.strata.only.COLUMN=VALUE"
+                f"{index.source}: none of {len(items):,} images has {described or 'a stratum'}: "
+                "choose others with annotate.question.strata.only.COLUMN=VALUE"
             )
         values = self._column(index, self.column)
         return [
@@ -92,7 +92,7 @@ class Strata:
             )
         named = content.items() if isinstance(content, dict) else [(self.column, content)]
         stratum = tuple((str(name), str(part)) for name, part in named)
-        missing = {name for asked in self.offered.values() for name in asked} - dict(stratum).keys()
+        missing = {name for names in self.offered.values() for name in names} - dict(stratum).keys()
         if missing:
             raise UserError(
                 f"{index.source}: {item.name} has no {missing.pop()!r} among its {self.column} "

@@ -165,18 +165,18 @@ def usual_labellings(values: Values) -> list[Labelling]:
     return labellings
 
 
-def find_labellings(values: Values, asked: Sequence[str] | None) -> list[Labelling]:
+def find_labellings(values: Values, names: Sequence[str] | None) -> list[Labelling]:
     """Return the requested labellings that the grid has.
 
     Args:
-        asked: the names of labellings; ``gender|race`` stands for every value of race. ``None``
+        names: the names of labellings; ``gender|race`` stands for every value of race. ``None``
             requests the usual ones.
     """
-    if asked is None:
+    if names is None:
         return usual_labellings(values)
     by_name = _by_name(values)
     labellings: dict[str, Labelling] = {}
-    for name in asked:
+    for name in names:
         label, bar, condition = name.partition(GIVEN)
         attributes = by_name.get(label)
         if attributes is None:
@@ -189,18 +189,18 @@ def find_labellings(values: Values, asked: Sequence[str] | None) -> list[Labelli
     return list(labellings.values())
 
 
-def require_labellings(grids: Mapping[str, Values], asked: Sequence[str] | None) -> None:
+def require_labellings(grids: Mapping[str, Values], names: Sequence[str] | None) -> None:
     """Refuse a labelling that no grid has.
 
     Args:
         grids: the values of each grid's attributes, by the grid's name.
-        asked: the names that ``find_labellings`` takes.
+        names: the names that ``find_labellings`` takes.
     """
-    if asked is not None and not asked:
+    if names is not None and not names:
         raise UserError("benchmark.labellings=[] is invalid: name some, or null for the usual")
-    if asked is None and not any(map(usual_labellings, grids.values())):
+    if names is None and not any(map(usual_labellings, grids.values())):
         raise UserError(f"the grids {', '.join(grids)} have no attribute of two values: no labels")
-    for name in asked or ():
+    for name in names or ():
         if not any(find_labellings(values, [name]) for values in grids.values()):
             choices = dict.fromkeys(
                 choice for values in grids.values() for choice in _choices(values)

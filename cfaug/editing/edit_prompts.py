@@ -355,20 +355,20 @@ class EditAnswer:
 
 
 def group_rows(
-    rows: Iterable[tuple[str, Mapping[str, Any]]], asked: EditFormat, owner: object
+    rows: Iterable[tuple[str, Mapping[str, Any]]], edit_format: EditFormat, owner: object
 ) -> list[EditAnswer]:
     """Check rows and group them by caption and prompt, in the order of their first rows.
 
     Args:
         rows: pairs (``FILE, line N``, row) from ``cfaug.data.sources.lists.json_lines``.
-        asked: the format with the prompts that ``kind`` names.
+        edit_format: the format with the prompts that ``kind`` names.
     """
     lines: dict[tuple[str, str, str], str] = {}
     groups: dict[tuple[str, str], tuple[str, list[str]]] = {}
     for where, row in rows:
         caption, kind, edit = (_text(row, name, where) for name in COLUMNS)
         try:
-            prompt = asked.find(kind).name
+            prompt = edit_format.find(kind).name
         except UserError as error:
             raise UserError(f"{where}: kind {kind!r} is invalid: {error}") from error
         key = _key(caption)

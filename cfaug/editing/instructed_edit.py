@@ -163,7 +163,7 @@ class InstructedEdit:
         self, examples: Sequence[Example], captions: Sequence[str], sheets: Sequence[_Sheet]
     ) -> Iterator[CaptionEdit]:
         """Yield every variation; problems of a request are noted on the caption's sheet."""
-        asked = [
+        prompted = [
             (row, prompt) for row, text in enumerate(captions) if text for prompt in self._prompts
         ]
         requests = [
@@ -173,9 +173,9 @@ class InstructedEdit:
                 self.ask_for,
                 derive(self.seed, "variations", examples[row].key, prompt.name),
             )
-            for row, prompt in asked
+            for row, prompt in prompted
         ]
-        for (row, prompt), answer in zip(asked, self.model.vary(requests), strict=True):
+        for (row, prompt), answer in zip(prompted, self.model.vary(requests), strict=True):
             if not answer.texts:
                 reason = answer.problem or NO_VARIATIONS
                 extra = {"prompt": prompt.name, **answer.extra}
@@ -290,8 +290,8 @@ class InstructModel(_LanguageEdits):
         caption = request.caption
         for token in self.tokenizer.all_special_tokens:  # one might end the message
             caption = caption.replace(token, " ")
-        asked = request.prompt.say(normalise(caption))
-        content = f"{asked}\n\n{ANSWER.format(count=request.count)}"
+        instruction = request.prompt.say(normalise(caption))
+        content = f"{instruction}\n\n{ANSWER.format(count=request.count)}"
         try:
             return render_chat(self.tokenizer, [{"role": "user", "content": content}])
         except Exception as error:  # a template may raise anything

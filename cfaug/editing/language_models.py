@@ -53,13 +53,13 @@ class MaskedLM(Pretrained):
         every = self._ids(texts, max_length=self._longest)
         wanted = self.tokenizer.mask_token_id
         # Without captions whose mask was cut off, or that have another.
-        asked = [i for i, ids in enumerate(every) if ids.count(wanted) == 1]
+        usable = [i for i, ids in enumerate(every) if ids.count(wanted) == 1]
         width = min(top_k, self.model.config.vocab_size)
 
         def best(ids: Tensor, shown: Tensor, rows: list[int]) -> Tensor:
             import torch
 
-            at = torch.tensor([every[asked[i]].index(wanted) for i in rows], device=ids.device)
+            at = torch.tensor([every[usable[i]].index(wanted) for i in rows], device=ids.device)
             row = torch.arange(len(ids), device=ids.device)
             # The head runs only where it is asked.
             head = getattr(self.model, "lm_head", None) or getattr(self.model, "cls", None)
@@ -73,7 +73,7 @@ class MaskedLM(Pretrained):
             return torch.stack([top.indices.double(), (top.values - totals).exp()], -1)
 
         fills: list[list[Fill]] = [[] for _ in blanks]
-        for i, entries in zip(asked, self._forward([every[i] for i in asked], best), strict=True):
+        for i, entries in zip(usable, self._forward([every[i] for i in usable], best), strict=True):
             before = blanks[i].text[: blanks[i].start][-1:]
             # Entries that are equal up to rounding are sorted by token.
             pairs = sorted((-float(f"{p:.9g}"), int(token)) for token, p in entries)

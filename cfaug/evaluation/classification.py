@@ -143,8 +143,8 @@ class ZeroShot(SourceBenchmark):
     @property
     def data_hash(self) -> str:
         chosen = ["restrict"] if self.restrict else []
-        asked = (self._index.hash, self._pixels.rows, self.class_names, self._templates)
-        return fingerprint(*asked, *chosen)
+        content = (self._index.hash, self._pixels.rows, self.class_names, self._templates)
+        return fingerprint(*content, *chosen)
 
     def run(self, model: DualEncoder | CachedEncoder | Classifier | CachedClassifier) -> Evaluation:
         """Return acc1, acc5 (where there are five classes) and mean per-class recall.
@@ -164,13 +164,13 @@ class ZeroShot(SourceBenchmark):
         self, model: Classifier | CachedClassifier
     ) -> tuple[np.ndarray, np.ndarray, list[str]]:
         """Return a classifier's logits, the column of each image's class, and names of columns."""
-        asked = np.arange(len(self.class_names)) if self.restrict else np.unique(self._labels)
-        columns = match_classes([self._known_as[i] for i in asked], model.classes, "the model")
+        classes = np.arange(len(self.class_names)) if self.restrict else np.unique(self._labels)
+        columns = match_classes([self._known_as[i] for i in classes], model.classes, "the model")
         logits, names = classify_images(model, self._pixels, self.batch_size), model.classes
         if self.restrict:
             logits, names = logits[:, columns], tuple(names[column] for column in columns)
             columns = np.arange(len(columns))
-        column = dict(zip(asked.tolist(), columns.tolist(), strict=True))
+        column = dict(zip(classes.tolist(), columns.tolist(), strict=True))
         truth = np.array([column[label] for label in self._labels.tolist()])
         return logits, truth, make_distinct([class_words(name) for name in names])
 

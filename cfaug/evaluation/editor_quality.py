@@ -153,12 +153,12 @@ class EditorQuality(WritesModelPage, SourceBenchmark):
 
     @property
     def data_hash(self) -> str:
-        asked: list[Any] = ["" if self._oracle is None else self._oracle.describe()]
-        asked += [self.judge, ORACLE if self._masks is None else self._masks.hash()]
+        content: list[Any] = ["" if self._oracle is None else self._oracle.describe()]
+        content += [self.judge, ORACLE if self._masks is None else self._masks.hash()]
         for folder in self._folders:
             known = [n for n in ("edit_kind", "scene_seed") if n in folder.index.extra_names]
-            asked += [folder.name, folder.index.hash_with(known), folder.rows]
-        return fingerprint(*asked)
+            content += [folder.name, folder.index.hash_with(known), folder.rows]
+        return fingerprint(*content)
 
     def run(self, encoder: DualEncoder | CachedEncoder) -> Evaluation:
         """Return the means of every editor, over all its edits and by their kind.

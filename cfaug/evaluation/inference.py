@@ -380,32 +380,32 @@ class PairsToScore:
         return (mine == theirs).all(axis=1) & np.array(texts, bool)
 
 
-def match_pairs(matcher: Matcher | CachedMatcher, asked: PairsToScore, size: int) -> np.ndarray:
+def match_pairs(matcher: Matcher | CachedMatcher, pairs: PairsToScore, size: int) -> np.ndarray:
     """Return a matcher's scores for images with texts, float32 (pairs,), cached or computed."""
-    check_captions(lambda: _count_indistinct(matcher, list(dict.fromkeys(asked.texts))))
-    scores = _match(matcher, asked, size)
+    check_captions(lambda: _count_indistinct(matcher, list(dict.fromkeys(pairs.texts))))
+    scores = _match(matcher, pairs, size)
     check_varying(scores, f"all {len(scores):,} pairs of images and texts the same score")
     return scores
 
 
-def _match(matcher: Matcher | CachedMatcher, asked: PairsToScore, size: int) -> np.ndarray:
+def _match(matcher: Matcher | CachedMatcher, pairs: PairsToScore, size: int) -> np.ndarray:
     if not isinstance(matcher, CachedMatcher):
-        return np.concatenate(list(_score_batches(matcher, asked, size)))
+        return np.concatenate(list(_score_batches(matcher, pairs, size)))
 
     def compute(missing: list[int]) -> Iterator[np.ndarray]:
-        return _score_batches(matcher.model, asked.at(missing), size)
+        return _score_batches(matcher.model, pairs.at(missing), size)
 
-    keys = batch_keys(image_keys(asked.index, asked.rows), text_keys(asked.texts), size)
+    keys = batch_keys(image_keys(pairs.index, pairs.rows), text_keys(pairs.texts), size)
     return recall_or_compute(matcher.scores, keys, compute)
 
 
-def _score_batches(matcher: Matcher, asked: PairsToScore, size: int) -> Iterator[np.ndarray]:
+def _score_batches(matcher: Matcher, pairs: PairsToScore, size: int) -> Iterator[np.ndarray]:
     import torch
 
-    batches = decode_rows(asked.index, asked.rows, matcher.transform, size)
-    title = f"matching ({asked.name})"
-    for i, pixels in enumerate(watch(batches, title, len(asked.rows), "pairs", len)):
-        texts = asked.texts[i * size : (i + 1) * size]
+    batches = decode_rows(pairs.index, pairs.rows, matcher.transform, size)
+    title = f"matching ({pairs.name})"
+    for i, pixels in enumerate(watch(batches, title, len(pairs.rows), "pairs", len)):
+        texts = pairs.texts[i * size : (i + 1) * size]
         with torch.inference_mode():
             scores = matcher.match(torch.from_numpy(pixels), texts)
         outputs = scores.float().cpu().numpy()
@@ -420,22 +420,22 @@ class ZeroShotClassifier:
     """A :class:`cfaug.core.protocols.Classifier` whose logits are cosines times the learnt scale.
 
     Args:
-        asked: the classes, their names in prompts, and the prompts' templates.
+        classes: the classes, their names in prompts, and the prompts' templates.
     """
 
     def __init__(
-        self, encoder: DualEncoder | CachedEncoder, asked: Classes, batch_size: int = 256
+        self, encoder: DualEncoder | CachedEncoder, classes: Classes, batch_size: int = 256
     ) -> None:
         where = "the classes to choose from"
-        require_names(asked.names, where, "ask for: benchmark.classes=FILE gives names")
-        if (warning := equal_names_warning(asked.names, where)) is not None:
+        require_names(classes.names, where, "ask for: benchmark.classes=FILE gives names")
+        if (warning := equal_names_warning(classes.names, where)) is not None:
             say_once(warning)
-        prompts = embed_texts(encoder, fill_templates(asked.templates, asked.names), batch_size)
-        shape = (len(asked.names), len(asked.templates), -1)
+        prompts = embed_texts(encoder, fill_templates(classes.templates, classes.names), batch_size)
+        shape = (len(classes.names), len(classes.templates), -1)
         self._vectors = class_vectors(prompts.reshape(shape))
         self._scale = float(encoder.logit_scale().detach())
         self._encoder = encoder
-        self.classes: tuple[str, ...] = tuple(asked.labels)
+        self.classes: tuple[str, ...] = tuple(classes.labels)
 
     @property
     def transform(self) -> ImageTransform:

@@ -293,18 +293,18 @@ class Matching(SourceBenchmark):
     @property
     def data_hash(self) -> str:
         real = "" if self._real is None else self._real.hash
-        asked = [] if self._rows is None else [self._rows]
-        return fingerprint(self._pairs.hash, real, self.seed, *asked)
+        chosen = [] if self._rows is None else [self._rows]
+        return fingerprint(self._pairs.hash, real, self.seed, *chosen)
 
     def run(self, matcher: Matcher | CachedMatcher) -> Evaluation:
         """Return the share of pairs with each gap above zero: ``IR_r``, ``TR_r``, ``IR_c``, ..."""
         scores = self.score(matcher)
         for name, values in scores.items():
-            asked = values[self._anchored] if name in SCORES["r"] else values
-            lost = int((~np.isfinite(asked)).sum())
+            checked = values[self._anchored] if name in SCORES["r"] else values
+            lost = int((~np.isfinite(checked)).sum())
             if lost:
                 raise UserError(
-                    f"{name} of {lost} of {len(asked)} pairs is NaN or infinite: the model has "
+                    f"{name} of {lost} of {len(checked)} pairs is NaN or infinite: the model has "
                     "diverged; train it again with a smaller optim.lr"
                 )
         items: dict[str, ColumnValues] = {
@@ -331,11 +331,11 @@ class Matching(SourceBenchmark):
             where a pair has no photograph.
         """
         scores: dict[str, np.ndarray] = {}
-        for kind, asked in self._asked().items():
+        for kind, scored_pairs in self._pairs_by_gap().items():
             among = self._anchored if kind == "r" else np.ones(len(self._first), bool)
-            scored = [match_pairs(matcher, pairs, self.batch_size) for pairs in asked]
-            for pairs, values in zip(asked, scored, strict=True):
-                values = np.where(pairs.equal(asked[0]), scored[0], values)
+            scored = [match_pairs(matcher, pairs, self.batch_size) for pairs in scored_pairs]
+            for pairs, values in zip(scored_pairs, scored, strict=True):
+                values = np.where(pairs.equal(scored_pairs[0]), scored[0], values)
                 scores[pairs.name] = np.full(len(self._first), np.nan)
                 scores[pairs.name][among] = values
         return scores
@@ -373,26 +373,26 @@ class Matching(SourceBenchmark):
             for row, there in zip(rows, self._anchored, strict=True)
         ]
 
-    def _asked(self) -> dict[str, list[PairsToScore]]:
+    def _pairs_by_gap(self) -> dict[str, list[PairsToScore]]:
         """Return the pairs to score for each kind of gap, the right pair first."""
         pairs, first, second = self._pairs, self._first, self._second
         original, edited = _texts(pairs, first), _texts(pairs, second)
-        asked: dict[str, list[PairsToScore]] = {}
+        by_gap: dict[str, list[PairsToScore]] = {}
         if self._real is not None:
             real, here = self._real, self._anchored
             anchor, random = self._anchor[here], self._random[here]
             right = _texts(real, random)
-            asked["r"] = [
+            by_gap["r"] = [
                 PairsToScore(SCORES["r"][0], real, random, right),
                 PairsToScore(SCORES["r"][1], real, anchor, right),
                 PairsToScore(SCORES["r"][2], real, random, _texts(real, anchor)),
             ]
-        asked["c"] = [
+        by_gap["c"] = [
             PairsToScore(SCORES["c"][0], pairs, second, edited),
             PairsToScore(SCORES["c"][1], pairs, first, edited),
             PairsToScore(SCORES["c"][2], pairs, second, original),
         ]
-        return asked
+        return by_gap
 
 
 def _texts(index: Index, rows: np.ndarray) -> list[str]:

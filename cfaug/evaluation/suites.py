@@ -76,10 +76,10 @@ class Suite:
             for name, member in members.items():
                 check_member(member, f"benchmark.{key}.{name}")
         names = [*self.world, *self.folders]
-        for key, asked in (
+        for key, chosen in (
             ("only", self.only or ()), ("skip", self.skip), ("layouts", self.layouts),
         ):  # fmt: skip
-            unknown = [name for name in asked if name not in names]
+            unknown = [name for name in chosen if name not in names]
             if unknown:
                 raise UserError(
                     f"benchmark.{key}: no member is called {unknown[0]}; there are "
@@ -201,8 +201,8 @@ class HeldOut:
         words = [class_words(label) for label in classes]
         require_names(words, index.source, NAMED_BY_FILE)
         benchmark = ZeroShot(name=f"{kind}_classification", batch_size=self.batch_size)
-        asked = benchmark.use(index, Classes(classes, words, [PAPER_TEMPLATE]), rows)
-        return cast("list[Benchmark]", [asked])
+        classification = benchmark.use(index, Classes(classes, words, [PAPER_TEMPLATE]), rows)
+        return cast("list[Benchmark]", [classification])
 
 
 @cache

@@ -167,12 +167,12 @@ class Asker:
 
     def _key(self, ask: Ask) -> bytes:
         """Return a key for everything except the model that an answer depends on."""
-        asked = ask.question
+        question = ask.question
         shown = [
             (example.question, example.answer, self._digest(example.image))
-            for example in asked.demonstrations
+            for example in question.demonstrations
         ]
-        content = [ask.digest, asked.text, asked.options, shown, asked.opening]
+        content = [ask.digest, question.text, question.options, shown, question.opening]
         return content_digest(json.dumps(content).encode())
 
     def _digest(self, image: Image | None) -> str:

@@ -187,9 +187,9 @@ def edit_captions(examples: Attempt[Example], editor: Editor) -> Attempt[Edited]
     indices = sorted(examples.done)
     some = [examples.done[i] for i in indices]
 
-    def edit(asked: Sequence[Example]) -> list[Edited]:
-        results = check_results(editor.edit(asked), asked, "recipe.editor")
-        for example, edited in zip(asked, results, strict=True):
+    def edit(batch: Sequence[Example]) -> list[Edited]:
+        results = check_results(editor.edit(batch), batch, "recipe.editor")
+        for example, edited in zip(batch, results, strict=True):
             where = f"recipe.editor, example {example.key!r}"
             if not isinstance(edited, Edited):
                 raise UserError(

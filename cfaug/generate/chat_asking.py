@@ -134,21 +134,21 @@ class ChatAsker:
         """
         missing = {task.key: task for task in tasks if task.key not in self._kept}
         refused: dict[str, ChatAnswer] = {}
-        asked = list(missing.items())
-        for start in range(0, len(asked), AT_RISK):
-            refused |= self._ask_some(asked[start : start + AT_RISK])
+        unanswered = list(missing.items())
+        for start in range(0, len(unanswered), AT_RISK):
+            refused |= self._ask_some(unanswered[start : start + AT_RISK])
         return [
             refused[task.key] if task.key in refused else ChatAnswer(self._kept[task.key])
             for task in tasks
         ]
 
-    def _ask_some(self, asked: Sequence[tuple[str, ChatTask]]) -> dict[str, ChatAnswer]:
+    def _ask_some(self, batch: Sequence[tuple[str, ChatTask]]) -> dict[str, ChatAnswer]:
         """Send several tasks, keep the valid answers, and return the invalid ones."""
-        tasks = [task for _, task in asked]
+        tasks = [task for _, task in batch]
         answers, gone = ask_at_once(tasks, self._ask_or_refuse, self.concurrency)
         valid: dict[str, Mapping[str, Any]] = {}
         invalid: dict[str, ChatAnswer] = {}
-        for (key, _), answer in zip(asked, answers, strict=True):
+        for (key, _), answer in zip(batch, answers, strict=True):
             if answer is not None and answer.found is not None:
                 valid[key] = answer.found
             elif answer is not None:
@@ -163,7 +163,7 @@ class ChatAsker:
         if gone is not None:
             raise UnavailableError(str(gone)) from gone
         # A few invalid answers may be all that an earlier run left to ask.
-        if not valid and (len(asked) == AT_RISK or not len(self._kept)):
+        if not valid and (len(batch) == AT_RISK or not len(self._kept)):
             first = str(next(iter(invalid.values())).extra["answer"])
             problems = {answer.problem for answer in invalid.values()}
             if problems == {REFUSED}:

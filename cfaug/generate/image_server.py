@@ -108,9 +108,9 @@ class ImageServer(InstructedEditor):
             UnavailableError: if the server is unreachable, or refuses every request; the answers
                 so far are kept.
         """
-        asked = [_Question(self, request) for request in requests]
-        made = {question.key: self._read_kept(question) for question in asked}
-        missing = list({q.key: q for q in asked if made[q.key] is None}.values())
+        questions = [_Question(self, request) for request in requests]
+        made = {question.key: self._read_kept(question) for question in questions}
+        missing = list({q.key: q for q in questions if made[q.key] is None}.values())
         answers, gone = ask_at_once(missing, self._ask, self.concurrency)
         if isinstance(gone, ServerError):
             where = "" if self._folder is None else f" Answers are kept in {self._folder}:"
@@ -129,7 +129,7 @@ class ImageServer(InstructedEditor):
                 "(recipe.image_editor.fields, seeded, guidance)"
             )
         results: list[NDArray[np.uint8] | str] = []
-        for question in asked:
+        for question in questions:
             image = made[question.key]
             assert image is not None
             results.append(image.reason if isinstance(image, _Refusal) else image)
@@ -236,8 +236,8 @@ class _Question:
         }
         photo = b"" if request.photo is None else request.photo.tobytes()
         # The seed is part of the key even if it is not sent: candidates differ by it.
-        asked = [self._fields, server.seeded, draw.seed, hashlib.sha256(photo).hexdigest()]
-        self.key = sha256_text(json.dumps(asked, sort_keys=True))
+        content = [self._fields, server.seeded, draw.seed, hashlib.sha256(photo).hexdigest()]
+        self.key = sha256_text(json.dumps(content, sort_keys=True))
         if server.seeded:  # servers read it as a signed integer of 32 bits
             self._fields["seed"] = draw.seed % 2**31
 

@@ -69,8 +69,8 @@ class Selection:
     def names(self) -> tuple[str, ...]:
         """The scores that the selection uses."""
         limits = (*self.minimum.items(), *self.above.items())
-        asked = [name for name, least in limits if least is not None]
-        return tuple(dict.fromkeys([*asked, *([self.maximise] if self.maximise else [])]))
+        limited = [name for name, least in limits if least is not None]
+        return tuple(dict.fromkeys([*limited, *([self.maximise] if self.maximise else [])]))
 
     def check(self, names: Iterable[str]) -> None:
         """Refuse a score that is not among ``names``, those of the recipe's scorers."""
@@ -101,10 +101,10 @@ class Selection:
     def find_margins(self, scores: Scores) -> dict[str, float]:
         """Return each known score minus its threshold."""
         limits = (*self.minimum.items(), *self.above.items())
-        asked = {name: least for name, least in limits if least is not None}
+        thresholds = {name: least for name, least in limits if least is not None}
         return {
             name: self.pool(scores[name]) - least
-            for name, least in asked.items()
+            for name, least in thresholds.items()
             if scores.get(name, ()) != ()
         }
 

@@ -162,14 +162,14 @@ class HFZeroShotDetector(Wrapped):
         detections: dict[int, list[dict[str, Any]]] = {}
         for rows, batch, wanted in _batches(self.processor.image_processor, images, distinct):
             sizes = [images[row].size[::-1] for row in rows]
-            asked = [(at, self._ask(batch, some, sizes)) for at, some in self._portions(wanted)]
-            if asked and not self._joined:
+            results = [(at, self._ask(batch, some, sizes)) for at, some in self._portions(wanted)]
+            if results and not self._joined:
                 # The boxes do not depend on the names: each box gets the best of all names.
-                scores = torch.cat([scores for _, (scores, _) in asked], -1)
-                asked = [(0, (scores, asked[0][1][1]))]
+                scores = torch.cat([scores for _, (scores, _) in results], -1)
+                results = [(0, (scores, results[0][1][1]))]
             for position, row in enumerate(rows):
                 parts = []
-                for first, (scores, boxes) in asked:
+                for first, (scores, boxes) in results:
                     best, number = scores[position].max(1)
                     parts.append((best, number + first, boxes[position]))
                 detections[row] = self._choose(parts, wanted, *images[row].size)
@@ -200,10 +200,10 @@ class HFZeroShotDetector(Wrapped):
                 read, padding="max_length", truncation=True, max_length=self._longest,
                 return_tensors="pt",
             )  # fmt: skip
-        asked = {name: ids.repeat(len(sizes), 1) for name, ids in words.items()}
-        asked = {name: part.to(self.device) for name, part in {**batch, **asked}.items()}
+        inputs = {name: ids.repeat(len(sizes), 1) for name, ids in words.items()}
+        inputs = {name: part.to(self.device) for name, part in {**batch, **inputs}.items()}
         with torch.inference_mode():
-            output = self.model(**asked)
+            output = self.model(**inputs)
             # Every box passes, in order; the choice is made later, by name.
             results = self.processor.image_processor.post_process_object_detection(
                 output, threshold=-1.0, target_sizes=list(sizes)

@@ -397,7 +397,7 @@ def inputs(
     return transform, Tokenizer(processor.tokenizer, length, known, padded=kind == "siglip")
 
 
-def text_length(model: nn.Module, tokenizer: Any, asked: int | None, owner: object) -> int:
+def text_length(model: nn.Module, tokenizer: Any, requested: int | None, owner: object) -> int:
     """Return the number of tokens, special ones included, to which captions are truncated."""
     longest = longest_text(model, tokenizer)
     if longest < 1:
@@ -405,11 +405,12 @@ def text_length(model: nn.Module, tokenizer: Any, asked: int | None, owner: obje
             f"{owner}: a caption could have {longest} tokens: model_max_length in "
             "tokenizer_config.json, or the number of the model's positions, is invalid"
         )
-    if asked is not None and asked > longest:
+    if requested is not None and requested > longest:
         raise UserError(
-            f"model.max_length={asked}: {owner} takes at most {longest} tokens, which null chooses"
+            f"model.max_length={requested}: {owner} takes at most {longest} tokens, which null "
+            "chooses"
         )
-    return asked or longest
+    return requested or longest
 
 
 MOST_LOG_SCALE = 10.0

@@ -98,12 +98,12 @@ class HFCaptioner(Wrapped):
                 f"{type(self.model).__name__} writes no caption without a text to continue "
                 f'({error}): give model.prompt="a photo of"'
             ) from error
-        asked = ""
+        prompt = ""
         if "input_ids" in inputs:
             shown = tokenizer.batch_decode(inputs["input_ids"][:1], skip_special_tokens=True)
-            asked = _normalise(shown[0])
+            prompt = _normalise(shown[0])
         texts = map(_normalise, tokenizer.batch_decode(written, skip_special_tokens=True))
-        return [_normalise(self.prefix + " " + text.removeprefix(asked)) for text in texts]
+        return [_normalise(self.prefix + " " + text.removeprefix(prompt)) for text in texts]
 
 
 def _normalise(text: str) -> str:
@@ -263,11 +263,11 @@ class PromptedEntailer(nn.Module):
     ) -> Tensor:
         images = check_images(premises, pixels)
         options = tuple(self.options)
-        asked = [[Question(self.question.replace(HYPOTHESIS, t), options)] for t in hypotheses]
+        questions = [[Question(self.question.replace(HYPOTHESIS, t), options)] for t in hypotheses]
         shown = [Image.fromarray(image.permute(1, 2, 0).cpu().numpy()) for image in images]
         costs = []
         for hypothesis, (answered,) in zip(
-            hypotheses, self.answerer.answer(shown, asked), strict=True
+            hypotheses, self.answerer.answer(shown, questions), strict=True
         ):
             if answered.left_out:
                 raise UserError(f"{hypothesis:.200!r} is longer than the model reads: shorten it")

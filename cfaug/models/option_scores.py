@@ -69,18 +69,18 @@ class Continued:
         """Return the model to call; with a Q-Former and no image it is the language model alone."""
         return self.decoder.model_of(inputs)
 
-    def shape(self, asked: EncodedQuestion) -> Shape:
+    def shape(self, question: EncodedQuestion) -> Shape:
         """Return the values that have to be equal for questions of one batch."""
-        ids = asked.inputs["input_ids"].shape
-        rest = sorted((n, tuple(t.shape)) for n, t in asked.inputs.items() if t.shape != ids)
-        return (asked.head, *rest)
+        ids = question.inputs["input_ids"].shape
+        rest = sorted((n, tuple(t.shape)) for n, t in question.inputs.items() if t.shape != ids)
+        return (question.head, *rest)
 
-    def check(self, asked: EncodedQuestion, owner: object) -> None:
+    def check(self, question: EncodedQuestion, owner: object) -> None:
         """Refuse a model whose outputs for the prompt depend on the option after it."""
-        option = max(asked.options, key=lambda each: len(each.ids))
+        option = max(question.options, key=lambda each: len(each.ids))
         prompt = Option(option.ids[: option.start], option.start)
-        alone = self.decoder.tell(asked.whole(prompt))[0]
-        before = self.decoder.tell(asked.whole(option))[0][: len(alone)]
+        alone = self.decoder.tell(question.whole(prompt))[0]
+        before = self.decoder.tell(question.whole(option))[0][: len(alone)]
         if not torch.allclose(alone, before, rtol=1e-3, atol=1e-3):  # beyond rounding
             raise UserError(
                 f"{owner} holds a {type(self.decoder.model).__name__}, whose outputs for a prompt "
@@ -88,13 +88,13 @@ class Continued:
                 "option after the prompt is undefined for it"
             )
 
-    def whole(self, asked: EncodedQuestion) -> list[OptionScore]:
+    def whole(self, question: EncodedQuestion) -> list[OptionScore]:
         """Score a question's options one at a time, without sharing: slow and simple."""
         scores = []
-        for option in asked.options:
-            log_probs = self.decoder.tell(asked.whole(option))[0]
+        for option in question.options:
+            log_probs = self.decoder.tell(question.whole(option))[0]
             wanted = option.ids[option.start :]
-            first = asked.head + option.start - 1
+            first = question.head + option.start - 1
             scores.append(score(log_probs[first : first + len(wanted)], wanted))
         return scores
 
@@ -122,12 +122,12 @@ class Continued:
             for name in firsts[0]
         }  # fmt: skip
         read = self.decoder.read(inputs, head)
-        asked = [
+        pairs = [
             (image, question) for image, questions in enumerate(images) for question in questions
         ]
         scored: list[list[OptionScore]] = []
-        longest = head + max(len(question.common) for _, question in asked)
-        for rows in chunks(asked, max(1, tokens_at_once // longest)):
+        longest = head + max(len(question.common) for _, question in pairs)
+        for rows in chunks(pairs, max(1, tokens_at_once // longest)):
             scored += self._questions(read, rows, tokens_at_once)
         scores = iter(scored)
         return [[next(scores) for _ in questions] for questions in images]

@@ -155,14 +155,14 @@ class Prompts:
         ends = {self.tokenizer.eos_token_id, self.tokenizer.sep_token_id} - {None}
         return ids[:-1] if ids and ids[-1] in ends else ids
 
-    def option(self, prompt: str, asked: Sequence[int], option: str) -> Option:
+    def option(self, prompt: str, prompt_ids: Sequence[int], option: str) -> Option:
         """Return the tokens of an option after its prompt.
 
         Raises:
             RejectedError: ``no_token`` if the option adds no token to the prompt.
         """
         ids = self.tokens(_go_on(prompt, option))
-        start = continuation(asked, ids)
+        start = continuation(prompt_ids, ids)
         if start >= len(ids):
             raise RejectedError(
                 "no_token", f"{self.folder}: the option {option!r} has no token after its prompt"

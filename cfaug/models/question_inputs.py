@@ -56,7 +56,7 @@ class OptionRow:
 
 
 def option_row(
-    asked: EncodedQuestion, option: Option, scoring: Continued | Translated
+    question: EncodedQuestion, option: Option, scoring: Continued | Translated
 ) -> OptionRow:
     """Return a question with one of its options.
 
@@ -66,10 +66,10 @@ def option_row(
     wanted = option.ids[option.start :]
     if isinstance(scoring, Translated):
         decoded = torch.tensor([[scoring.start, *wanted[:-1]]])
-        return OptionRow({**asked.inputs, DECODED: decoded}, list(wanted))
-    inputs = asked.whole(option)
+        return OptionRow({**question.inputs, DECODED: decoded}, list(wanted))
+    inputs = question.whole(option)
     targets = [IGNORED] * inputs["input_ids"].shape[1]
-    first = asked.head + option.start - 1  # the place that predicts the option's first token
+    first = question.head + option.start - 1  # the place that predicts the option's first token
     targets[first : first + len(wanted)] = wanted
     return OptionRow(inputs, targets)
 
@@ -139,23 +139,23 @@ class Translated:
         self.padding = int(getattr(text, "pad_token_id", None) or 0)
         self._takes_features = "mm_encoder_outputs" in inspect.signature(model.forward).parameters
 
-    def shape(self, asked: EncodedQuestion) -> Shape:
+    def shape(self, question: EncodedQuestion) -> Shape:
         """Return the shapes that have to be equal within a batch: all except lengths of texts."""
         return tuple(sorted(
             (name, tuple(tensor.shape)) if not is_text(tensor) else (name, ())
-            for name, tensor in asked.inputs.items()
+            for name, tensor in question.inputs.items()
         ))  # fmt: skip
 
-    def check(self, asked: EncodedQuestion, owner: object) -> None:
+    def check(self, question: EncodedQuestion, owner: object) -> None:
         """Accept every model: an encoder may look ahead, because its input has no options."""
 
-    def whole(self, asked: EncodedQuestion) -> list[OptionScore]:
+    def whole(self, question: EncodedQuestion) -> list[OptionScore]:
         """Score options one at a time, encoding image and prompt again for each."""
         scores = []
-        for option in asked.options:
-            device = asked.inputs[IDS].device
+        for option in question.options:
+            device = question.inputs[IDS].device
             decoded = torch.tensor([[self.start, *option.ids[:-1]]], device=device)
-            output = self.model_of(asked.inputs)(**asked.inputs, decoder_input_ids=decoded)
+            output = self.model_of(question.inputs)(**question.inputs, decoder_input_ids=decoded)
             scores.append(score(output.logits[0].float().log_softmax(-1), option.ids))
         return scores
 
@@ -194,20 +194,20 @@ class Translated:
         remaining = iter(scores)
         return [[next(remaining) for _ in questions] for questions in images]
 
-    def _encode(self, asked: Sequence[EncodedQuestion]) -> tuple[Any, Tensor]:
+    def _encode(self, questions: Sequence[EncodedQuestion]) -> tuple[Any, Tensor]:
         """Encode questions, and decode up to the first token of an answer.
 
         Returns:
             The output of the language model, and the mask of its texts and images: 1 for text or
             image and 0 for padding, int64 (questions, places).
         """
-        first = asked[0].inputs
+        first = questions[0].inputs
         # The features of an image may depend on the question, as in InstructBLIP.
         asks = any(name.startswith("qformer") for name in first)
         shared = PIXELS in first and self._takes_features and not asks
         inputs: dict[str, Any] = {}
         for name in first:
-            rows = [question.inputs[name] for question in asked]
+            rows = [question.inputs[name] for question in questions]
             if shared and name == PIXELS:
                 # Equal images are processed once.
                 distinct = {id(row): row for row in rows}
@@ -227,7 +227,7 @@ class Translated:
                 rows = [pad(row, (0, longest - row.shape[1]), value=value) for row in rows]
             inputs[name] = torch.cat(rows)
         mask: Tensor = inputs["attention_mask"]
-        start = torch.full((len(asked), 1), self.start, device=mask.device)
+        start = torch.full((len(questions), 1), self.start, device=mask.device)
         output = self.model_of(first)(**inputs, decoder_input_ids=start, use_cache=True)
         return getattr(output, "language_model_outputs", output), mask
 
@@ -322,8 +322,8 @@ class QuestionReader:
             room: the number of tokens reserved for the answer.
         """
         try:
-            asked = replace(question, options=())
-            text = self.prompts.text(asked, image is not None)
+            without_options = replace(question, options=())
+            text = self.prompts.text(without_options, image is not None)
             inputs, head = self.inputs(text, self.prompts.images(question, image), [])
         except RejectedError as error:
             return Answered(left_out=error.reason)
@@ -350,8 +350,8 @@ class QuestionReader:
         options = self.options(text, ids, question.options)
         if not self.translates:  # the tokens after the image
             options = [Option(o.ids[position + 1 :], o.start - position - 1) for o in options]
-        asked = EncodedQuestion(inputs, head, tuple(options))
-        return Answered(left_out="context") if self.is_too_long(asked) else asked
+        encoded = EncodedQuestion(inputs, head, tuple(options))
+        return Answered(left_out="context") if self.is_too_long(encoded) else encoded
 
     def options(self, text: str, ids: Sequence[int], options: Sequence[str]) -> list[Option]:
         """Return the tokens of options: after the prompt, or alone for a separate decoder."""
@@ -373,11 +373,11 @@ class QuestionReader:
         ``tail`` is the prompt's tokens after the last image.
         """
         added = self.prompts.adds_special_tokens(text)
-        asked: dict[str, Any] = {"text": [text], "add_special_tokens": added}
+        text_inputs: dict[str, Any] = {"text": [text], "add_special_tokens": added}
         if images:
-            given = self.processor(images=images, return_tensors="pt", **asked)
+            given = self.processor(images=images, return_tensors="pt", **text_inputs)
         else:
-            given = self.processor.tokenizer(**asked, return_tensors="pt")
+            given = self.processor.tokenizer(**text_inputs, return_tensors="pt")
         shape = given["input_ids"].shape
         ids = given["input_ids"][0].tolist()
         ids = self.prompts.without_end(ids) if added else ids
@@ -393,14 +393,14 @@ class QuestionReader:
         }
         return inputs, len(ids) if self.translates else len(ids) - len(tail)
 
-    def is_too_long(self, asked: EncodedQuestion) -> bool:
+    def is_too_long(self, question: EncodedQuestion) -> bool:
         """Return whether a question with its longest option exceeds the model's limit."""
-        query = asked.inputs.get("qformer_input_ids")
+        query = question.inputs.get("qformer_input_ids")
         limit = self.longest_query
         if query is not None and limit is not None and query.shape[1] > limit:
             return True
         return (
-            asked.head + max((len(option.ids) for option in asked.options), default=0)
+            question.head + max((len(option.ids) for option in question.options), default=0)
             > self.longest
         )
 
@@ -432,13 +432,13 @@ class ImageMemory:
 
     def __call__(self, images: Any, **settings: Any) -> Any:
         """Return the image processor's output for images; the last output is cached."""
-        asked = tuple(_flatten(images))
-        same = len(asked) == len(self._images) and all(
-            image is other for image, other in zip(asked, self._images, strict=True)
+        flat_images = tuple(_flatten(images))
+        same = len(flat_images) == len(self._images) and all(
+            image is other for image, other in zip(flat_images, self._images, strict=True)
         )
         if self._made is None or not same or settings != self._settings:
             self._made = self._processor(images, **settings)
-            self._images, self._settings = asked, settings
+            self._images, self._settings = flat_images, settings
         return self._made.copy()  # processors remove entries
 
 

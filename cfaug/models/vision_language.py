@@ -98,15 +98,15 @@ class VisionLanguageModel(Wrapped):
             For each image and question, the scores of its options, or why it was left out.
         """
         with torch.inference_mode(), self._explain_memory():
-            asked = [
+            encoded = [
                 self._ask(image, of_image)
                 for image, of_image in zip(images, questions, strict=True)
             ]
             by_place: dict[Place, list[OptionScore]] = {}
-            for batch in self._batches(asked):
+            for batch in self._batches(encoded):
                 by_place.update(self._score(batch))
         answers: list[list[Answered]] = []
-        for i, of_image in enumerate(asked):
+        for i, of_image in enumerate(encoded):
             answers.append([])
             for j, question in enumerate(of_image):
                 if isinstance(question, Answered):
@@ -155,9 +155,11 @@ class VisionLanguageModel(Wrapped):
                     ids = self.scoring.model_of(given).generate(
                         **given, max_new_tokens=max_new_tokens, do_sample=False
                     )
-                asked = given["input_ids"]
-                if not self.scoring.translates and torch.equal(ids[:, : asked.shape[1]], asked):
-                    ids = ids[:, asked.shape[1] :]
+                prompt_ids = given["input_ids"]
+                if not self.scoring.translates and torch.equal(
+                    ids[:, : prompt_ids.shape[1]], prompt_ids
+                ):
+                    ids = ids[:, prompt_ids.shape[1] :]
                 texts = self.processor.tokenizer.batch_decode(ids, skip_special_tokens=True)
                 for (row, _), text in zip(part, texts, strict=True):
                     answers[row] = Answered(text=" ".join(text.split()))
@@ -194,10 +196,10 @@ class VisionLanguageModel(Wrapped):
                 known[id(tensor)] = tensor.to(self.device, format_)
         return {name: known[id(tensor)] for name, tensor in inputs.items()}
 
-    def _batches(self, asked: Sequence[Sequence[EncodedQuestion | Answered]]) -> Iterator[Batch]:
+    def _batches(self, encoded: Sequence[Sequence[EncodedQuestion | Answered]]) -> Iterator[Batch]:
         """Yield batches of images: for each image, its questions with a common beginning."""
         by_shape: dict[Shape, Batch] = {}
-        for i, of_image in enumerate(asked):
+        for i, of_image in enumerate(encoded):
             together: dict[int, list[tuple[Place, EncodedQuestion]]] = {}
             for j, question in enumerate(of_image):
                 if isinstance(question, EncodedQuestion) and question.options:
@@ -220,12 +222,12 @@ class VisionLanguageModel(Wrapped):
         with_image = "pixel_values" in batch[0][0][1].inputs
         if with_image not in self._checked:
             self._check([batch[0][:2], *([batch[-1][:2]] if len(batch) > 1 else [])], with_image)
-        asked = [[question for _, question in questions] for questions in batch]
+        encoded = [[question for _, question in questions] for questions in batch]
         if self.shares[with_image]:
-            scores = self.scoring.shared(asked, self.tokens_at_once)
+            scores = self.scoring.shared(encoded, self.tokens_at_once)
         else:
             scores = [
-                [self.scoring.whole(question) for question in questions] for questions in asked
+                [self.scoring.whole(question) for question in questions] for questions in encoded
             ]
         return {
             place: of_options
@@ -236,18 +238,18 @@ class VisionLanguageModel(Wrapped):
     def _check(self, images: Batch, with_image: bool) -> None:
         """Check on the first images whether the model can score options, and share prefixes."""
         self._checked.add(with_image)
-        asked = [[question for _, question in questions] for questions in images]
-        self.scoring.check(asked[0][0], self.folder)
+        encoded = [[question for _, question in questions] for questions in images]
+        self.scoring.check(encoded[0][0], self.folder)
         if not self.shares[with_image]:
             return
         whole = [
             score.nll
-            for questions in asked
+            for questions in encoded
             for question in questions
             for score in self.scoring.whole(question)
         ]
         try:
-            shared_scores = self.scoring.shared(asked, self.tokens_at_once)
+            shared_scores = self.scoring.shared(encoded, self.tokens_at_once)
             shared = [
                 score.nll
                 for of_image in shared_scores

@@ -66,20 +66,20 @@ if TYPE_CHECKING:
 
 
 def report_mixture(
-    mixture: Mixture, data: DataSettings, opened: Opened, asked: TrainRequest
+    mixture: Mixture, data: DataSettings, opened: Opened, request: TrainRequest
 ) -> None:
     """Print what was joined and what is held out."""
     if mixture.join is not None:
-        report_join(mixture.join, opened, asked.cache)
+        report_join(mixture.join, opened, request.cache)
     if mixture.held_out is not None:
         report_held_out(mixture.held_out, data)
 
 
-def of_mixture(mixture: Mixture, data: DataSettings, asked: TrainRequest) -> dict[str, Any]:
+def of_mixture(mixture: Mixture, data: DataSettings, request: TrainRequest) -> dict[str, Any]:
     """Return the arguments of every :class:`cfaug.train.mixture_task.MixtureTask`."""
     assert data.seed is not None
     return {
-        **asked.of_task(), "data_seed": data.seed, "data": data, "mixture": mixture,
+        **request.of_task(), "data_seed": data.seed, "data": data, "mixture": mixture,
         "indexes": mixture.sources,
     }  # fmt: skip
 
@@ -126,10 +126,10 @@ def open_sources(data: DataSettings, paths: Mapping[str, Any]) -> Opened:
     return open_data(data, open_one, shards)
 
 
-def plan_contrastive(data: DataSettings, asked: TrainRequest) -> TrainPlan:
+def plan_contrastive(data: DataSettings, request: TrainRequest) -> TrainPlan:
     """Open the sources and draw the mixture; print what was joined and what is held out."""
-    asked.model.check_trainable()
-    given = asked.loss
+    request.model.check_trainable()
+    given = request.loss
     if isinstance(given, AnswerLoss):
         raise UserError(
             "loss=answers is for questions and their options: leave it out, or choose task=vqa"
@@ -143,7 +143,7 @@ def plan_contrastive(data: DataSettings, asked: TrainRequest) -> TrainPlan:
             "data.batch_size=1 leaves an example no other to be told apart from, and the loss is 0 "
             "at every step: give two or more; trainer.micro_batch_size=1 saves memory instead"
         )
-    opened = open_sources(data, asked.paths)
+    opened = open_sources(data, request.paths)
     check_sources(data, opened)
     loss = use_negatives(data, opened, given)
     check_negatives(opened, loss)
@@ -151,24 +151,24 @@ def plan_contrastive(data: DataSettings, asked: TrainRequest) -> TrainPlan:
     mixture = count_negatives(mix(data, opened), given)
     _refuse_unused_negatives(data, opened, given, mixture)
     _warn_of_plain_loss(mixture, loss)
-    report_mixture(mixture, data, opened, asked)
-    task = ContrastiveTask(**of_mixture(mixture, data, asked), loss=loss)
+    report_mixture(mixture, data, opened, request)
+    task = ContrastiveTask(**of_mixture(mixture, data, request), loss=loss)
     return planned_mixture(task, opened, content_trained_with(data, opened, loss))
 
 
 def _refuse_unused_negatives(
     data: DataSettings, opened: Opened, loss: LossSettings | None, mixture: Mixture
 ) -> None:
-    asked = None if loss is None else loss.negative_captions
-    if asked is None or data.negatives in ("text", "none") or mixture.counts.get("negatives"):
+    use = None if loss is None else loss.negative_captions
+    if use is None or data.negatives in ("text", "none") or mixture.counts.get("negatives"):
         return
     read = (opened.real, opened.counterfactual, opened.control)
     indexes = [index for index in read if index is not None]
-    if asked == "ignored" and any(index.has_negatives for index in indexes):
+    if use == "ignored" and any(index.has_negatives for index in indexes):
         return
     names = " and ".join(str(index.source) for index in indexes)
     raise UserError(
-        f"loss.negative_captions={asked} has no effect: no training example of {names} has a "
+        f"loss.negative_captions={use} has no effect: no training example of {names} has a "
         "caption without an image (a column neg_caption beside image and caption); "
         "data.negatives=text takes counterfactual captions as negatives, and loss=null is the "
         "model's own loss"
@@ -225,13 +225,13 @@ def check_sets(data: DataSettings, opened: Opened, loss: LossSettings | None) ->
     weight = 0.0 if loss is None else loss.set_invariance
     drawn = data.drawn[COUNTERFACTUAL]
     if weight:
-        asked = f"loss.set_invariance={weight:g}"
+        setting = f"loss.set_invariance={weight:g}"
         if not drawn or not data.pairs_in_batch:
             raise UserError(
-                f"{asked} compares the images of a counterfactual set within a batch: it needs "
+                f"{setting} compares the images of a counterfactual set within a batch: it needs "
                 "data.pairs_in_batch=true and data.cf_ratio above 0, or loss=null"
             )
-        require_neutral(cast("Index", index), asked)
+        require_neutral(cast("Index", index), setting)
     if captions == NEUTRAL and drawn:
         require_neutral(cast("Index", index), f"data.counterfactual_captions={captions}")
     sets = cast("Index", index).sets if drawn else np.empty(0)
@@ -253,9 +253,9 @@ def content_trained_with(
     return {**opened.content, "counterfactual": opened.counterfactual.hash_with([NEUTRAL])}
 
 
-def plan_entailment(data: EntailmentData, asked: TrainRequest) -> TrainPlan:
+def plan_entailment(data: EntailmentData, request: TrainRequest) -> TrainPlan:
     """Open the sources and draw the mixture; count its labels."""
-    model: Any = asked.model
+    model: Any = request.model
     owner = getattr(model, "owner", type(model).__name__)
     choose_protocol(model.provides, Entailer, owner)
     if not isinstance(model, EntailmentLearner):
@@ -263,34 +263,34 @@ def plan_entailment(data: EntailmentData, asked: TrainRequest) -> TrainPlan:
             f"{owner} cannot be trained: choose a model that task=entailment trains, such as "
             "model=vilt_entailer, bridgetower_entailer or flava_entailer"
         )
-    asked.refuse_contrastive("task=entailment")
+    request.refuse_contrastive("task=entailment")
     opened, mixture = _draw_labelled(
-        data, asked, lambda label: label in ENTAILMENT, f"no label of {', '.join(ENTAILMENT)}",
+        data, request, lambda label: label in ENTAILMENT, f"no label of {', '.join(ENTAILMENT)}",
         "learns from labelled hypotheses, such as SNLI-VE's or shapescapes:ve",
     )  # fmt: skip
-    task = EntailmentTask(**of_mixture(mixture, data, asked))
+    task = EntailmentTask(**of_mixture(mixture, data, request))
     for side, counts in task.classes.items():
         say_once(f"{side}: {_counted(counts)}")
     return planned_mixture(task, opened, opened.content)
 
 
-def plan_classification(data: ClassificationData, asked: TrainRequest) -> TrainPlan:
+def plan_classification(data: ClassificationData, request: TrainRequest) -> TrainPlan:
     """Open the sources and draw the mixture; collect the labels of both sources."""
-    model: Any = asked.model
+    model: Any = request.model
     owner = getattr(model, "owner", type(model).__name__)
     if not isinstance(model, ClassifierLearner):
         raise UserError(
             f"{owner} is not an image classifier with classes of its own: choose model=classifier, "
             "timm or torchvision; a dual encoder learns from captions, without task=classification"
         )
-    if asked.loss is not None and not isinstance(asked.loss, ClassLoss):
+    if request.loss is not None and not isinstance(request.loss, ClassLoss):
         raise UserError(
             "loss=... is of another task: leave it out with task=classification, or change "
             "loss.label_smoothing and loss.augment"
         )
-    asked.refuse_pieces("task=classification")
+    request.refuse_pieces("task=classification")
     opened, mixture = _draw_labelled(
-        data, asked, lambda label: label is not None, "no label",
+        data, request, lambda label: label is not None, "no label",
         "learns from folders of a class each, or from sets whose members have labels",
     )  # fmt: skip
     # Of whole sources, so that arms of other ratios and sizes have the same classes.
@@ -299,7 +299,7 @@ def plan_classification(data: ClassificationData, asked: TrainRequest) -> TrainP
         for label in map(index.label, range(len(index)))
     }  # fmt: skip
     task = ClassificationTask(
-        **of_mixture(mixture, data, asked), loss=asked.loss, match=match_classes,
+        **of_mixture(mixture, data, request), loss=request.loss, match=match_classes,
         labels=tuple(sorted(label for label in labels if label is not None)),
     )  # fmt: skip
     say_once(f"{len(task.labels)} classes: {shorten(', '.join(task.labels), 200)}")
@@ -307,11 +307,11 @@ def plan_classification(data: ClassificationData, asked: TrainRequest) -> TrainP
 
 
 def _draw_labelled(
-    data: LabelData, asked: TrainRequest, known: Callable[[str | None], bool], lacking: str,
+    data: LabelData, request: TrainRequest, known: Callable[[str | None], bool], lacking: str,
     learns: str,
 ) -> tuple[Opened, Mixture]:  # fmt: skip
     """Open the sources and draw the mixture; refuse examples without a label that is ``known``."""
-    opened = open_sources(data, asked.paths)
+    opened = open_sources(data, request.paths)
     check_sources(data, opened)
     mixture = mix(data, opened)
     for source, index in enumerate(mixture.sources):
@@ -326,7 +326,7 @@ def _draw_labelled(
                 f"{index.source}: {len(wrong):,} of {len(drawn):,} examples have {lacking}, such "
                 f"as {index.key(wrong[0])}, which has {problem}: task={data.task} {learns}"
             )
-    report_mixture(mixture, data, opened, asked)
+    report_mixture(mixture, data, opened, request)
     return opened, mixture
 
 
@@ -340,9 +340,9 @@ Questions = Callable[[str], Sequence[QuestionImage]]
 """Opens a question set by its name."""
 
 
-def plan_questions(data: QuestionData, asked: TrainRequest) -> TrainPlan:
+def plan_questions(data: QuestionData, request: TrainRequest) -> TrainPlan:
     """Open the question sets and draw the mixture; count its questions."""
-    model: Any = asked.model
+    model: Any = request.model
     owner = getattr(model, "owner", type(model).__name__)
     choose_protocol(model.provides, Answerer, owner)
     if not isinstance(model, VisionLanguage):
@@ -355,22 +355,22 @@ def plan_questions(data: QuestionData, asked: TrainRequest) -> TrainPlan:
             f"model.dtype={model.dtype}: weights are trained in float32; leave it out and set "
             "trainer.precision=bf16-mixed"
         )
-    lora = None if asked.tuning is None else asked.tuning.lora
+    lora = None if request.tuning is None else request.tuning.lora
     if lora is not None and not lora.merge:
         raise UserError(
             "tuning.lora.merge=false leaves adapters that model=vlm does not load: leave it out "
             "with task=vqa"
         )
-    if asked.loss is not None and not isinstance(asked.loss, AnswerLoss):
-        asked.refuse_contrastive("task=vqa")
-    asked.refuse_pieces("task=vqa")
+    if request.loss is not None and not isinstance(request.loss, AnswerLoss):
+        request.refuse_contrastive("task=vqa")
+    request.refuse_pieces("task=vqa")
     assert data.seed is not None
-    paths = asked.paths
+    paths = request.paths
     roots = permitted_roots(paths)
     basic, counterfactual = open_rows(data, _questions_of(data, roots))
     mixture = draw_questions(data, basic, counterfactual)
-    loss = asked.loss if isinstance(asked.loss, AnswerLoss) else AnswerLoss()
-    task = QuestionTask(**of_mixture(mixture, data, asked), loss=loss)
+    loss = request.loss if isinstance(request.loss, AnswerLoss) else AnswerLoss()
+    task = QuestionTask(**of_mixture(mixture, data, request), loss=loss)
     for side, counts in task.kinds.items():
         if counts:
             say_once(f"{side}: {_counted(counts)} questions")
@@ -457,12 +457,12 @@ def trained_images(data: QuestionData, questions: Questions) -> list[QuestionIma
     return list(images.values())
 
 
-def plan_language(data: EditData, asked: TrainRequest) -> TrainPlan:
+def plan_language(data: EditData, request: TrainRequest) -> TrainPlan:
     """Read the rows, and hold out a share of their captions."""
-    model = asked.model
+    model = request.model
     owner = getattr(model, "owner", type(model).__name__)
     choose_protocol(model.provides, LanguageModel, owner)
-    asked.refuse_contrastive("data=edits")
+    request.refuse_contrastive("data=edits")
     file = data.file()
     assert isinstance(model, Checkpoint)  # every language model is a checkpoint in a folder
     words = data.edit_format(model.folder())
@@ -470,7 +470,7 @@ def plan_language(data: EditData, asked: TrainRequest) -> TrainPlan:
     assert data.seed is not None
     training, validation = split_by_caption(answers, data.validation, data.seed)
     task = LanguageTask(
-        **asked.of_task(), data_seed=data.seed, data=data, edit_format=words,
+        **request.of_task(), data_seed=data.seed, data=data, edit_format=words,
         training=tuple(training), validation=tuple(validation),
     )  # fmt: skip
     counts = task.counts

@@ -212,11 +212,11 @@ def check_negatives(opened: Opened, loss: LossSettings | None) -> None:
 def needed_sources(data: DataSettings) -> tuple[str | None, str | None]:
     """Return the names of the sources that are read, with ``None`` for one that is not."""
     names = []
-    asked = f"plan={data.plan.name}" if data.plan else f"cf_ratio={data.cf_ratio}"
+    setting = f"plan={data.plan.name}" if data.plan else f"cf_ratio={data.cf_ratio}"
     for role, needed in zip(("real", "counterfactual"), data.needed, strict=True):
         name = getattr(data, role) if needed else None
         if needed and name is None:
-            raise UserError(f"data.{asked} needs data.{role}=FOLDER")
+            raise UserError(f"data.{setting} needs data.{role}=FOLDER")
         names.append(name)
     if not any(is_store(str(name)) for name in names):  # known once they are opened
         _refuse_mixed_worlds(names, names)

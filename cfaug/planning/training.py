@@ -358,8 +358,8 @@ def refuse_ignored_epochs(overrides: Sequence[str], trainer: Mapping[str, Any]) 
     """Refuse a typed number of epochs that the preset's number of steps would override."""
     typed = {override.split("=", 1)[0] for override in overrides}
     steps = trainer.get("max_steps")
-    asked = "trainer.max_epochs" in typed and trainer.get("max_epochs") is not None
-    if asked and steps is not None:
+    epochs_typed = "trainer.max_epochs" in typed and trainer.get("max_epochs") is not None
+    if epochs_typed and steps is not None:
         raise UserError(
             f"trainer.max_epochs={trainer['max_epochs']} has no effect beside "
             f"trainer.max_steps={steps}, which takes precedence: add trainer.max_steps=null"

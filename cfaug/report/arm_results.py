@@ -160,12 +160,12 @@ def require_one_test(
     table: str, arms: Iterable[tuple[str, ArmResults]], benchmarks: Collection[str]
 ) -> None:
     """Refuse arms that were evaluated on different test data under the same benchmark name."""
-    asked: dict[tuple[str, int], tuple[str, str]] = {}
+    tests: dict[tuple[str, int], tuple[str, str]] = {}
     for name, arm in arms:
         for row in arm.rows:
             if row.benchmark not in benchmarks or not row.data:
                 continue
-            run, data = asked.setdefault((row.benchmark, row.seed), (name, row.data))
+            run, data = tests.setdefault((row.benchmark, row.seed), (name, row.data))
             if data != row.data:
                 raise UserError(
                     f"table={table}: {run} and {name}, seed {row.seed}, were evaluated with "

@@ -215,8 +215,8 @@ class ArmTablePart:
 
     def _where(self) -> str:
         """Say what was measured: the benchmark's name if there is only one, and where."""
-        asked = dict.fromkeys(column.benchmark for _, column in self._measured)
-        name = next(iter(asked)) if len(asked) == 1 else f"{len(asked)} benchmarks"
+        benchmarks = dict.fromkeys(column.benchmark for _, column in self._measured)
+        name = next(iter(benchmarks)) if len(benchmarks) == 1 else f"{len(benchmarks)} benchmarks"
         return f"{name}{self.where}"
 
     def _notes(self) -> Iterator[str]:
@@ -227,13 +227,13 @@ class ArmTablePart:
             for _, arm in self.rows
             if (n := arm.queries(column.cell)) is not None
         }
-        asked = ", ".join(f"{name} (n = {n:,})" for name, n in counts.items())
+        described = ", ".join(f"{name} (n = {n:,})" for name, n in counts.items())
         count = f"{len(seeds)} seed{'s' * (len(seeds) != 1)}"
         units = "percent, or in the unit above the column"
         if all(measure == PERCENT for measure in self.measures):
             units = "percent"
         if counts:  # none of a partial table without any run
-            yield f"{count} ({join_seeds(seeds)}). Columns: {asked}. Values are {units}."
+            yield f"{count} ({join_seeds(seeds)}). Columns: {described}. Values are {units}."
         yield from self._chance()
         for row, _ in self.rows:
             same, every = self._same_weights(row)

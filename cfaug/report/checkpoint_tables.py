@@ -259,7 +259,7 @@ WATCHED = ("acc1", "image_to_text_R@1", "text_to_image_R@1")
 """Metrics of zero-shot classification and retrieval, in any benchmark."""
 WEIGHTS = "weights"
 """The experiment of checkpoints that are not runs."""
-Asked = tuple[str, str, str, str]
+ResultKey = tuple[str, str, str, str]
 """Hash of the weights, benchmark, metric, hash of the data."""
 
 
@@ -281,9 +281,9 @@ class MetricChange:
         return self.after - self.before
 
 
-def initial_values(experiment: Path) -> dict[Asked, float]:
+def initial_values(experiment: Path) -> dict[ResultKey, float]:
     """Return the known results of weights before fine-tuning, also of the sibling ``weights``."""
-    values: dict[Asked, float] = {}
+    values: dict[ResultKey, float] = {}
     for file in sorted((experiment.parent / WEIGHTS).glob(f"*/seed=*/{RESULTS}")):
         values |= {(row.weights, *_question(row)): row.value for row in every_result(file)}
     for file in sorted(experiment.glob(f"*/seed=*/{RECORD}")):
@@ -312,7 +312,7 @@ def _question(row: Result) -> tuple[str, str, str]:
     return row.benchmark, row.metric, row.data
 
 
-def changes(folder: Path, initial: Mapping[Asked, float]) -> list[MetricChange]:
+def changes(folder: Path, initial: Mapping[ResultKey, float]) -> list[MetricChange]:
     """Return every watched metric of a run that is also known for its initial weights."""
     run = read_run(folder)
     if run.record.get("steps") == 0:
@@ -390,6 +390,6 @@ def sentences(deltas: Sequence[MetricChange], threshold: float | None) -> list[s
             "Nothing is known about the weights before fine-tuning: `python evaluate.py "
             "evaluate_initial=true` runs the same benchmarks on them."
         ]
-    asked = len({(change.benchmark, change.metric) for change in deltas})
-    none = f"None of {asked} watched metrics fell by more than {100 * threshold:g} points."
+    count = len({(change.benchmark, change.metric) for change in deltas})
+    none = f"None of {count} watched metrics fell by more than {100 * threshold:g} points."
     return alarms(deltas, threshold) or [none]

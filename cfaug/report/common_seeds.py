@@ -19,7 +19,7 @@ Seeds = Mapping[str, Collection[int]]
 
 
 def choose_seeds(
-    seeds: Seeds, asked: Collection[int] | None, labels: Mapping[str, str]
+    seeds: Seeds, chosen: Collection[int] | None, labels: Mapping[str, str]
 ) -> set[int]:
     """Return the seeds that all arms have, or the chosen ones.
 
@@ -27,14 +27,14 @@ def choose_seeds(
         UserError: if an arm lacks a chosen seed, or no seed is common to all.
     """
     there = "; ".join(f"{labels.get(arm, arm)}: {join_seeds(have)}" for arm, have in seeds.items())
-    if asked is not None:
-        lacking = [arm for arm, have in seeds.items() if not set(asked) <= set(have)]
+    if chosen is not None:
+        lacking = [arm for arm, have in seeds.items() if not set(chosen) <= set(have)]
         if lacking:
             raise UserError(
-                f"seeds={join_seeds(asked)}: {_missing(seeds, asked, labels)}. The finished runs' "
-                f"seeds are {there}"
+                f"seeds={join_seeds(chosen)}: {_missing(seeds, chosen, labels)}. The finished "
+                f"runs' seeds are {there}"
             )
-        return set(asked)
+        return set(chosen)
     common = set.intersection(*map(set, seeds.values()))
     if not common:
         raise UserError(
@@ -45,7 +45,7 @@ def choose_seeds(
 
 
 def describe_seeds(
-    seeds: Seeds, used: Collection[int], asked: Collection[int] | None, labels: Mapping[str, str]
+    seeds: Seeds, used: Collection[int], chosen: Collection[int] | None, labels: Mapping[str, str]
 ) -> str:
     """Return a sentence on the seeds that are compared and those that are not; or nothing.
 
@@ -58,7 +58,7 @@ def describe_seeds(
     if every == set(used):
         return ""
     compared = f"Compared on {_name_seeds(used)}"
-    if asked is not None:
+    if chosen is not None:
         return f"{compared}, as chosen; there is also {_name_seeds(every - set(used))}."
     return f"{compared}, which all arms have: {_missing(seeds, every, labels)}."
 
@@ -94,14 +94,14 @@ def check_experiment(
     if len(trained) < 2 or not settings.choose_baselines(arms, baseline, labels):
         return ""
     seeds = {arm: {run.seed for run in kept if run.arm == arm} for arm in trained}
-    asked = settings.seeds
-    return describe_seeds(seeds, choose_seeds(seeds, asked, labels), asked, labels)
+    chosen = settings.seeds
+    return describe_seeds(seeds, choose_seeds(seeds, chosen, labels), chosen, labels)
 
 
 def keep_common(
     rows: Sequence[Result],
     untrained: Collection[str],
-    asked: Collection[int] | None,
+    chosen: Collection[int] | None,
     labels: Mapping[str, str],
 ) -> tuple[list[Result], list[str]]:
     """Keep the rows of the seeds that are compared, and say which are not.
@@ -122,10 +122,10 @@ def keep_common(
         if not trained:
             continue
         try:
-            used[cell] = choose_seeds(trained, asked, labels)
+            used[cell] = choose_seeds(trained, chosen, labels)
         except UserError as error:
             raise UserError(f"{cell[0]} {cell[1]}: {error}") from error
-        sentence = describe_seeds(trained, used[cell], asked, labels)
+        sentence = describe_seeds(trained, used[cell], chosen, labels)
         said.setdefault(sentence, []).append(cell[0])
     kept = [
         row

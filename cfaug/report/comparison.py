@@ -56,19 +56,22 @@ class ComparisonSettings:
             )
 
     def choose_baselines(
-        self, arms: Mapping[str, Arm], asked: str | Sequence[str] | None, labels: Mapping[str, str]
+        self,
+        arms: Mapping[str, Arm],
+        requested: str | Sequence[str] | None,
+        labels: Mapping[str, str],
     ) -> list[str]:
         """Return the arms that others are compared with, the main one first.
 
         Args:
-            asked: names or labels of arms, as given by the user; ``None`` for the default.
+            requested: names or labels of arms, as given by the user; ``None`` for the default.
         """
-        if asked is None:
+        if requested is None:
             usual = [arm for arm in self.baselines if arm in arms]
             real = [arm.name for arm in arms.values() if arm.trained and arm.cf_ratio == 0]
             return usual or sorted(real)
         by_label = {label: arm for arm, label in labels.items() if label not in arms}
-        given = [asked] if isinstance(asked, str) else asked
+        given = [requested] if isinstance(requested, str) else requested
         names = list(dict.fromkeys(by_label.get(name, name) for name in given))  # only once
         missing = [name for name in names if name not in arms]
         if missing:
@@ -234,8 +237,8 @@ def _differ(first: str | frozenset[str], second: str | frozenset[str]) -> bool:
 
 def _tests(by_seed: Answers) -> frozenset[str]:
     """Return the hashes of an arm's test data; empty if a row has none."""
-    asked = {row.data for row in by_seed.values()}
-    return frozenset() if "" in asked else frozenset(asked)
+    hashes = {row.data for row in by_seed.values()}
+    return frozenset() if "" in hashes else frozenset(hashes)
 
 
 def one_test(arms: Sequence[Answers]) -> bool:

@@ -224,19 +224,19 @@ class _Answers:
             np.stack([self._means[arm, row.cell, seed] for seed in side])
             for arm, side in ((row.arm, ours), (row.baseline, theirs))
         ]
-        asked: OneTest | OwnTests
+        compared: OneTest | OwnTests
         if len({answers.data for side in sides for answers in side.values()}) == 1:
-            asked, drawn = _one_test(row.cell, ours, theirs), np.concatenate(means)
+            compared, drawn = _one_test(row.cell, ours, theirs), np.concatenate(means)
         else:
-            asked, drawn = _own_tests(row.cell, ours, theirs), means[0] - means[1]
+            compared, drawn = _own_tests(row.cell, ours, theirs), means[0] - means[1]
         try:
-            parts = decompose(asked)
+            parts = decompose(compared)
         except ValueError:  # a single cluster
             return []
         rng = generator(0, "seeds", *row.cell, row.arm, row.baseline)
-        difference = read_resampled(asked, drawn, rng)
-        own_tests = isinstance(asked, OwnTests)
-        return [JointComparison(row, difference, parts, _error_over_items(asked), own_tests)]
+        difference = read_resampled(compared, drawn, rng)
+        own_tests = isinstance(compared, OwnTests)
+        return [JointComparison(row, difference, parts, _error_over_items(compared), own_tests)]
 
 
 def _one_test(cell: Cell, ours: Side, theirs: Side) -> OneTest:
@@ -273,10 +273,14 @@ def _check_names(cell: Cell, first: Values, other: Values) -> None:
         )
 
 
-def _error_over_items(asked: OneTest | OwnTests) -> float:
-    if isinstance(asked, OneTest):
-        return standard_error(asked.arm.mean(axis=0) - asked.baseline.mean(axis=0), asked.clusters)
-    errors = [standard_error(v, c) for v, c in zip(asked.differences, asked.clusters, strict=True)]
+def _error_over_items(answers: OneTest | OwnTests) -> float:
+    if isinstance(answers, OneTest):
+        return standard_error(
+            answers.arm.mean(axis=0) - answers.baseline.mean(axis=0), answers.clusters
+        )
+    errors = [
+        standard_error(v, c) for v, c in zip(answers.differences, answers.clusters, strict=True)
+    ]
     return math.sqrt(sum(error**2 for error in errors)) / len(errors)
 
 

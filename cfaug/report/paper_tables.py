@@ -185,15 +185,15 @@ def read_answers(
     answers: dict[str, list[tuple[Path, Answers]]] = {}
     for name, folders in named.items():
         for folder in folders:
-            asked = [item for item in benchmarks_with_items(folder) if item.endswith(benchmark)]
-            if benchmark in asked:  # a full name is not a suffix of another
-                asked = [benchmark]
-            if len(asked) > 1:
+            names = [item for item in benchmarks_with_items(folder) if item.endswith(benchmark)]
+            if benchmark in names:  # a full name is not a suffix of another
+                names = [benchmark]
+            if len(names) > 1:
                 raise UserError(
-                    f"{folder} has answers to {', '.join(asked)}: name one, as in "
-                    f"{setting}={asked[0]}"
+                    f"{folder} has answers to {', '.join(names)}: name one, as in "
+                    f"{setting}={names[0]}"
                 )
-            items = read_items(folder, asked[0]) if asked else None
+            items = read_items(folder, names[0]) if names else None
             if items is not None:
                 answers.setdefault(name, []).append((folder, wrap(name, items)))
     return answers

@@ -98,10 +98,10 @@ def _is_json(line: bytes) -> bool:
 
 def _say_torn(path: Path, tail: bytes) -> None:
     match = re.search(rb'"benchmark": "([\w.:-]+)"', tail)
-    asked = f" {match[1].decode(errors='replace')}" if match else ""
+    benchmark = f" {match[1].decode(errors='replace')}" if match else ""
     say(
         f"{path}: the last line is torn ({len(tail)} bytes without a newline) and is left out: "
-        f"a process was killed while it wrote; run evaluate.py to measure{asked} again"
+        f"a process was killed while it wrote; run evaluate.py to measure{benchmark} again"
     )
 
 
@@ -148,11 +148,11 @@ def every_result(path: Path) -> list[Result]:
     return rows
 
 
-Asked = tuple[str, str, str]
+EvaluationKey = tuple[str, str, str]
 """A benchmark, the hash of the weights and the hash of the data."""
 
 
-def answered(path: Path) -> set[Asked]:
+def answered(path: Path) -> set[EvaluationKey]:
     """Return the benchmarks whose rows are complete in a run's file, with weights and data.
 
     A benchmark with a lost metric, for example by a torn line, is left out.
@@ -160,10 +160,10 @@ def answered(path: Path) -> set[Asked]:
     return _whole(every_result(path)) if path.exists() else set()
 
 
-def _whole(rows: Iterable[Result]) -> set[Asked]:
+def _whole(rows: Iterable[Result]) -> set[EvaluationKey]:
     """Return the benchmarks, weights and data of which rows hold every number."""
-    metrics: dict[Asked, set[Cell]] = {}
-    together: dict[Asked, int] = {}
+    metrics: dict[EvaluationKey, set[Cell]] = {}
+    together: dict[EvaluationKey, int] = {}
     for row in _last(rows):
         key = (row.benchmark, row.weights, row.data)
         metrics.setdefault(key, set()).add(row.cell)

@@ -211,14 +211,14 @@ class RunItems:
 
     def _read(self, arm: str, benchmark: str) -> dict[int, Items]:
         folders = self._folders.get(arm, ())
-        asked = [(s, folder) for s, folder in folders if (arm, s, benchmark) in self._weights]
-        by_seed = {seed: read_items(folder, benchmark) for seed, folder in asked}
+        evaluated = [(s, folder) for s, folder in folders if (arm, s, benchmark) in self._weights]
+        by_seed = {seed: read_items(folder, benchmark) for seed, folder in evaluated}
         fit = {
             seed: items
             for seed, items in by_seed.items()
             if items is not None and items.weights == self._weights[arm, seed, benchmark]
         }
-        return fit if len(fit) == len(asked) else {}
+        return fit if len(fit) == len(evaluated) else {}
 
 
 def items_of_arms(runs: Runs, experiment: str, arms: Iterable[str]) -> RunItems:
@@ -250,17 +250,17 @@ def compare_over_items(
         The tests over items, corrected (Holm) over the family, and sentences on what could not be
         tested over items either.
     """
-    asked: dict[Cell, Result] = {row.cell: row for row in rows}
+    by_cell: dict[Cell, Result] = {row.cell: row for row in rows}
     comparisons: list[ItemComparison] = []
     refused: list[str] = []
     without: list[str] = []
     for row in made:
         if row.reason != ONE_SEED:
             continue
-        benchmark = asked[row.cell].benchmark
+        benchmark = by_cell[row.cell].benchmark
         try:
             without += [arm for arm in (row.arm, row.baseline) if not items(arm, benchmark)]
-            test = compare_pair(row.arm, row.baseline, asked[row.cell], row.measure, items)
+            test = compare_pair(row.arm, row.baseline, by_cell[row.cell], row.measure, items)
         except UserError as error:
             names = (labels.get(arm, arm) for arm in (row.arm, row.baseline))
             refused.append(f"{' against '.join(names)}: {error}.")

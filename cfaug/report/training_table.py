@@ -104,12 +104,12 @@ class TrainingTable(PaperTable):
             *([declared] if declared.rows else []),
             *self._over_both(runs, table, columns, rows),
             *(
-                differences_part(table, [c for c in shown if c.differs], asked, baseline)
-                for baseline, asked in compared.items()
+                differences_part(table, [c for c in shown if c.differs], compared_arms, baseline)
+                for baseline, compared_arms in compared.items()
             ),
         ]
         verdicts = [
-            line for baseline, asked in compared.items() for arm in asked
+            line for baseline, compared_arms in compared.items() for arm in compared_arms
             if self.verdicts and arm not in self.baselines
             and (line := describe_effect(table, shown, arm, baseline))
         ]  # fmt: skip

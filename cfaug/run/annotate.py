@@ -215,10 +215,10 @@ class Export:
                 questions, file, source.index.read_image, side=self.side, annotators=people
             )
             say(f"wrote {written} ({written.stat().st_size / 2**20:.1f} MiB)", sys.stdout)
-        asked = sum(map(len, questions.orders.values()))
+        count = sum(map(len, questions.orders.values()))
         several = len(self.assignment.choose_overlap(items))
         say(
-            f"{asked:,} questions about {len(items):,} images, {several:,} of them to "
+            f"{count:,} questions about {len(items):,} images, {several:,} of them to "
             f"{self.assignment.annotators_per_item} people, for {self.assignment.annotators} "
             f"annotators{f'; {len(everyone):,} to everyone' if everyone else ''}",
             sys.stdout,
@@ -243,8 +243,10 @@ class Export:
                 )
             places = read_known(Path(self.screening), items, self.question)
             known |= {items[i].name for i in places}
-        asked = [item for item in (*items, *checks) if item.name in chosen or item.name in known]
-        return asked, {i for i, item in enumerate(asked) if item.name in known}
+        chosen_items = [
+            item for item in (*items, *checks) if item.name in chosen or item.name in known
+        ]
+        return chosen_items, {i for i, item in enumerate(chosen_items) if item.name in known}
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,7 @@ def equal_data(jobs: Sequence[TrainJob]) -> list[str]:
         A sentence for each arm that equals an earlier one.
     """
     messages: dict[str, None] = {}
-    asked = {job.folder.path for job in jobs}
+    folders = {job.folder.path for job in jobs}
     recorded = cache(_recorded)  # every arm of a seed asks for the same
     for place, planned in enumerate(jobs):
         if planned.task.trainer.max_steps == 0:
@@ -75,7 +75,7 @@ def equal_data(jobs: Sequence[TrainJob]) -> list[str]:
             and job.folder.path.parent.parent == folder.parent.parent
         ]
         before = recorded(folder.parent.parent, folder.name)
-        for other in (*others, *(run for run in before if run[0] not in asked)):
+        for other in (*others, *(run for run in before if run[0] not in folders)):
             message = _compare_data(planned, *other)
             if message is not None:
                 messages[message] = None
@@ -99,17 +99,18 @@ def _recorded(
 def _compare_data(
     planned: TrainJob, folder: Path, identity: Mapping[str, Any], counts: Mapping[str, int]
 ) -> str | None:
-    asked, taken = planned.folder.identity, planned.task.counts
+    planned_identity, taken = planned.folder.identity, planned.task.counts
     differing = [
         key
-        for key in dict.fromkeys((*identity, *asked))
-        if (key in identity, identity.get(key)) != (key in asked, asked.get(key))
+        for key in dict.fromkeys((*identity, *planned_identity))
+        if (key in identity, identity.get(key))
+        != (key in planned_identity, planned_identity.get(key))
     ]
     if not differing or not set(differing) <= set(SHARES) or dict(taken) != dict(counts):
         return None
     theirs, ours = (
         " ".join(f"{key}={'null' if values.get(key) is None else values[key]}" for key in differing)
-        for values in (identity, asked)
+        for values in (identity, planned_identity)
     )
     kinds = [kind for kind in ("real", "counterfactual") if kind in taken]
     numbers = ", ".join(f"{taken[kind]:,} {kind}" for kind in kinds)

@@ -172,7 +172,7 @@ def compare(
     samples: Samples,
     cautions: Sequence[str] = (),
     *,
-    asked: Primary | None = None,
+    primary_metrics: Primary | None = None,
     every_benchmark: bool = True,
     brief: bool = False,
     comparison: ComparisonSettings | None = None,
@@ -184,9 +184,10 @@ def compare(
         baseline: the arm, or arms, to compare with; ``None`` takes those of ``comparison``.
         cautions: sentences that the tables and the report show, besides those on leaks and on arms
             with different test data.
-        asked: {benchmark of this command: its primary metrics, for which comparisons are
+        primary_metrics: {benchmark of this command: its primary metrics, for which comparisons are
             corrected}; ``None`` for no benchmark.
-        every_benchmark: table all benchmarks that were ever measured, not only those in ``asked``.
+        every_benchmark: table all benchmarks that were ever measured, not only those of
+            ``primary_metrics``.
         brief: whether to print one line in place of the table.
 
     Returns:
@@ -197,7 +198,7 @@ def compare(
     measured = collect(sorted(file.parent for file in experiment.glob("*/seed=*/run.json")))
     for line in measured.left_out:
         say(line)
-    primary = asked or {}
+    primary = primary_metrics or {}
     rows = [row for row in measured.rows if every_benchmark or row.benchmark in primary]
     if not rows:
         why = "as no finished run there has results"
@@ -347,7 +348,7 @@ SHOWN = 3
 
 def compare_all(
     runs: Sequence[Path],
-    asked: Mapping[Path, Primary],
+    primary_metrics: Mapping[Path, Primary],
     baseline: str | Sequence[str] | None,
     samples: Samples,
     forgetting: float | None,
@@ -359,8 +360,9 @@ def compare_all(
     """Write cards, tables and reports of every experiment, and report the errors of each.
 
     Args:
-        asked: {folder of an experiment: {benchmark of this command: its primary metrics}}.
-        every_benchmark: table all benchmarks with results, not only those in ``asked``.
+        primary_metrics: {folder of an experiment: {benchmark of this command: its primary
+            metrics}}.
+        every_benchmark: table all benchmarks with results, not only those in ``primary_metrics``.
         forgetting: smallest decrease against the initial weights that is reported, a share;
             ``None`` reports none.
 
@@ -378,7 +380,7 @@ def compare_all(
                 baseline,
                 samples,
                 hand_over(experiment, folders[experiment], forgetting),
-                asked=asked.get(experiment, {}),
+                primary_metrics=primary_metrics.get(experiment, {}),
                 every_benchmark=every_benchmark,
                 brief=len(folders) > SHOWN,
                 comparison=comparison,

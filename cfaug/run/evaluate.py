@@ -128,16 +128,16 @@ def evaluate(settings: EvaluateSettings, tables: dict[Path, Table] | None = None
     opener = _opener(settings)
     if settings.wise_ft is not None:
         between = interpolate_runs(finished, check_factors(settings.wise_ft))
-        code, asked = _ask_all(between, suite, opener, settings)
+        code, primary_metrics = _ask_all(between, suite, opener, settings)
         runs = settings.paths["runs"]
-        for folder in asked:
+        for folder in primary_metrics:
             words = ["table=wise_ft", f"table.experiment={folder.name}"]
             words += [f"paths.runs={runs}"] if runs != "runs" else []
             say(f"table and curve: {shlex.join(['python', 'evaluate.py', *words])}")
         return code or (USERS_MISTAKE if damaged else DONE)
     check_result_loggers([target.folder for target in finished])
     tested = [*finished, *find_checkpoints(settings, finished, without)]
-    code, asked = _ask_all(tested, suite, opener, settings)
+    code, primary_metrics = _ask_all(tested, suite, opener, settings)
     if alone:
         if settings.baseline is not None and code == DONE:
             from cfaug.run.compare_items import compare_checkpoints
@@ -149,13 +149,13 @@ def evaluate(settings: EvaluateSettings, tables: dict[Path, Table] | None = None
                 for name in ([given] if isinstance(given, str) else given)
             ]
             [target] = tested
-            compare_checkpoints(target, others, asked[experiment_folder(target.folder)])
+            compare_checkpoints(target, others, primary_metrics[experiment_folder(target.folder)])
         return code
     from cfaug.run.compare import compare_all
 
     failed = compare_all(
         [target.folder for target in finished],
-        asked,
+        primary_metrics,
         settings.baseline,
         opener.samples,
         settings.forgetting_threshold,
@@ -234,7 +234,7 @@ def _ask_all(
             partial(_evaluator, settings), tested, "evaluating", "checkpoints"
         )
         failed = {target.folder: error for target, error in evaluated if error is not None}
-    asked: dict[Path, dict[str, tuple[str, ...]]] = {}
+    primary_metrics: dict[Path, dict[str, tuple[str, ...]]] = {}
     known = []
     for target in tested:
         try:
@@ -243,7 +243,7 @@ def _ask_all(
             benchmarks = open_member(suite, describe_data(target, opener))
             if rule is not None:
                 check_failure_cells(benchmarks)
-            names = asked.setdefault(experiment_folder(target.folder), {})
+            names = primary_metrics.setdefault(experiment_folder(target.folder), {})
             names |= {
                 benchmark.name: benchmark.primary_metrics
                 if isinstance(benchmark, HasPrimaryMetrics)
@@ -274,7 +274,7 @@ def _ask_all(
         say(f"already evaluated: {folder}", sys.stdout)
     if len(known) > NAMED:
         say(f"already evaluated: {len(known) - NAMED} more runs", sys.stdout)
-    return (USERS_MISTAKE if mistakes else DONE), asked
+    return (USERS_MISTAKE if mistakes else DONE), primary_metrics
 
 
 def _check_tables(tested: Sequence[EvaluationTarget], settings: EvaluateSettings) -> None:

@@ -130,20 +130,20 @@ def ask(
             write_leaks(target.folder, benchmark.name, leaks)
     weights = target.model.identity()
     known = answered(target.folder / RESULTS)
-    asked = {b.name: (b.name, weights, b.data_hash) for b in benchmarks}
+    keys = {b.name: (b.name, weights, b.data_hash) for b in benchmarks}
     expect_items = items == "all" or (target.folder / FOLDER).is_dir()
 
     def lacks_items(benchmark: Benchmark) -> bool:
         kinds = (FOLDER, RANKINGS) if isinstance(benchmark, KeepsRankings) else (FOLDER,)
-        key = asked[benchmark.name]
+        key = keys[benchmark.name]
         return not all(has_items(target.folder, *key, kept=kind) for kind in kinds)
 
     pending = [
-        b for b in benchmarks if asked[b.name] not in known or (expect_items and lacks_items(b))
+        b for b in benchmarks if keys[b.name] not in known or (expect_items and lacks_items(b))
     ]
     unanswered = {b.name for b in pending}
     drawn = [
-        b for b in benchmarks if b.name not in unanswered and _draw_again(b, target, asked[b.name])
+        b for b in benchmarks if b.name not in unanswered and _draw_again(b, target, keys[b.name])
     ]
     if not pending:
         return bool(drawn)
@@ -154,7 +154,7 @@ def ask(
         model = adapt(load(protocol), benchmark, protocol)
         with refuse_indistinct(benchmark.name, max_indistinct):
             evaluation = _check_found(benchmark, benchmark.run(model))
-        _write(target, benchmark, evaluation, weights, asked[benchmark.name] in known)
+        _write(target, benchmark, evaluation, weights, keys[benchmark.name] in known)
     return True
 
 
@@ -197,13 +197,13 @@ def find_model_failures(
     for benchmark in benchmarks:
         assert isinstance(benchmark, HasFailureCells)
         items = read_items(target.folder, benchmark.name)
-        asked = (target.model.identity(), benchmark.data_hash)
-        if items is None or (items.weights, items.data) != asked:
+        identity = (target.model.identity(), benchmark.data_hash)
+        if items is None or (items.weights, items.data) != identity:
             raise UserError(
                 f"{benchmark.name}: failures are found in its items, which were not kept: "
                 "items=all evaluates again"
             )
-        finder = Finder(target.run, target.model.weights_hash(), benchmark.name, asked[1])
+        finder = Finder(target.run, target.model.weights_hash(), benchmark.name, identity[1])
         search = find_failures(benchmark.failure_cells(items), rule, benchmark.kind, finder)
         failures += search.failures
         if search.reason:
@@ -242,12 +242,12 @@ def _write(
     """Write items and pages, and rows unless they are known; print the first numbers."""
     file, outcomes = target.folder / RESULTS, evaluation.outcomes
     data = benchmark.data_hash
-    asked = (benchmark.name, weights, data)
+    key = (benchmark.name, weights, data)
     begin_results(target.folder, RESULTS, new=True)
     begin_results(experiment_folder(target.folder), OF_RUNS, new=True)
     if evaluation.rankings:
-        write_items(target.folder, Items(*asked, evaluation.rankings), RANKINGS)
-    write_items(target.folder, Items(*asked, evaluation.items))
+        write_items(target.folder, Items(*key, evaluation.rankings), RANKINGS)
+    write_items(target.folder, Items(*key, evaluation.items))
     if isinstance(benchmark, HasPage):
         page = benchmark.write_page(target.folder, target.arm)
         if page:
@@ -277,11 +277,9 @@ def _write(
     say(f"{target.run}  {benchmark.name} {summary}", sys.stdout)
 
 
-def _draw_again(
-    benchmark: Benchmark, target: EvaluationTarget, asked: tuple[str, str, str]
-) -> bool:
+def _draw_again(benchmark: Benchmark, target: EvaluationTarget, key: tuple[str, str, str]) -> bool:
     """Write a benchmark's pages again if one was removed and its items exist."""
-    if not isinstance(benchmark, KeepsPages) or not has_items(target.folder, *asked):
+    if not isinstance(benchmark, KeepsPages) or not has_items(target.folder, *key):
         return False
     if all((target.folder / name).exists() for name in benchmark.page_files):
         return False

@@ -57,9 +57,14 @@ def check_exports(folder: Path, export: Mapping[str, Any], *, overwrite: bool) -
 def _check_place(name: str, path: Path, metadata: Path | None, *, replace: bool) -> None:
     from cfaug.data.export.dataset_card import CROISSANT
     from cfaug.data.export.evaluators import LMMS_EVAL, VLMEVALKIT
-    from cfaug.data.export.hub import ASKED, CLIP, HUB
+    from cfaug.data.export.hub import CLIP, HUB, QUESTION_FORMAT
 
-    kinds = {"hub": HUB, "clip_benchmark": CLIP, "questions": ASKED, "lmms_eval": LMMS_EVAL}
+    kinds = {
+        "hub": HUB,
+        "clip_benchmark": CLIP,
+        "questions": QUESTION_FORMAT,
+        "lmms_eval": LMMS_EVAL,
+    }
     if name in kinds:
         check_output_folder(path, kinds[name], f"export.{name}", replace=replace)
     else:

@@ -110,8 +110,8 @@ def _knowing(about: CheckpointFacts | None, target: Any) -> dict[str, Any]:
     """Return what is known of a model as the conditions of ``cfaug.core.binding`` name it."""
     if about is None:
         return {}
-    asked = (getattr(target, "needs", None), *getattr(target, "also_accepts", ()), DualEncoder)
-    loaded = next((protocol for protocol in asked if protocol in about.provides), None)
+    protocols = (getattr(target, "needs", None), *getattr(target, "also_accepts", ()), DualEncoder)
+    loaded = next((protocol for protocol in protocols if protocol in about.provides), None)
     known = {MODEL: None if loaded is None else loaded.__name__, WORLD: about.world}
     facts = {name: value for name, value in known.items() if value is not None}
     return {**facts, TRAINED: about.trained, LEARNT: about.learnt}
@@ -252,13 +252,13 @@ def _tested_sources(config: Config) -> list[str]:
     members of a suite, do not count.
     """
     if config.get("annotate") is not None:
-        asked = flatten({"data": config["data"].get("counterfactual"), "": config["annotate"]})
+        settings = flatten({"data": config["data"].get("counterfactual"), "": config["annotate"]})
     else:
         unread = _unread_of_benchmark(config)
-        asked = flatten({"benchmark": config.get("benchmark")})
-        asked = {key: value for key, value in asked.items() if not is_under(key, unread)}
+        settings = flatten({"benchmark": config.get("benchmark")})
+        settings = {key: value for key, value in settings.items() if not is_under(key, unread)}
     texts = [
-        text for name in asked.values() for text in (name if isinstance(name, list) else [name])
+        text for name in settings.values() for text in (name if isinstance(name, list) else [name])
     ]
     return [text for text in texts if isinstance(text, str)]
 
@@ -488,13 +488,13 @@ def _read_with_source(config: Config) -> set[str]:
     from cfaug.planning.examples import READ_BY, ExampleSettings, settings_read
 
     data, recipe = config["data"], config["recipe"]
-    asked = ExampleSettings(
+    examples = ExampleSettings(
         source=data["source"], grid=data["grid"], world=data["world"], extra=data["extra"],
         per=recipe.get("example_per", "text"), images=recipe.get("source_images", False),
         limit=None, seed=config["seed"], paths=config["paths"],
     )  # fmt: skip
     try:
-        return set(settings_read(asked))
+        return set(settings_read(examples))
     except UserError:  # refused with its own message when it is read
         return {name for names in READ_BY.values() for name in names}
 

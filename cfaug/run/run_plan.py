@@ -69,7 +69,7 @@ from cfaug.train.mixture_task import ContrastiveTask
 from cfaug.train.settings import LossSettings, refuse_unstarted
 from cfaug.train.task import Task
 
-Asked = TypeVar("Asked")
+Argument = TypeVar("Argument")
 Answer = TypeVar("Answer")
 
 
@@ -122,16 +122,16 @@ def plan_run(settings: TrainSettings) -> TrainJob:
         say_once(f"the folder of arm={settings.arm} is called {arm.name}")
     declared = settings.declared_content()
     refuse_ignored_epochs(words, settings.trainer)
-    asked = TrainRequest.of(settings)
-    if settings.parallel > 1 and asked.trainer.devices > 1:
+    request = TrainRequest.of(settings)
+    if settings.parallel > 1 and request.trainer.devices > 1:
         raise UserError(
-            f"parallel={settings.parallel} with trainer.devices={asked.trainer.devices}: either "
+            f"parallel={settings.parallel} with trainer.devices={request.trainer.devices}: either "
             "several runs at once, or several processes a run"
         )
-    if settings.engine is not None and asked.trainer.devices > 1:
+    if settings.engine is not None and request.trainer.devices > 1:
         raise UserError(
-            f"engine with trainer.devices={asked.trainer.devices}: a worker is one process; leave "
-            "the engine out, and start such a run by torchrun on its machine"
+            f"engine with trainer.devices={request.trainer.devices}: a worker is one process; "
+            "leave the engine out, and start such a run by torchrun on its machine"
         )
     data = build(settings.data).with_seed(settings.seed)
     if isinstance(data, DataSettings) and data.plan is None:
@@ -141,7 +141,7 @@ def plan_run(settings: TrainSettings) -> TrainJob:
     if plan is None:
         names = ", ".join(kind.__name__ for kind in PLANS)
         raise UserError(f"data is a {type(data).__name__}, which nothing trains on: choose {names}")
-    planned = plan(data, asked)
+    planned = plan(data, request)
     planned.task.check()
     if isinstance(data, DataSettings) and data.plan is None and 0 < data.ratio < 1:
         counts = planned.task.counts
@@ -151,17 +151,17 @@ def plan_run(settings: TrainSettings) -> TrainJob:
                     f"data.cf_ratio={data.ratio:g} of {counts['train']:,} training examples leaves "
                     f"no {kind} example: write data.cf_ratio={whole}, or give a larger data.size"
                 )
-    if asked.trainer.num_nodes > 1:  # several devices of one machine are started by the command
-        refuse_unstarted(asked.trainer)
+    if request.trainer.num_nodes > 1:  # several devices of one machine are started by the command
+        refuse_unstarted(request.trainer)
     warned = [
         *notes(settings.preset or {}, settings.optim, settings.tuning),
-        check_warmup(words, asked.optim, planned.task.steps),
+        check_warmup(words, request.optim, planned.task.steps),
         check_scale(settings.model),
         check_batch(planned.task) if type(data) is DataSettings else None,
     ]
     config = {**config, "data": {**config["data"], **planned.data}}
     hashed = {**config, "data": {**config["data"], **planned.hashed}}
-    hashes = {"weights": asked.model.weights_hash(), **declared}
+    hashes = {"weights": request.model.weights_hash(), **declared}
     run_identity = identity(hashed, {**planned.content, **hashes})
     job = TrainJob(
         task=planned.task, settings=settings, config=config,
@@ -233,9 +233,9 @@ def estimate_seconds(job: TrainJob) -> tuple[float | None, str]:
             run = read_run(file.parent)
         except UserError:
             continue
-        asked = run.record.get("identity") or {}
-        there = asked.get("trainer.accumulate_grad_batches", 1)
-        same = (asked.get("content.weights"), asked.get("data.batch_size"), there) == wanted
+        identity = run.record.get("identity") or {}
+        there = identity.get("trainer.accumulate_grad_batches", 1)
+        same = (identity.get("content.weights"), identity.get("data.batch_size"), there) == wanted
         if same and run.done:
             written, per_step = file.stat().st_mtime, _seconds_per_step(file.parent)
             if per_step is not None and (newest is None or written > newest[0]):
@@ -386,7 +386,7 @@ def rehearse(jobs: Sequence[TrainJob]) -> None:
         if isinstance(data, DataSettings):
             data = replace(data, seed=None)
         learnt = (getattr(task, "labels", None), data)  # what has to fit the model, beside captions
-        asked = (
+        fitted = (
             None if isinstance(task, ContrastiveTask) else learnt,
             not str(weights).startswith(SHIPPED),
             task.tuning,
@@ -398,8 +398,8 @@ def rehearse(jobs: Sequence[TrainJob]) -> None:
             task.optim.layer_decay,
             getattr(getattr(task, "data", None), "negatives", None),
         )
-        if not job.folder.has_checkpoint and any(asked):
-            different[repr((task.model, *asked))] = job
+        if not job.folder.has_checkpoint and any(fitted):
+            different[repr((task.model, *fitted))] = job
     if not different:
         return
     # Killed, for instance for its memory: the run itself will say why.
@@ -421,14 +421,14 @@ def check_parts(task: Task, folder: Path) -> None:
         make_parts(task.trainer, logged, folder)
 
 
-def _answer_in_child(work: Callable[[Asked], Answer], asked: Asked) -> Answer | None:
+def _answer_in_child(work: Callable[[Argument], Answer], argument: Argument) -> Answer | None:
     """Call a function in a child; return ``None`` if that was killed before it answered.
 
     It is forked, so that runs are forked from a process that has not imported torch.
     """
     context = get_context("fork")
     reader, writer = context.Pipe(duplex=False)
-    process = context.Process(target=_send, args=(work, asked, writer))
+    process = context.Process(target=_send, args=(work, argument, writer))
     process.start()
     writer.close()
     answer: Answer | None = None
@@ -438,9 +438,9 @@ def _answer_in_child(work: Callable[[Asked], Answer], asked: Asked) -> Answer | 
     return answer
 
 
-def _send(work: Callable[[Any], Any], asked: Any, writer: Connection) -> None:
+def _send(work: Callable[[Any], Any], argument: Any, writer: Connection) -> None:
     end_with_parent()
-    writer.send(work(asked))
+    writer.send(work(argument))
 
 
 def _try_all(runs: Sequence[tuple[Task, Path]]) -> list[str | None]:

@@ -107,8 +107,8 @@ def find_unread_words(
         config: the composed settings, and ``multirun``.
         written: a function from words to {setting: value as written}, with ``${...}``.
     """
-    asked = _asked(words, config)
-    if not asked:
+    requested = _requested(words, config)
+    if not requested:
         return
     config = {**config, "words": words}
     branches = BRANCHES.get(command, ())
@@ -125,7 +125,7 @@ def find_unread_words(
                 return rule.read_by
         return _declared_of(key, declared)
 
-    for word, key in asked:
+    for word, key in requested:
         reason = why_unread(key)
         if reason is not None:
             reason = _explain_references(key, reason, why_unread, written(words))
@@ -137,9 +137,9 @@ def _declared_of(key: str, declared: Mapping[str, str]) -> str | None:
     return next((why for setting, why in declared.items() if is_under(key, [setting])), None)
 
 
-def _asked(words: Sequence[str], config: Config) -> list[tuple[str, str]]:
+def _requested(words: Sequence[str], config: Config) -> list[tuple[str, str]]:
     """Return (word, setting) of the words that ask for something of these settings."""
-    asked = []
+    requested = []
     for word in words:
         key, value = place_of(word), word.partition("=")[2]
         *nodes, name = key.split(".")
@@ -154,8 +154,8 @@ def _asked(words: Sequence[str], config: Config) -> list[tuple[str, str]]:
             taken = signature_of(locate(node["_target_"])).get(name)
             if taken is None or taken.default is not True:
                 continue
-        asked.append((word, key))
-    return asked
+        requested.append((word, key))
+    return requested
 
 
 def _explain_unread(word: str, key: str, reason: str) -> str:
@@ -181,7 +181,7 @@ def refuse_unread_by_runs(
 ) -> None:
     """Refuse a typed setting of a benchmark that none of the finished runs reads."""
     every = [dict(declared_unread({"benchmark": benchmark}, run)) for run in runs]
-    for word, key in _asked(words, {"benchmark": benchmark}):
+    for word, key in _requested(words, {"benchmark": benchmark}):
         reasons = [_declared_of(key, declared) for declared in every]
         if reasons and None not in reasons:
             raise UserError(_explain_unread(word, key, str(reasons[0])))

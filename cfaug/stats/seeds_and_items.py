@@ -89,7 +89,7 @@ class ArmDifference(MeanDifference):
 
 
 def bootstrap_arms(
-    asked: OneTest | OwnTests,
+    answers: OneTest | OwnTests,
     rng: np.random.Generator,
     *,
     level: float = 0.95,
@@ -126,11 +126,11 @@ def bootstrap_arms(
     (1.017, 3, 60, 0.0002)
     """
     _check_drawing(level, resamples)
-    return read_resampled(asked, _resample(asked, rng, resamples), rng, level=level)
+    return read_resampled(answers, _resample(answers, rng, resamples), rng, level=level)
 
 
 def read_resampled(
-    asked: OneTest | OwnTests,
+    answers: OneTest | OwnTests,
     means_KB: np.ndarray,
     rng: np.random.Generator,
     *,
@@ -150,19 +150,21 @@ def read_resampled(
         ValueError: if the level is out of range, or shapes do not fit.
     """
     _check_drawing(level, means_KB.shape[1])
-    if isinstance(asked, OwnTests):
-        return _read_own_tests(asked, means_KB, rng, level)
-    arm, baseline = asked.arm, asked.baseline
+    if isinstance(answers, OwnTests):
+        return _read_own_tests(answers, means_KB, rng, level)
+    arm, baseline = answers.arm, answers.baseline
     if len(means_KB) != len(arm) + len(baseline):
         raise ValueError(f"{len(means_KB)} rows of means for {len(arm)} + {len(baseline)} seeds")
-    many, columns = count_clusters(asked.clusters), np.arange(means_KB.shape[1])
+    many, columns = count_clusters(answers.clusters), np.arange(means_KB.shape[1])
     mean = float(arm.mean(axis=1).mean() - baseline.mean(axis=1).mean())
     about = (arm.shape[1], many, len(arm), len(baseline))
     if many < 2 or max(len(arm), len(baseline)) < 2:
         return ArmDifference(mean, *(math.nan,) * 4, *about)
     ours, theirs = means_KB[: len(arm)], means_KB[len(arm) :]
     drawn = rng.integers(len(ours), size=(len(ours), len(columns)))
-    others = drawn if asked.paired else rng.integers(len(theirs), size=(len(theirs), len(columns)))
+    others = (
+        drawn if answers.paired else rng.integers(len(theirs), size=(len(theirs), len(columns)))
+    )
     differences = ours[drawn, columns].mean(axis=0) - theirs[others, columns].mean(axis=0)
     size = float(np.abs(arm).mean() + np.abs(baseline).mean())
     return ArmDifference(mean, *read_interval(differences, level, size), *about)
@@ -208,26 +210,26 @@ def resample_rows(
     return np.concatenate(means).T
 
 
-def _resample(asked: OneTest | OwnTests, rng: np.random.Generator, resamples: int) -> np.ndarray:
+def _resample(answers: OneTest | OwnTests, rng: np.random.Generator, resamples: int) -> np.ndarray:
     """Return the mean of each seed in each resample of the clusters, (seeds, resamples)."""
-    if isinstance(asked, OneTest):
-        both = np.concatenate([asked.arm, asked.baseline])
-        return resample_rows(both, asked.clusters, rng, resamples)
+    if isinstance(answers, OneTest):
+        both = np.concatenate([answers.arm, answers.baseline])
+        return resample_rows(both, answers.clusters, rng, resamples)
     means = [
         resample_rows(np.asarray([values]), clusters, rng, resamples)
-        for values, clusters in zip(asked.differences, asked.clusters, strict=True)
+        for values, clusters in zip(answers.differences, answers.clusters, strict=True)
     ]
     return np.concatenate(means)
 
 
 def _read_own_tests(
-    asked: OwnTests, means_SB: np.ndarray, rng: np.random.Generator, level: float
+    answers: OwnTests, means_SB: np.ndarray, rng: np.random.Generator, level: float
 ) -> ArmDifference:
-    means = [float(np.mean(values)) for values in asked.differences]
+    means = [float(np.mean(values)) for values in answers.differences]
     if len(means_SB) != len(means):
         raise ValueError(f"{len(means_SB)} rows of means for {len(means)} seeds")
-    numbers = [count_clusters(clusters) for clusters in asked.clusters]
-    about = (sum(map(len, asked.differences)), sum(numbers), len(means), len(means))
+    numbers = [count_clusters(clusters) for clusters in answers.clusters]
+    about = (sum(map(len, answers.differences)), sum(numbers), len(means), len(means))
     if len(means) < 2 or min(numbers) < 2:
         return ArmDifference(float(np.mean(means)), *(math.nan,) * 4, *about)
     difference = nested_bootstrap(means, means_SB, rng, level=level, resamples=means_SB.shape[1])
@@ -356,7 +358,7 @@ class Decomposition:
         return float(stdtr(self.degrees, -mean / self.standard_error))
 
 
-def decompose(asked: OneTest | OwnTests) -> Decomposition:
+def decompose(answers: OneTest | OwnTests) -> Decomposition:
     """Decompose the squared standard error of a difference into parts from seeds and from items.
 
     With one test: a two-way layout of seeds and clusters with random effects, each by the method of
@@ -370,7 +372,7 @@ def decompose(asked: OneTest | OwnTests) -> Decomposition:
     estimated below 0 is cut to 0 and named.
 
     Args:
-        asked: answers of both arms, at least two seeds in each and two clusters in each test.
+        answers: answers of both arms, at least two seeds in each and two clusters in each test.
 
     Returns:
         The parts.
@@ -383,12 +385,14 @@ def decompose(asked: OneTest | OwnTests) -> Decomposition:
     >>> round(parts.seeds, 4), round(parts.items, 4), round(abs(parts.rest), 4)
     (0.01, 0.0833, 0.0)
     """
-    return _decompose_nested(asked) if isinstance(asked, OwnTests) else _decompose_crossed(asked)
+    return (
+        _decompose_nested(answers) if isinstance(answers, OwnTests) else _decompose_crossed(answers)
+    )
 
 
-def _decompose_crossed(asked: OneTest) -> Decomposition:
-    sides = [asked.arm - asked.baseline] if asked.paired else [asked.arm, asked.baseline]
-    layouts = [_linearise(values, asked.clusters) for values in sides]
+def _decompose_crossed(answers: OneTest) -> Decomposition:
+    sides = [answers.arm - answers.baseline] if answers.paired else [answers.arm, answers.baseline]
+    layouts = [_linearise(values, answers.clusters) for values in sides]
     many = layouts[0].shape[1]
     _require_two([len(layout) for layout in layouts], [many])
     by_seed = _MeanSquares()
@@ -424,10 +428,10 @@ def _decompose_crossed(asked: OneTest) -> Decomposition:
     )
 
 
-def _decompose_nested(asked: OwnTests) -> Decomposition:
+def _decompose_nested(answers: OwnTests) -> Decomposition:
     layouts = [
         _linearise(np.asarray([values]), clusters)[0]
-        for values, clusters in zip(asked.differences, asked.clusters, strict=True)
+        for values, clusters in zip(answers.differences, answers.clusters, strict=True)
     ]
     _require_two([len(layouts)], [len(layout) for layout in layouts])
     count = len(layouts)

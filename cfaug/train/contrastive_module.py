@@ -29,10 +29,10 @@ SECOND = 1
 """The random stream of dropout for images without a text, if they are encoded in chunks."""
 
 
-def refuse_negatives(asked: str, instead: str) -> NoReturn:
+def refuse_negatives(setting: str, instead: str) -> NoReturn:
     """Refuse captions or images without a pair if the loss needs pairs."""
     raise UserError(
-        f"{asked}: the loss of this model does not support captions or images alone; choose "
+        f"{setting}: the loss of this model does not support captions or images alone; choose "
         f"model=clip_vit_b32 or another with a loss of images and texts, or {instead}"
     )
 

@@ -80,10 +80,10 @@ class MixtureDataModule(pl.LightningDataModule):
         # The tokenizer would warn at every fork of a loader's worker.
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
         module = None if self.trainer is None else self.trainer.lightning_module
-        asked = getattr(self.task, "loss", None)
-        if isinstance(module, ContrastiveModule) and module.weighting != asked:
+        loss = getattr(self.task, "loss", None)
+        if isinstance(module, ContrastiveModule) and module.weighting != loss:
             raise UserError(
-                f"the module's loss is {module.weighting}, and these data are for {asked}: "
+                f"the module's loss is {module.weighting}, and these data are for {loss}: "
                 f"make the module by data.make_module({type(module).__name__})"
             )
         if not isinstance(module, TrainingModule):

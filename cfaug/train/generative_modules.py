@@ -176,7 +176,7 @@ class AnswerExamples(Dataset[AnswerBatch]):
         self.every_option = every_option
         self._left = keep_bytes
         self._images: dict[int, _PreparedImage] = {}
-        self._asked: dict[tuple[int, int], EncodedQuestion] = {}
+        self._encoded: dict[tuple[int, int], EncodedQuestion] = {}
 
     def __getitems__(self, batch: RankBatch) -> AnswerBatch | UserError:
         """Return the options of a process's questions.
@@ -201,11 +201,11 @@ class AnswerExamples(Dataset[AnswerBatch]):
         rows: list[OptionRow] = []
         places, right = list[tuple[int, int]](), []
         for number, (source, row) in enumerate(mine.tolist()):
-            asked, answer = self._read(source, row)
+            options, answer = self._read(source, row)
             if not self.every_option:
-                asked, answer = [asked[answer]], 0
-            rows += asked
-            places += [(number, option) for option in range(len(asked))]
+                options, answer = [options[answer]], 0
+            rows += options
+            places += [(number, option) for option in range(len(options))]
             right.append(answer)
         alike: dict[object, list[int]] = {}
         for position, encoded in enumerate(rows):
@@ -226,16 +226,16 @@ class AnswerExamples(Dataset[AnswerBatch]):
     def _read(self, source: int, row: int) -> tuple[list[OptionRow], int]:
         """Return a question's options, and the index of the right one."""
         index = cast("QuestionRows", self.indexes[source])
-        question, asked = index.question(row), self._asked.get((source, row))
-        if asked is None:
-            asked = self._ask(index, row)
+        question, encoded = index.question(row), self._encoded.get((source, row))
+        if encoded is None:
+            encoded = self._encode(index, row)
             if int(index.contents[row]) in self._images:
-                self._asked[source, row] = asked
-        rows = [option_row(asked, option, self.scoring) for option in asked.options]
+                self._encoded[source, row] = encoded
+        rows = [option_row(encoded, option, self.scoring) for option in encoded.options]
         assert question.answer is not None  # rows have right answers
         return rows, question.answer
 
-    def _ask(self, index: QuestionRows, row: int) -> EncodedQuestion:
+    def _encode(self, index: QuestionRows, row: int) -> EncodedQuestion:
         """Tokenize a question; its image is prepared once, if there is room to keep it."""
         code, image = int(index.contents[row]), index.image(row)
         entry = self._images.get(code)
@@ -245,10 +245,10 @@ class AnswerExamples(Dataset[AnswerBatch]):
             before = 0
         else:
             before = entry.bytes
-        (asked,) = self.reader.read(
+        (encoded,) = self.reader.read(
             entry.pixels, [put(self.wording, index.question(row))], entry.known
         )
-        if not isinstance(asked, EncodedQuestion):
+        if not isinstance(encoded, EncodedQuestion):
             raise UserError(
                 f"{index.source}: the question {index.key(row)} is longer with its options than "
                 f"the {self.reader.longest} tokens that the model reads: leave it out of the set"
@@ -259,7 +259,7 @@ class AnswerExamples(Dataset[AnswerBatch]):
         elif before:  # it has grown too large to be kept
             self._left += before
             del self._images[code]
-        return asked
+        return encoded
 
 
 # Checks that a model can read the questions it will learn from.
@@ -281,14 +281,15 @@ def describe_question(
         ``question``, its name; ``prompt``, with an image as one token; ``answer``; and ``learnt``,
         the answer's tokens.
     """
-    asked = index.question(row)
-    question = put(read_wording(wording), asked)
+    source_question = index.question(row)
+    question = put(read_wording(wording), source_question)
     text = prompts.text(question, image=True)
-    assert asked.right is not None  # rows have right answers
-    option = prompts.option(text, prompts.tokens(text), asked.right)
+    assert source_question.right is not None  # rows have right answers
+    option = prompts.option(text, prompts.tokens(text), source_question.right)
     learnt = prompts.tokenizer.convert_ids_to_tokens(option.ids[option.start :])
     return {
-        "question": index.key(row), "prompt": text, "answer": asked.right, "learnt": list(learnt),
+        "question": index.key(row), "prompt": text, "answer": source_question.right,
+        "learnt": list(learnt),
     }  # fmt: skip
 
 
@@ -339,10 +340,10 @@ def _image_tokens(
     image = index.image(row)
     assert image.image is not None  # rows have images
     pixels = decode_image(image.image.read(), f"image {image.key}")
-    (asked,) = reader.read(pixels, [put(wording, index.question(row))])
-    if not isinstance(asked, EncodedQuestion):
+    (encoded,) = reader.read(pixels, [put(wording, index.question(row))])
+    if not isinstance(encoded, EncodedQuestion):
         return reader.longest
-    return int(asked.inputs["input_ids"].shape[1]) - length
+    return int(encoded.inputs["input_ids"].shape[1]) - length
 
 
 @dataclass(frozen=True)
@@ -421,7 +422,7 @@ class TunedLanguageModel(KeepsTrained):
         return int(self.tokenizer.eos_token_id if pad is None else pad)
 
     @quiet()
-    def encode(self, asked: EditFormat, answers: Sequence[EditAnswer]) -> list[TokenRow]:
+    def encode(self, edit_format: EditFormat, answers: Sequence[EditAnswer]) -> list[TokenRow]:
         """Return each prompt followed by its answer, truncated to the model's length.
 
         Prompt and answer are tokenized separately, like the prompt when the model is used.
@@ -430,14 +431,14 @@ class TunedLanguageModel(KeepsTrained):
         first = [token for token in first if token is not None]
         rows = []
         for sample in answers:
-            prompt = [*first, *self._ids(asked.prompt(sample.prompt, sample.caption))]
+            prompt = [*first, *self._ids(edit_format.prompt(sample.prompt, sample.caption))]
             if len(prompt) >= self.longest:
                 raise UserError(
                     f"{self.owner}: the prompt {sample.prompt!r} about {sample.caption[:60]!r} has "
                     f"{len(prompt)} tokens, and {self.longest} are read with the answer: choose "
                     "data.format=short, a larger data.max_length or a model that reads more"
                 )
-            answer = [*self._ids(asked.response(sample.edits)), self.tokenizer.eos_token_id]
+            answer = [*self._ids(edit_format.response(sample.edits)), self.tokenizer.eos_token_id]
             rows.append(TokenRow(tuple([*prompt, *answer][: self.longest]), len(prompt)))
         return rows
 
@@ -454,7 +455,7 @@ class TunedLanguageModel(KeepsTrained):
         spread = torch.zeros(targets.shape, device=device)
         return spread.masked_scatter(learnt, costs).sum(1)
 
-    def save(self, folder: Path, asked: EditFormat, base: adapters.BaseModel | None) -> None:
+    def save(self, folder: Path, edit_format: EditFormat, base: adapters.BaseModel | None) -> None:
         """Write a ``save_pretrained`` folder, or only the adapters; whole or not at all.
 
         Args:
@@ -468,7 +469,7 @@ class TunedLanguageModel(KeepsTrained):
             else:
                 adapters.save(self.model, fresh, base)
             self.tokenizer.save_pretrained(fresh)
-            asked.write(fresh)
+            edit_format.write(fresh)
 
 
 class LanguageModule(TrainingModule):

@@ -192,10 +192,10 @@ class QuestionTask(MixtureTask):
             index = cast("QuestionRows", self.questions[source])
             by_image.setdefault(int(index.contents[row]), []).append((index, row))
         images = [_decode(questions) for questions in by_image.values()]
-        asked = [[put(wording, index.question(row)) for index, row in questions]
+        prompted = [[put(wording, index.question(row)) for index, row in questions]
                  for questions in by_image.values()]  # fmt: skip
         for questions, answers in zip(
-            by_image.values(), trained.answer(images, asked), strict=True
+            by_image.values(), trained.answer(images, prompted), strict=True
         ):
             for (index, row), answered in zip(questions, answers, strict=True):
                 question = index.question(row)

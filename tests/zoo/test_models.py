@@ -25,7 +25,7 @@ from tests.zoo.cards import card
 from zoo.captioner import build_tokenizer, scenes, tokenize
 from zoo.classifier import ClassifierSettings, draw_scenes, edits, show
 from zoo.command import read
-from zoo.entailment import ASKED, EntailmentSettings
+from zoo.entailment import HYPOTHESES, EntailmentSettings
 from zoo.entailment import draw as draw_entailment
 from zoo.entailment import evaluate as evaluate_entailer
 from zoo.factor_classifier import JudgeSettings
@@ -158,7 +158,7 @@ def test_the_shipped_entailer_is_what_its_card_says() -> None:
     measured = evaluate_entailer(
         resolve("zoo:entailer-0"), EntailmentSettings(out="x", seed=7, held_out=48)
     )
-    assert measured["n"] == 48 * ASKED
+    assert measured["n"] == 48 * HYPOTHESES
     # Three standard errors below what the card says.
     assert measured["accuracy"] > recorded["metrics"]["accuracy"] - 3 * np.sqrt(
         0.09 / measured["n"]

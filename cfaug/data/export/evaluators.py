@@ -56,8 +56,8 @@ def question_rows(
     """
     kinds: set[bool] = set()
     for item in sets:
-        asked = isinstance(item, QuestionImage) or QUESTION in item.members[0].extra
-        kinds.add(asked)
+        of_questions = isinstance(item, QuestionImage) or QUESTION in item.members[0].extra
+        kinds.add(of_questions)
         if len(kinds) > 1:
             raise UserError(
                 f"set {item.key!r}: questions and pairs of images have different scores, so they "
@@ -66,22 +66,22 @@ def question_rows(
         if isinstance(item, QuestionImage):
             if item.image is None:
                 raise UserError(f"{item.key!r} has no image: only questions about images are asked")
-            yield from _asked_rows(item, item.image.read())
-        elif asked:
+            yield from _image_rows(item, item.image.read())
+        elif of_questions:
             for entry, data in judged_questions([item], verdicts):
-                yield from _asked_rows(entry, data)
+                yield from _image_rows(entry, data)
         else:
             yield from _pair_rows(item)
 
 
-def _asked_rows(asked: QuestionImage, data: bytes) -> Iterator[Row]:
-    questions = [question for question in asked.questions if not question.unscorable]
+def _image_rows(image: QuestionImage, data: bytes) -> Iterator[Row]:
+    questions = [question for question in image.questions if not question.unscorable]
     if not {BASIC, COUNTERFACTUAL} <= {question.kind for question in questions}:
         return
     for number, question in enumerate(sorted(questions, key=lambda q: q.kind != BASIC)):
         yield {
-            "id": f"{asked.key}/{question.id}", "group": asked.key, "kind": question.kind,
-            "question_number": number, "image_number": 0, "category": asked.category,
+            "id": f"{image.key}/{question.id}", "group": image.key, "kind": question.kind,
+            "question_number": number, "image_number": 0, "category": image.category,
             "image": data, "question": question.text, "options": question.options,
             "answer_number": question.answer,
         }  # fmt: skip
@@ -230,13 +230,15 @@ def export_vlmevalkit(
         raise UserError(f"export.vlmevalkit={file} should be a file NAME.tsv")
     for path in (file, file.with_suffix(".py")):
         check_output(path, VLMEVALKIT, "export.vlmevalkit", replace=replace)
-    asked = [row["options"] for row in question_rows(sets(), verdicts)]
-    if not asked:
+    choices = [row["options"] for row in question_rows(sets(), verdicts)]
+    if not choices:
         raise UserError(f"there is no question to write to {file}")
-    most = max(map(len, asked))
+    most = max(map(len, choices))
     if most > len(LETTERS):
         raise UserError(f"a question has {most} options: VLMEvalKit has {len(LETTERS)} letters")
-    options = [_option_cells([row[number : number + 1] for row in asked]) for number in range(most)]
+    options = [
+        _option_cells([row[number : number + 1] for row in choices]) for number in range(most)
+    ]
     shown: dict[str, int] = {}
     rows = enumerate(zip(question_rows(sets(), verdicts), *options, strict=True))
     with replace_output(file, VLMEVALKIT, "export.vlmevalkit") as handle:
@@ -258,7 +260,7 @@ def export_vlmevalkit(
         text.detach()
     program = Path(evaluator_scores.__file__).read_bytes()
     write_output(file.with_suffix(".py"), program, VLMEVALKIT, "export.vlmevalkit")
-    return len(asked)
+    return len(choices)
 
 
 def _option_cells(options: Sequence[Sequence[str]]) -> list[str]:

@@ -47,7 +47,11 @@ from cfaug.data.questions import (
 from cfaug.data.questions import QUESTIONS as OF_EXAMPLE
 from cfaug.data.shards.codec import describe_member, image_extension
 
-HUB, CLIP, ASKED = "an export for the Hub", "an export for CLIP_benchmark", "a question set"
+HUB, CLIP, QUESTION_FORMAT = (
+    "an export for the Hub",
+    "an export for CLIP_benchmark",
+    "a question set",
+)
 """What the record of outputs calls the folders."""
 ROWS_PER_GROUP = 100
 """Suits the Hub's viewer, which reads whole row groups of images."""
@@ -339,12 +343,12 @@ def write_questions(images: Iterable[QuestionImage], folder: Path | str) -> int:
     """
 
     def with_images() -> Iterator[tuple[QuestionImage, bytes]]:
-        for asked in images:
-            if asked.image is None:
+        for image in images:
+            if image.image is None:
                 raise UserError(
-                    f"{asked.key!r} has no image: questions are written with images only"
+                    f"{image.key!r} has no image: questions are written with images only"
                 )
-            yield asked, asked.image.read()
+            yield image, image.image.read()
 
     return _write(with_images(), Path(folder), "out", replaces=False)
 
@@ -378,8 +382,8 @@ def judged_questions(
 ) -> Iterator[tuple[QuestionImage, bytes]]:
     """Yield the questions of each set that ``export_questions`` writes, and their image."""
     for counterfactual in sets:
-        asked, left = entry_of(counterfactual), []
-        for number, question in enumerate(asked.questions):
+        entry, left = entry_of(counterfactual), []
+        for number, question in enumerate(entry.questions):
             good = (verdicts or {}).get(f"{counterfactual.key}_{number}")
             if good is not False:
                 extra = {**question.extra, VERIFIED: True} if good else question.extra
@@ -390,7 +394,7 @@ def judged_questions(
                 raise UserError(
                     f"set {counterfactual.key!r}: its members are not questions about one image"
                 )
-            yield replace(asked, questions=tuple(left)), counterfactual.images[names.pop()]
+            yield replace(entry, questions=tuple(left)), counterfactual.images[names.pop()]
 
 
 def entry_of(counterfactual: CounterfactualSet) -> QuestionImage:
@@ -413,7 +417,7 @@ def _write(
     entries: Iterable[tuple[QuestionImage, bytes]], folder: Path, setting: str, *, replaces: bool
 ) -> int:
     folder = folder.expanduser()
-    with output_folder(folder, ASKED, setting, replace=replaces) as fresh:
+    with output_folder(folder, QUESTION_FORMAT, setting, replace=replaces) as fresh:
         count = _write_entries(entries, fresh)
         if not count:
             raise UserError(f"there is no question to write to {folder}")
@@ -431,23 +435,23 @@ def _write_entries(entries: Iterable[tuple[QuestionImage, bytes]], folder: Path)
     (folder / IMAGES).mkdir()
     lines: list[str] = []
     written: set[str] = set()
-    for asked, data in entries:
-        extension = image_extension(data, f"the image of {asked.key!r}")
+    for image, data in entries:
+        extension = image_extension(data, f"the image of {image.key!r}")
         content = hashlib.blake2b(data, digest_size=16).hexdigest()
         name = f"{IMAGES}/{content}.{extension}"
         if name not in written:
             write_file(folder / name, data)
             written.add(name)
-        basic, further = asked.of_kind(BASIC), asked.of_kind(COUNTERFACTUAL)
-        if len(basic) != 1 or 1 + len(further) != len(asked.questions):
-            kinds = ", ".join(question.kind for question in asked.questions)
+        basic, further = image.of_kind(BASIC), image.of_kind(COUNTERFACTUAL)
+        if len(basic) != 1 or 1 + len(further) != len(image.questions):
+            kinds = ", ".join(question.kind for question in image.questions)
             raise UserError(
-                f"{asked.key!r} has questions of the kinds {kinds}: only one basic question and "
+                f"{image.key!r} has questions of the kinds {kinds}: only one basic question and "
                 "counterfactual ones are written"
             )
         record = {
-            "id": asked.key, "image": name, "group": asked.group, "category": asked.category,
-            **asked.extra,
+            "id": image.key, "image": name, "group": image.group, "category": image.category,
+            **image.extra,
             "basic": written_as(basic[0]),
             "counterfactuals": [written_as(question) for question in further],
         }  # fmt: skip

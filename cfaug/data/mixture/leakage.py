@@ -352,7 +352,7 @@ class QuestionPhotos:
     """
 
     def __init__(self, images: Sequence[QuestionImage], digest_of: DigestOf = read_digest) -> None:
-        self._asked = images
+        self._photos = images
         self.groups = np.array([group_code(_coco_id(image)) for image in images], np.uint64)
         self.images = np.arange(len(images))
         self.files = np.arange(len(images))
@@ -363,7 +363,7 @@ class QuestionPhotos:
 
     def file_name(self, row: int) -> str:
         """Return the path of an image's file; empty if the image is inside another file."""
-        file = getattr(self._asked[row].image, "file", None)
+        file = getattr(self._photos[row].image, "file", None)
         return str(file) if isinstance(file, Path) else ""
 
 
@@ -376,7 +376,7 @@ def _coco_id(image: QuestionImage) -> str:
 
 
 def find_question_leaks(
-    trained: Sequence[QuestionImage], asked: Sequence[QuestionImage]
+    trained: Sequence[QuestionImage], tested: Sequence[QuestionImage]
 ) -> tuple[Leaks, set[str]]:
     """Find the images of a set that a run was trained on: equal bytes, or the same COCO photo.
 
@@ -384,7 +384,7 @@ def find_question_leaks(
         The leaks, and the keys of the leaked images of the set.
     """
     first, other = (
-        [image for image in images if image.image is not None] for images in (trained, asked)
+        [image for image in images if image.image is not None] for images in (trained, tested)
     )
     # Images of embedded worlds are compared by name, without drawing thousands for each run.
     drawn = all(getattr(image.image, "drawn", False) for image in (*first, *other))

@@ -145,7 +145,7 @@ class DataSettings:
         """Refuse settings that would separate pairs, or show other members than their originals."""
         if self.negatives is None:
             return
-        asked = f"data.negatives={self.negatives}"
+        setting = f"data.negatives={self.negatives}"
         fixed: dict[str, Any] = {
             "counterfactual_members": "all", "counterfactual_captions": "own", "split": "group",
             "human_labels": None, "control": None,
@@ -153,16 +153,16 @@ class DataSettings:
         for name, value in fixed.items():
             if getattr(self, name) != value:
                 raise UserError(
-                    f"{asked} determines what is shown of a pair: leave out "
+                    f"{setting} determines what is shown of a pair: leave out "
                     f"data.{name}={getattr(self, name)}, or data.negatives"
                 )
         if self.pairs_in_batch and self.negatives != "both":
             raise UserError(
-                f"{asked} would have an original twice in a batch with data.pairs_in_batch=true: "
+                f"{setting} would have an original twice in a batch with data.pairs_in_batch=true: "
                 "leave one of them out (data.negatives=both brings pairs together by itself)"
             )
         if self.stratify and self.negatives == "both":
-            raise UserError(f"{asked} and data.stratify exclude each other: choose one")
+            raise UserError(f"{setting} and data.stratify exclude each other: choose one")
 
     @property
     def whole_sets(self) -> bool:

@@ -307,8 +307,8 @@ def _open(address: str, deadline: Deadline) -> Any:
         return _start(["gsutil", "cat", address])
     stream = _start(CURL, stdin=PIPE)
     quoted = re.sub(r'([\\"])', r"\\\1", address)
-    with stream.proc.stdin as asked:
-        asked.write(f'url = "{quoted}"\n'.encode())
+    with stream.proc.stdin as settings:
+        settings.write(f'url = "{quoted}"\n'.encode())
     return stream
 
 

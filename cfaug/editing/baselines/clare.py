@@ -103,16 +103,16 @@ def find_candidates(
     mask at either end loses its bracket and gets no guesses. XMAI's released captions confirm this.
     """
     tags = tagger.tag([words.words for words in texts])
-    asked = [
+    pairs = [
         (row, blank)
         for row, (words, its) in enumerate(zip(texts, tags, strict=True))
         for blank in _blanks(words, its)
     ]
     candidates: list[dict[str, ClareCandidate]] = [{} for _ in texts]
-    blanks = [blank for _, (blank, *_) in asked]
+    blanks = [blank for _, (blank, *_) in pairs]
     every = filler.fill(blanks, likelihoods.guesses) if blanks else []
     for (row, (_, operation, index, before, after, modified)), fills in zip(
-        asked, every, strict=True
+        pairs, every, strict=True
     ):
         least = getattr(likelihoods, operation)
         for fill in fills:

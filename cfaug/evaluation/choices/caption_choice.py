@@ -162,7 +162,7 @@ class CaptionChoice(ItemSource):
             rows: the rows to use, of whole sets; ``None`` for all.
             features: folder of cached features; with ``None`` scores of ``blind`` are not cached.
         """
-        self._index, self._asked = index, rows
+        self._index, self._chosen = index, rows
         self._choices = read_choices(str(self.name), index, rows)
         self._tags = read_tags(str(self.name), index, self._choices.first, self.tags)
         check_tags(self._tags, (*METRICS, "word_order"), "text ")
@@ -190,9 +190,9 @@ class CaptionChoice(ItemSource):
                sorted(self.drop), [self._question.question, self._question.answer],
                "" if self._language is None else self._language.identity]  # fmt: skip
         labels = [str(row) for row in self._choices.truth.tolist()]
-        asked = [] if self._asked is None else [self._asked]
+        chosen = [] if self._chosen is None else [self._chosen]
         content = self._index.hash_with(list(self._tags))
-        return fingerprint(content, labels, list(self.tags), repr(how), *asked)
+        return fingerprint(content, labels, list(self.tags), repr(how), *chosen)
 
     def run(self, model: Scored) -> Evaluation:
         """Return accuracy, averages over categories and groups, and the blind scores."""

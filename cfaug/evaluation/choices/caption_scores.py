@@ -221,8 +221,8 @@ class MatcherScorer(CaptionScorer):
     def score(self) -> np.ndarray:
         """Return the matcher's scores, float32 (items, captions, images)."""
         texts, rows, number_NKM = _distinct_pairs(self._items)
-        asked = PairsToScore("captions", self._items.index, rows, texts)
-        return _spread(match_pairs(self._matcher, asked, self._size), number_NKM)
+        pairs = PairsToScore("captions", self._items.index, rows, texts)
+        return _spread(match_pairs(self._matcher, pairs, self._size), number_NKM)
 
 
 class AnswererScorer(CaptionScorer):
@@ -251,12 +251,12 @@ class AnswererScorer(CaptionScorer):
 
     def _rank(self, texts: Sequence[str], rows: np.ndarray | None) -> np.ndarray:
         """Return the log-likelihood of each caption, asking equal questions together."""
-        asked: dict[tuple[int, str], list[int]] = {}
+        by_question: dict[tuple[int, str], list[int]] = {}
         answers = []
         for number, text in enumerate(texts):
             question, answer = self._question.ask(text)
             row = -1 if rows is None else int(rows[number])
-            asked.setdefault((row, question), []).append(number)
+            by_question.setdefault((row, question), []).append(number)
             answers.append(answer)
         index = self._items.index
         asks = [
@@ -265,10 +265,12 @@ class AnswererScorer(CaptionScorer):
                 None if row < 0 else IndexedImage(index, row),
                 Question(question, tuple(dict.fromkeys(answers[number] for number in numbers))),
             )
-            for (row, question), numbers in asked.items()
+            for (row, question), numbers in by_question.items()
         ]
         ranked = np.empty(len(texts))
-        for ask, numbers, reply in zip(asks, asked.values(), self._asker.rank(asks), strict=True):
+        for ask, numbers, reply in zip(
+            asks, by_question.values(), self._asker.rank(asks), strict=True
+        ):
             if reply.left_out:
                 raise UserError(
                     f"the model leaves out the question {ask.question.text!r} ({reply.left_out}): "

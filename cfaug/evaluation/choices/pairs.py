@@ -346,7 +346,7 @@ class PairMatching(ItemSource):
         Args:
             rows: the rows to use, of whole sets; ``None`` for all.
         """
-        self._index, self._asked = index, rows
+        self._index, self._chosen = index, rows
         self._rows_N2 = paired_rows(self.name, index, rows).reshape(-1, 2)
         numbers_N2 = np.asarray(index.images)[self._rows_N2]
         if (numbers_N2[:, 0] == numbers_N2[:, 1]).all():
@@ -369,14 +369,14 @@ class PairMatching(ItemSource):
 
     @property
     def data_hash(self) -> str:
-        asked: list[Any] = [] if self._asked is None else [self._asked]
+        chosen: list[Any] = [] if self._chosen is None else [self._chosen]
         if not (self.details or self.tags):
-            asked_as = self._question
-            wording = [] if self.question == "plain" else [[asked_as.question, asked_as.answer]]
-            return fingerprint(self._index.hash, *asked, *wording)
+            plain = self._question
+            wording = [] if self.question == "plain" else [[plain.question, plain.answer]]
+            return fingerprint(self._index.hash, *chosen, *wording)
         names = [*self._tags, *([KIND] if self._kinds else [])]
         words = [self._question.question, self._question.answer]
-        return fingerprint(self._index.hash_with(names), *asked, str(self.details), names, words)
+        return fingerprint(self._index.hash_with(names), *chosen, str(self.details), names, words)
 
     def run(self, model: Scored) -> Evaluation:
         """Return text_score, image_score and group_score, and details; the items are the pairs."""
@@ -416,15 +416,15 @@ class PairMatching(ItemSource):
 
     def _parts(self, hits: Mapping[str, np.ndarray]) -> list[Outcome]:
         """Return every score by tag, and single directions by the kind of image."""
-        asked = [(metric, by, rows) for by, rows in parts_by(self._tags) for metric in hits]
+        parts = [(metric, by, rows) for by, rows in parts_by(self._tags) for metric in hits]
         for metric, image in DIRECTIONS.items():
             if metric in hits and self._kinds:
                 name = f"image {image}"
-                asked += [(metric, *part) for part in parts_by({name: self._kinds[name]})]
+                parts += [(metric, *part) for part in parts_by({name: self._kinds[name]})]
         return [
             Outcome(
                 str(self.name), metric, float(hits[metric][rows].mean()), int(rows.sum()), by=by,
                 chance=CHANCE[metric],
             )
-            for metric, by, rows in asked
+            for metric, by, rows in parts
         ]  # fmt: skip

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -213,7 +214,7 @@ def _unbalanced(images: Sequence[QuestionImage]) -> Iterator[QuestionProblem]:
     from scipy.stats import binomtest, chisquare
 
     counts: dict[tuple[str, int], np.ndarray] = {}
-    for question in (asked for image in images for asked in image.questions):
+    for question in chain.from_iterable(image.questions for image in images):
         n = len(question.options)
         if question.right is not None and n > 1 and not _is_fixed(question):
             counts.setdefault((question.kind, n), np.zeros(n, int))[question.answer] += 1

@@ -40,7 +40,7 @@ from cfaug.stats.cluster_tests import cluster_mean
 from cfaug.stats.effects import DropTest, paired_drop
 from cfaug.stats.significance import SeedSummary, holm, summarise
 
-ASKED = {SEEN: "With the image", BLIND: "Without the image", PRIOR: "Options alone"}
+WAY_TITLES = {SEEN: "With the image", BLIND: "Without the image", PRIOR: "Options alone"}
 """Names of the ways of asking, in this order."""
 HEADS = {"right": "right", "acc_b": "basic (acc_b)", "acc_c": "counterfactual (acc_c)",
          "acc_plus": "both (acc+)", "strict": "all about an image (strict)",
@@ -139,7 +139,9 @@ class _QuestionPageData:
         self.first = answers[0]
         self.images: dict[str, str] = {}
         self._places: dict[str, int] = {}
-        self._ways = [way for way in ASKED if any(answer.has(f"{way}right") for answer in answers)]
+        self._ways = [
+            way for way in WAY_TITLES if any(answer.has(f"{way}right") for answer in answers)
+        ]
         self._rows_of: dict[str, list[int]] = {}
         for row, key in enumerate(self.first.keys):
             self._rows_of.setdefault(key, []).append(row)
@@ -181,7 +183,7 @@ class _QuestionPageData:
             "models": [answer.model for answer in self.answers],
             "categories": list(self.first.categories),
             "kinds": list(dict.fromkeys(self.first.texts("kind"))),
-            "asked": [ASKED[way] for way in self._ways],
+            "asked": [WAY_TITLES[way] for way in self._ways],
             "tables": [list(self._tables(answer)) for answer in self.answers],
             "images": images,
         }
@@ -191,7 +193,7 @@ class _QuestionPageData:
         categories = np.array(self.first.category_of, object)
         parts = [(name, np.flatnonzero(categories == name)) for name in self.first.categories]
         parts = [*(parts if len(parts) > 1 else []), ("all", np.arange(len(categories)))]
-        for way, title in ASKED.items():
+        for way, title in WAY_TITLES.items():
             metrics = [name for name in HEADS if answers.has(f"{way}{name}")]
             if not metrics:
                 continue
@@ -307,7 +309,7 @@ class CounterfactualDrop:
         return self.test.p_photos
 
 
-def compare_kinds(asked: Sequence[Checkpoints]) -> list[CounterfactualDrop | None]:
+def compare_kinds(models: Sequence[Checkpoints]) -> list[CounterfactualDrop | None]:
     """Compare each model's counterfactual answers with its basic ones; Holm over all.
 
     Returns:
@@ -315,7 +317,7 @@ def compare_kinds(asked: Sequence[Checkpoints]) -> list[CounterfactualDrop | Non
         checkpoints answered different images.
     """
     drops: list[CounterfactualDrop | None] = []
-    for checkpoints in asked:
+    for checkpoints in models:
         every = [checkpoint.images for checkpoint in checkpoints]
         first, benchmark = every[0], checkpoints[0].items.benchmark
         same = all(np.array_equal(images.clusters, first.clusters) for images in every)

@@ -224,12 +224,12 @@ class VisualQuestions(WritesModelPage):
         numbers = [str(row.question.answer) for row in self._rows]
         categories = sorted({row.image.category for row in self._rows if not row.left_out})
         examples = [
-            [example.content for example in self._asked_as.shown(name)] for name in categories
+            [example.content for example in self._protocol.shown(name)] for name in categories
         ]
         settings = [
-            self.protocol, self.reduction, repr(self._asked_as.wording), self.option_order,
+            self.protocol, self.reduction, repr(self._protocol.wording), self.option_order,
             self.order_seed if self.option_order == "shuffled" else 0, self.shots,
-            str(self.chain_of_thought), self.max_new_tokens if self._asked_as.writes else 0,
+            str(self.chain_of_thought), self.max_new_tokens if self._protocol.writes else 0,
             int(self.blind), int(self.prior),
         ]  # fmt: skip
         return fingerprint(
@@ -239,15 +239,15 @@ class VisualQuestions(WritesModelPage):
 
     def run(self, model: Answerer | CachedAnswerer) -> Evaluation:
         """Ask the model, and return accuracies with and without the image."""
-        asker, asked_as = Asker(model, self.batch_size), self._asked_as
-        if asked_as.writes and not asker.writes:
+        asker, protocol = Asker(model, self.batch_size), self._protocol
+        if protocol.writes and not asker.writes:
             raise UserError(
                 f"{self.name}: {type(model).__name__} ranks options and writes no text: choose "
                 "benchmark.protocol=rank and no chain_of_thought=two_stage"
             )
         items = question_columns(self._rows)
-        blind = asked_as.ask(asker, self._rows, blind=True) if self.blind else None
-        replies = asked_as.ask(asker, self._rows, blind=False, beside=blind)
+        blind = protocol.ask(asker, self._rows, blind=True) if self.blind else None
+        replies = protocol.ask(asker, self._rows, blind=False, beside=blind)
         items |= reply_columns(self._rows, replies)
         items["left_out"] = [reply.left_out for reply in replies]
         if self.protocol == "rank":
@@ -256,14 +256,14 @@ class VisualQuestions(WritesModelPage):
             items["unparsed"] = np.array([
                 float("nan") if reply.left_out else float(reply.chosen is None) for reply in replies
             ])  # fmt: skip
-        if asked_as.writes:
+        if protocol.writes:
             named = "written" if self.protocol == "write" else "rationale"
             items[named] = [reply.text for reply in replies]
         self._check_answers(replies)
         if blind is not None:
             items |= reply_columns(self._rows, leave_out_too(blind, replies), BLIND)
         if self.prior and self.protocol == "rank":
-            priors = asked_as.ask_prior(asker, self._rows)
+            priors = protocol.ask_prior(asker, self._rows)
             items |= reply_columns(self._rows, leave_out_too(priors, replies), PRIOR)
         if not np.isfinite(items["right"]).any():
             reasons = sorted(set(items["left_out"]))
@@ -272,9 +272,9 @@ class VisualQuestions(WritesModelPage):
 
     def _check_answers(self, replies: Sequence[Reply]) -> None:
         """Say if the model answers every question alike, by the words or by the option's place."""
-        asked = [(row.image.key, row.question.text) for row in self._rows]
+        questions = [(row.image.key, row.question.text) for row in self._rows]
         if self.protocol == "write":
-            check_answers(asked, [reply.text for reply in replies])
+            check_answers(questions, [reply.text for reply in replies])
             return
         options = [row.question.options for row in self._rows]
         chosen = [reply.chosen for reply in replies]
@@ -282,11 +282,11 @@ class VisualQuestions(WritesModelPage):
             None if place is None else names[place]
             for names, place in zip(options, chosen, strict=True)
         ]
-        check_answers(asked, texts)
+        check_answers(questions, texts)
         # A set may have every right answer in one place.
         if len(set(texts) - {None}) > 1 and len({row.question.answer for row in self._rows}) > 1:
             places = [None if place is None else f"option {place + 1}" for place in chosen]
-            check_answers(asked, places)
+            check_answers(questions, places)
 
     def failure_cells(self, items: Items) -> Cells:
         """Return the counterfactual questions: a wrong answer, with that to the basic question.
@@ -300,16 +300,16 @@ class VisualQuestions(WritesModelPage):
             for number, row in enumerate(self._rows)
             if row.question.kind == BASIC
         }
-        asked = [
+        counterfactuals = [
             (number, *basic[row.image.key], row)
             for number, row in enumerate(self._rows)
             if row.question.kind == COUNTERFACTUAL and row.image.key in basic
         ]
         cells = [
             Cell((), row.image.category or COUNTERFACTUAL, before or "", row.question.right or "")
-            for _, _, before, row in asked
+            for _, _, before, row in counterfactuals
         ]
-        edited, plain = (np.array([row[place] for row in asked], int) for place in (0, 1))
+        edited, plain = (np.array([row[place] for row in counterfactuals], int) for place in (0, 1))
         return Cells(
             [names[row] for row in edited], wrong[edited], wrong[plain],
             [clusters[row] for row in edited], cells,
@@ -361,7 +361,7 @@ class VisualQuestions(WritesModelPage):
         return ImageSource(lambda digest: find(digest).read())
 
     @cached_property
-    def _asked_as(self) -> QuestionProtocol:
+    def _protocol(self) -> QuestionProtocol:
         solved = Demonstrations({}, "benchmark.demonstrations")
         if self.demonstrations is not None:
             solved = read_demonstrations(Path(self.demonstrations), self._images)
@@ -374,7 +374,7 @@ class VisualQuestions(WritesModelPage):
 
     @cached_property
     def _rows(self) -> list[QuestionRow]:
-        shown = self._asked_as.solved.digests
+        shown = self._protocol.solved.digests
         rows = []
         for image in self._images:
             solved = bool(shown) and image.image is not None and image.image.digest in shown

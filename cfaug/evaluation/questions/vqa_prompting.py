@@ -87,11 +87,11 @@ class QuestionProtocol:
         """
         examples = []
         for example in self.shown(row.image.category):
-            asked = fill(self._template, example.question, example.options)
+            filled = fill(self._template, example.question, example.options)
             answer = example.answer
             if self.chain_of_thought:
                 answer = f"{example.rationale} {self.wording.marker} {example.answer}"
-            examples.append(Demonstration(asked, answer, None if blind else example.pixels))
+            examples.append(Demonstration(filled, answer, None if blind else example.pixels))
         text = fill(self._template, row.question.text, self._order(row))
         question = Question(text, row.question.options, tuple(examples), opening)
         return Ask(row.image.key, None if blind else row.image.image, question)
@@ -112,8 +112,8 @@ class QuestionProtocol:
         if not self.writes:
             asks = [None if row.left_out else self.put(row, blind) for row in rows]
             return self._rank_all(asker, rows, asks, blind, beside)
-        asked = [self.put(row, blind) for row in rows if not row.left_out]
-        texts = iter(asker.write(asked, self.max_new_tokens))
+        requests = [self.put(row, blind) for row in rows if not row.left_out]
+        texts = iter(asker.write(requests, self.max_new_tokens))
         written = [None if row.left_out else next(texts) for row in rows]
         if self.protocol == "write":
             return [
@@ -278,11 +278,11 @@ class Demonstrations:
         return examples[:shots]
 
 
-def read_demonstrations(file: Path, asked: Sequence[QuestionImage]) -> Demonstrations:
+def read_demonstrations(file: Path, question_images: Sequence[QuestionImage]) -> Demonstrations:
     """Read a file of solved examples; their images are read but not decoded.
 
     Args:
-        asked: the question set, whose images examples may name by key.
+        question_images: the question set, whose images examples may name by key.
     """
     file = file.expanduser()
     if not file.is_file():
@@ -292,7 +292,7 @@ def read_demonstrations(file: Path, asked: Sequence[QuestionImage]) -> Demonstra
         isinstance(examples, list) for examples in content.values()
     ):
         raise UserError(f"{file} should map each category to a list of examples")
-    images = {image.key: image for image in asked}
+    images = {image.key: image for image in question_images}
     return Demonstrations(
         {
             str(category): [

@@ -238,8 +238,8 @@ class Stress(JoinedBenchmark):
         identity: list[Any] = [*self.parts, str(self.restrict)]
         if self.clusters is not None:
             identity += self.clusters.identity()
-        asked = self.prompted
-        return [*identity, list(asked.labels), list(asked.names), list(asked.templates)]
+        classes = self.prompted
+        return [*identity, list(classes.labels), list(classes.names), list(classes.templates)]
 
     def run(self, model: Classifier | CachedClassifier | ZeroShotClassifier) -> Evaluation:
         """Return the accuracies and drops of every set, and how the images were classified."""

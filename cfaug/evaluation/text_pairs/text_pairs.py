@@ -311,23 +311,23 @@ def find_photos(method: str, file: Path, index: Index) -> TextPairs:
     for row, premise in enumerate(index.extra(PREMISE).to_pylist()):
         row_of.setdefault((str(premise).strip(), index.text(row).strip()), row)
     pairs = read_caption_list(method, file)
-    asked = [
+    texts = [
         ((caption.premise or "").strip(), caption.original.strip())
         for caption in read_modified_captions(file).rows
     ]
-    places = [at for at, words in enumerate(asked) if words in row_of]
+    places = [at for at, words in enumerate(texts) if words in row_of]
     if not places:
         raise UserError(
-            f"{file}: none of its {len(asked):,} hypotheses is among those of {index.source}, such "
-            f"as {asked[0][1][:80]!r}: is it of another part?"
+            f"{file}: none of its {len(texts):,} hypotheses is among those of {index.source}, such "
+            f"as {texts[0][1][:80]!r}: is it of another part?"
         )
-    if len(places) < len(asked):
+    if len(places) < len(texts):
         say(
-            f"{file}: {len(asked) - len(places):,} of {len(asked):,} hypotheses are not in "
+            f"{file}: {len(texts) - len(places):,} of {len(texts):,} hypotheses are not in "
             f"{index.source} and are left out"
         )
     chosen = pairs.choose(places)
-    rows = np.array([row_of[asked[at]] for at in places])
+    rows = np.array([row_of[texts[at]] for at in places])
     return replace(
         chosen, clusters=tuple(cluster_rows(index, rows)), index=index,
         rows=np.stack([rows, rows], axis=1), hash=fingerprint(chosen.hash, index.hash, rows),

@@ -212,8 +212,8 @@ KIND_COLUMNS: tuple[Column[Sequence[SourceQuestion]], ...] = (
 def _lengths(name: str, images: Sequence[QuestionImage]) -> Curve:
     """Return the shares of questions with each number of words, by kind."""
     counts: dict[str, Counter[int]] = {}
-    for asked in (question for image in images for question in image.questions):
-        counts.setdefault(asked.kind, Counter())[len(asked.text.split())] += 1
+    for every in (question for image in images for question in image.questions):
+        counts.setdefault(every.kind, Counter())[len(every.text.split())] += 1
     series = {
         kind: {
             float(words): {0: lengths[words] / lengths.total()}

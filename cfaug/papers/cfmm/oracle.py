@@ -94,39 +94,39 @@ class QuestionOracleTable(QuestionTable):
         Raises:
             MissingError: if no model has answers, unless ``partial``.
         """
-        asked = self.read(runs)
-        self.require(asked, f"answers to benchmark={', '.join(self.benchmarks.values())}")
-        if not asked:
+        models = self.read(runs)
+        self.require(models, f"answers to benchmark={', '.join(self.benchmarks.values())}")
+        if not models:
             return self.document()
-        categories = self.named_categories(asked)
+        categories = self.named_categories(models)
         summaries = []
-        for answers in asked:
+        for answers in models:
             right, basic = (
                 f"{100 * float(np.mean(_average(answers, name)[0])):.1f} %"
                 for name in ("acc_c", "acc_b")
             )
             summaries.append(f"{answers.name}: {right} of counterfactual and {basic} of basic")
         return self.document(
-            _part(asked),
-            bars=[_bars(answers, categories) for answers in asked],
-            pictures=self._pictures(asked),
+            _part(models),
+            bars=[_bars(answers, categories) for answers in models],
+            pictures=self._pictures(models),
             answer=f"Right answers to questions (chance is 50 %): {'; '.join(summaries)}.",
         )
 
-    def _pictures(self, asked: Sequence[PromptAnswers]) -> list[DocumentImage]:
+    def _pictures(self, models: Sequence[PromptAnswers]) -> list[DocumentImage]:
         """Return the first picture of each category with answers."""
         if self.questions is None:
             return []
         roots = [Path(root) for root in self.image_roots]
         first: dict[str, QuestionImage] = {}
         for image in read_questions(self.questions, roots):
-            if image.image is not None and image.key in asked[0].checkpoints[0].keys:
+            if image.image is not None and image.key in models[0].checkpoints[0].keys:
                 first.setdefault(image.category, image)
-        return [illustrate(image, asked) for image in first.values()]
+        return [illustrate(image, models) for image in first.values()]
 
 
-def _part(asked: Sequence[PromptAnswers]) -> Part:
-    ignoring = _ignoring(asked[0].checkpoints[0])
+def _part(models: Sequence[PromptAnswers]) -> Part:
+    ignoring = _ignoring(models[0].checkpoints[0])
 
     def cell(name: str, answers: PromptAnswers | None) -> Entry:
         if answers is None:
@@ -144,7 +144,7 @@ def _part(asked: Sequence[PromptAnswers]) -> Part:
         Column("phi", lambda answers: Entry(DASH) if answers is None else _phi(answers)),
     ]
     rows: list[tuple[tuple[str, ...], PromptAnswers | None]] = [
-        *((answers.labels, answers) for answers in in_every_way(asked)),
+        *((answers.labels, answers) for answers in in_every_way(models)),
         (IGNORING, None),
     ]
     return make_part(
@@ -233,7 +233,7 @@ def _ignoring(items: QuestionItems) -> dict[str, Entry]:
     }
 
 
-def illustrate(image: QuestionImage, asked: Sequence[PromptAnswers]) -> DocumentImage:
+def illustrate(image: QuestionImage, models: Sequence[PromptAnswers]) -> DocumentImage:
     """Return a picture with the answers of each model's first checkpoint.
 
     It shows the basic question, the first whose answer its condition changes, and the first whose
@@ -248,7 +248,7 @@ def illustrate(image: QuestionImage, asked: Sequence[PromptAnswers]) -> Document
     lines = []
     for question in shown:
         item, replies = f"{image.key}/{question.id}", []
-        for answers in asked:
+        for answers in models:
             checkpoint = answers.checkpoints[0]
             names = checkpoint.texts(ITEM)
             chosen = checkpoint.texts("chosen")[names.index(item)] if item in names else ""

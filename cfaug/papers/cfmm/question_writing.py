@@ -305,8 +305,8 @@ class AnswererJudge:
             shown = None if image is None else decode_image(image.read(), "the image of a question")
         except UserError as error:
             raise RejectedError(BROKEN_PHOTO, str(error)) from error
-        asked = [Question(question.text, question.options) for question in questions]
-        (answers,) = self._answerer.answer([shown], [asked])
+        prompted = [Question(question.text, question.options) for question in questions]
+        (answers,) = self._answerer.answer([shown], [prompted])
         reasons = []
         for question, answer in zip(questions, answers, strict=True):
             means = [score.mean_nll for score in answer.scores]

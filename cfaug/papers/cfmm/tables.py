@@ -112,11 +112,11 @@ class QuestionTable(PaperTable):
             if model in by_model
         ]
 
-    def named_categories(self, asked: Sequence[PromptAnswers]) -> dict[str, str]:
+    def named_categories(self, models: Sequence[PromptAnswers]) -> dict[str, str]:
         """Return {printed name: category} of the questions with answers."""
         there = dict.fromkeys(
             name
-            for answers in asked
+            for answers in models
             for checkpoint in answers.checkpoints
             for name in checkpoint.categories
         )
@@ -124,11 +124,11 @@ class QuestionTable(PaperTable):
         return known | {name: name for name in there if name not in known.values()}
 
 
-def in_every_way(asked: Sequence[PromptAnswers]) -> list[PromptAnswers]:
+def in_every_way(models: Sequence[PromptAnswers]) -> list[PromptAnswers]:
     """Return the models and prompts, each followed by its answers without image or question."""
     return [
         PromptAnswers(answers.model, answers.prompt, answers.checkpoints, way)
-        for answers in asked
+        for answers in models
         for way in WAYS
         if way == SEEN
         or all(
@@ -190,8 +190,8 @@ class TotalTable(QuestionTable):
 
     def build(self, runs: Runs) -> Document:
         """Return the paper's numbers, quantities derived from them, and ours with tests."""
-        asked = self.read(runs)
-        self.require(asked, f"answers to benchmark={', '.join(self.benchmarks.values())}")
+        models = self.read(runs)
+        self.require(models, f"answers to benchmark={', '.join(self.benchmarks.values())}")
         printed = published(self.name)
         theirs = _lay_out(
             self.paper,
@@ -203,7 +203,7 @@ class TotalTable(QuestionTable):
             notes=(printed["note"],),
             ours=False,
         )
-        if not asked:
+        if not models:
             return self.document(theirs, derived_part(), text_part())
 
         def total(metric: str, answers: PromptAnswers) -> Entry:
@@ -217,7 +217,7 @@ class TotalTable(QuestionTable):
         # Models with the same prompt, and a model's prompts with 0-shot.
         pairs = [
             (second, first) if first.model == second.model else (first, second)
-            for first, second in combinations(asked, 2)
+            for first, second in combinations(models, 2)
             if first.prompt == second.prompt
             or (first.model == second.model and first.prompt == self.zero_shot)
         ]
@@ -228,12 +228,12 @@ class TotalTable(QuestionTable):
             ]
         )
         parts = [
-            *(theirs, derived_part(), text_part(), _lay_out_ours(columns, asked, TOTALS_NOTE)),
-            *_drop_parts(asked),
+            *(theirs, derived_part(), text_part(), _lay_out_ours(columns, models, TOTALS_NOTE)),
+            *_drop_parts(models),
             *_pair_parts(compared),
         ]
         left_out = []
-        for answers in asked:
+        for answers in models:
             reasons = Counter[str]()
             for checkpoint in answers.checkpoints:
                 reasons.update(checkpoint.count_left_out())
@@ -249,10 +249,10 @@ def _printed(percentages: float, at: int, row: Mapping[str, Any]) -> Entry:
 
 
 def _lay_out_ours(
-    columns: Sequence[Column[PromptAnswers]], asked: Sequence[PromptAnswers], note: str
+    columns: Sequence[Column[PromptAnswers]], models: Sequence[PromptAnswers], note: str
 ) -> Part:
     """Return our part of a table; answers without the image are not ranked."""
-    every = in_every_way(asked)
+    every = in_every_way(models)
     beside = [position for position, answers in enumerate(every) if answers.way != SEEN]
     rows = [(answers.labels, answers) for answers in every]
     return _lay_out("Ours", columns, rows, beside, (note,))
@@ -272,11 +272,11 @@ def _lay_out(
     return mark_best_two(part, ["higher"] * len(columns), beside)
 
 
-def _drop_parts(asked: Sequence[PromptAnswers]) -> list[Part]:
-    drops = compare_kinds([answers.checkpoints for answers in asked])
+def _drop_parts(models: Sequence[PromptAnswers]) -> list[Part]:
+    drops = compare_kinds([answers.checkpoints for answers in models])
     rows = [
         (answers.labels, (answers, drop))
-        for answers, drop in zip(asked, drops, strict=True)
+        for answers, drop in zip(models, drops, strict=True)
         if drop is not None
     ]
     title, labels = "Ours: basic against counterfactual questions", ("Model", "Prompt")
@@ -366,8 +366,8 @@ class CategoryTable(QuestionTable):
 
     def build(self, runs: Runs) -> Document:
         """Return the paper's numbers and ours."""
-        asked = self.read(runs)
-        self.require(asked, f"answers to benchmark={', '.join(self.benchmarks.values())}")
+        models = self.read(runs)
+        self.require(models, f"answers to benchmark={', '.join(self.benchmarks.values())}")
         printed = published(self.name)
         off_grid = {(cell["model"], cell["prompt"], cell["column"]) for cell in printed["off_grid"]}
 
@@ -389,11 +389,11 @@ class CategoryTable(QuestionTable):
             ]
             return percent_entry(shares, len(by_checkpoint[0].get(category, ())))
 
-        if asked:
+        if models:
             measured = [
                 Column(name, partial(ours, category, metric), group)
-                for group, category in self.named_categories(asked).items()
+                for group, category in self.named_categories(models).items()
                 for metric, name in HEADERS.items()
             ]
-            parts.append(_lay_out_ours(measured, asked, OURS_NOTE))
+            parts.append(_lay_out_ours(measured, models, OURS_NOTE))
         return self.document(*parts)

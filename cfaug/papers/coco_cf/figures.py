@@ -70,16 +70,16 @@ class GapFigure:
                 model: self._gaps(runs, arms[place], benchmark)
                 for model, arms in self.models.items()
             }
-            asked = {model: scores for model, scores in by_model.items() if scores[1]}
-            if not asked:
+            with_gaps = {model: scores for model, scores in by_model.items() if scores[1]}
+            if not with_gaps:
                 continue
             missing += [
                 f"{benchmark} of {arms[place]}"
                 for model, arms in self.models.items()
-                if model not in asked
+                if model not in with_gaps
             ]
-            parts.append(_gap_part(asked, benchmark))
-            for model, (kind, gaps) in asked.items():
+            parts.append(_gap_part(with_gaps, benchmark))
+            for model, (kind, gaps) in with_gaps.items():
                 kept = {  # five significant digits are enough for the plot
                     name: [float(f"{value:.5g}") for value in values[np.isfinite(values)]]
                     for name, values in gaps.items()
@@ -105,7 +105,7 @@ class GapFigure:
         }
 
 
-def _gap_part(asked: Mapping[str, tuple[str, Gaps]], benchmark: str) -> Part:
+def _gap_part(gaps_of: Mapping[str, tuple[str, Gaps]], benchmark: str) -> Part:
     columns = [
         Column(header, partial(cell, name), f"{name} ({READABLE[name]})")
         for name in ORDER
@@ -116,7 +116,7 @@ def _gap_part(asked: Mapping[str, tuple[str, Gaps]], benchmark: str) -> Part:
         f"Ours: {benchmark}",
         ("Model", "Score"),
         columns,
-        [((model, kind), gaps) for model, (kind, gaps) in asked.items()],
+        [((model, kind), gaps) for model, (kind, gaps) in gaps_of.items()],
         (
             "Gap: score of the right pair minus that of the wrong one, in the model's own unit; ± "
             "is over pairs. p: one-sided Wilcoxon test that an anchor's counterfactual gap is "

@@ -82,8 +82,8 @@ class GainTable:
     ) -> tuple[np.ndarray, np.ndarray, list[str]]:
         """Return frequencies (D,), gains in points (D, mixtures), and names of missing values."""
         counts = self._counts(runs)
-        asked = {str(getattr(column, place)) for column in columns}
-        require_one_test(self.name, [(name, runs.arm(name)) for name in self._arms], asked)
+        benchmarks = {str(getattr(column, place)) for column in columns}
+        require_one_test(self.name, [(name, runs.arm(name)) for name in self._arms], benchmarks)
         frequency = np.full(len(columns), np.nan)
         means = np.full((len(columns), len(self._arms)), np.nan)
         lacks = []

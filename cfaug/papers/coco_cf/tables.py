@@ -71,8 +71,8 @@ class ArmsTable:
         rows = [(row, runs.arm(row.run)) for row in listed]
         ours, beside = [], []
         for place in PLACES:
-            asked = _has_results([arm for _, arm in rows], columns, place)
-            if asked or (self.partial and place == PLACES[0]):
+            measured = _has_results([arm for _, arm in rows], columns, place)
+            if measured or (self.partial and place == PLACES[0]):
                 ours.append(self._part(columns, place, rows, "Ours"))
             wanted = self._read("controls", self.controls.get(place, ()))
             controls = [(row, runs.arm(row.run)) for row in wanted]
@@ -144,8 +144,8 @@ def describe_equal_size(part: Part) -> str:
 
 
 def _has_results(arms: Sequence[ArmResults], columns: Sequence[ValueColumn], place: Place) -> bool:
-    asked = {getattr(column, place) for column in columns if column.metric} - {None}
-    return any(row.benchmark in asked for arm in arms for row in arm.rows)
+    benchmarks = {getattr(column, place) for column in columns if column.metric} - {None}
+    return any(row.benchmark in benchmarks for arm in arms for row in arm.rows)
 
 
 # Tables of drops: how much harder counterfactuals are than real pairs (COCO-CFs, Tables 2, 13).
@@ -234,8 +234,8 @@ class DropTable:
         where = "the embedded world ShapeScapes" if place == "world" else "real data"
         worlds = f"Mean over seeds {join_seeds(seeds)}, a world each (deviations: CSV). "
         note = "In brackets the change against the baseline; bold: a model's largest drop."
-        asked = "; ".join(f"{name}: {benchmark}" for name, benchmark in benchmarks.items())
-        notes = [f"{asked}.", worlds + note if place == "world" else note]
+        described = "; ".join(f"{name}: {benchmark}" for name, benchmark in benchmarks.items())
+        notes = [f"{described}.", worlds + note if place == "world" else note]
 
         def cell(column: ValueColumn, row: tuple[ArmResults, str]) -> Entry:
             arm, benchmark = row

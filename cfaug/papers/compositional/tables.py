@@ -96,14 +96,14 @@ class CompositionalTable(PaperTable):
             sets = {name: CompositionalTest(**settings) for name, settings in self.sets.items()}
         except TypeError as error:
             raise UserError(f"table.sets of {self.name}: {error}") from error
-        benchmarks = {asked.benchmark for asked in sets.values()}
+        benchmarks = {test.benchmark for test in sets.values()}
         arms = self._arms(runs, benchmarks)
-        self.require(arms, *(f"results of {asked.benchmark}" for asked in sets.values()))
+        self.require(arms, *(f"results of {test.benchmark}" for test in sets.values()))
         require_one_test(self.name, arms.items(), benchmarks)
         rows = [
             ((name, label), cell)
-            for name, asked in sets.items()
-            for label, cell in self._cells(asked, arms)
+            for name, test in sets.items()
+            for label, cell in self._cells(test, arms)
         ]
         names = published(self.name)["columns"] if self.references is None else self.references
         shown = [
@@ -154,29 +154,27 @@ class CompositionalTable(PaperTable):
         }
 
     def _cells(
-        self, asked: CompositionalTest, arms: Mapping[str, ArmResults]
+        self, test: CompositionalTest, arms: Mapping[str, ArmResults]
     ) -> Iterator[tuple[str, Cell]]:
         """Yield the rows of a test with results of any model, or all if ``partial``."""
-        rows = [
-            row for arm in arms.values() for row in arm.rows if row.benchmark == asked.benchmark
-        ]
+        rows = [row for arm in arms.values() for row in arm.rows if row.benchmark == test.benchmark]
         if not rows and not self.partial:
             return
         known = {row.cell for row in rows}
-        for label, metric in asked.scores.items():
-            if (asked.benchmark, metric) in known or self.partial:
-                yield label, (asked.benchmark, metric)
-        if asked.parts is None:
+        for label, metric in test.scores.items():
+            if (test.benchmark, metric) in known or self.partial:
+                yield label, (test.benchmark, metric)
+        if test.parts is None:
             return
         # Categories with results, those of the published numbers first.
         ours = dict.fromkeys(row.by[PARTS] for row in rows if set(row.by) == {PARTS})
         theirs = [
             row["by"][PARTS]
             for row in published(self.name)["rows"]
-            if row["benchmark"] == asked.benchmark and row["by"]
+            if row["benchmark"] == test.benchmark and row["by"]
         ]
         for part in dict.fromkeys([*(name for name in theirs if name in ours), *ours]):
-            yield f"{asked.parts}: {part}", (name_part(asked.benchmark, {PARTS: part}), asked.parts)
+            yield f"{test.parts}: {part}", (name_part(test.benchmark, {PARTS: part}), test.parts)
 
     def _resolutions(
         self, runs: Runs, arms: Mapping[str, ArmResults], sets: Mapping[str, CompositionalTest]
@@ -186,9 +184,9 @@ class CompositionalTable(PaperTable):
         The score is that of the parts if the test has parts, otherwise its first score.
         """
         folders = [folder for arm in arms.values() for folder in runs.folders(arm.name)]
-        for name, asked in sets.items():
-            metric = asked.parts or next(iter(asked.scores.values()))
-            tables = (read_items(folder, asked.benchmark) for folder in folders)
+        for name, test in sets.items():
+            metric = test.parts or next(iter(test.scores.values()))
+            tables = (read_items(folder, test.benchmark) for folder in folders)
             items = next((table for table in tables if table is not None), None)
             if items is None:
                 continue

@@ -301,15 +301,15 @@ def measure_edits(pictures: Iterable[EditedPicture], judge: Judge) -> list[EditQ
             ]
         )
         # Which factor of each picture should change.
-        asked = np.array([[picture.factor == name for name in FACTORS] for picture in of_kind])
-        others = ~asked
+        edited = np.array([[picture.factor == name for name in FACTORS] for picture in of_kind])
+        others = ~edited
         others[:, subject] = False
         finite = [picture.psnr for picture in of_kind if np.isfinite(picture.psnr)]
         qualities.append(
             EditQuality(
                 kind=kind,
                 n=len(of_kind),
-                changed=float(right[asked].mean()) if asked.any() else math.nan,
+                changed=float(right[edited].mean()) if edited.any() else math.nan,
                 label=float(right[:, subject].mean()),
                 rest=float((right | ~others).all(axis=1).mean()),
                 all=float(right.all(axis=1).mean()),

@@ -83,11 +83,11 @@ class ImageQuality(JoinedBenchmark):
                 "which is unbiased"
             )
         order = generator(self.seed, "halves").permutation(len(original))
-        asked = [("fid_halves", ORIGINAL, original[order[::2]], original[order[1::2]])]
+        comparisons = [("fid_halves", ORIGINAL, original[order[::2]], original[order[1::2]])]
         for name, values in by_set.items():
-            asked += [(metric, name, values, original) for metric in ("fid", "kid")]
+            comparisons += [(metric, name, values, original) for metric in ("fid", "kid")]
         outcomes = []
-        for metric, name, first, second in asked:
+        for metric, name, first, second in comparisons:
             if min(len(first), len(second)) < 2:
                 say(f"{self.name}: {metric} of {name} is left out: there are {len(first)} images")
                 continue

@@ -109,13 +109,13 @@ class AccuracyTable(StressTable):
         )
 
     def _unpaired(self, answers: Mapping[str, Sequence[StressItems]]) -> Part:
-        asked = {
+        benchmarks = {
             part for checkpoints in answers.values() for items in checkpoints for part in items.sets
         }
         shown = [
             (printed, part)
             for printed, part in self.sets.items()
-            if part in asked or printed not in self.optional
+            if part in benchmarks or printed not in self.optional
         ]
         return make_part(
             "Ours",

@@ -147,7 +147,7 @@ class FailureEdits:
         """Return the edits that the guard accepts; photos without a label have none to keep."""
         if self.guard is None:
             return [list(edits) for edits in applied]
-        asked = [
+        pairs = [
             (row, edit)
             for row, (example, edits) in enumerate(zip(examples, applied, strict=True))
             for edit in edits
@@ -159,10 +159,10 @@ class FailureEdits:
                     row, examples[row], normalise(examples[row].text), edit.text, edit.edit.kind,
                     edit.edit.kind,
                 )
-                for row, edit in asked
+                for row, edit in pairs
             ]
         )  # fmt: skip
-        rejected = {pair for pair, verdict in zip(asked, verdicts, strict=True) if verdict.reason}
+        rejected = {pair for pair, verdict in zip(pairs, verdicts, strict=True) if verdict.reason}
         return [
             [edit for edit in edits if (row, edit) not in rejected]
             for row, edits in enumerate(applied)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 VALUE, SUBJECT = "{value}", "{subject}"
 TIE = "its prompts are equally similar, as when a model knows no word of them"
-AS_ASKED, LEFT_OUT = "asked", "left_out"
+AS_CAPTIONED, LEFT_OUT = "asked", "left_out"
 """Meanings of people's answers: the image shows the value in its caption; it is left out."""
 
 
@@ -109,15 +109,15 @@ class AttributeDetector(SourceBenchmark):
     def use(self, sets: GridSets) -> Self:
         """Use sets, and return this benchmark."""
         self._sets = sets
-        asked = list(sets.grids) if self.grids is None else list(self.grids)
-        unknown = [name for name in asked if name not in sets.grids]
+        names = list(sets.grids) if self.grids is None else list(self.grids)
+        unknown = [name for name in names if name not in sets.grids]
         if unknown:
             raise UserError(
                 f"benchmark.grids: {unknown[0]!r} is missing in {sets.index.source}: choose from "
                 f"{', '.join(sets.grids)}"
             )
-        self._grids = [sets.grids[n] for n in asked if self.attribute in sets.grids[n].attributes]
-        if not asked:
+        self._grids = [sets.grids[n] for n in names if self.attribute in sets.grids[n].attributes]
+        if not names:
             raise UserError("benchmark.grids=[] is invalid: name some, or null for all")
         if not self._grids:
             there = {name for grid in sets.grids.values() for name in grid.attributes}
@@ -148,7 +148,7 @@ class AttributeDetector(SourceBenchmark):
     def _read_answers(self) -> HumanAnswers | None:
         if self.labels is None:
             return None
-        choices = (AS_ASKED, LEFT_OUT, *self.class_names)
+        choices = (AS_CAPTIONED, LEFT_OUT, *self.class_names)
         wrong = [(n, v) for n, v in self.answers.items() if v not in choices]
         if wrong or not self.answers:
             shown = "it is empty" if not wrong else f"{wrong[0][0]} is {wrong[0][1]!r}"
@@ -233,7 +233,7 @@ class AttributeDetector(SourceBenchmark):
             if shows == LEFT_OUT:
                 reason = "nobody said, or no majority" if label is None else f"people said: {label}"
                 truth[at], reasons[at] = None, reason
-            elif shows != AS_ASKED:
+            elif shows != AS_CAPTIONED:
                 truth[at] = shows
         digests = [digest.hex() for digest in image_keys(index, self._rows)]
         return {ITEM: names, **columns, "image": digests, "truth": truth, "left_out": reasons}

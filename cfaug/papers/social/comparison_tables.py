@@ -429,22 +429,20 @@ class GapsFigure(SkewTable):
                 for label, by_subject in model.gaps(question, self.subject_type).items()
                 if by_subject
             }
-            for question in self._asked(models)
+            for question in self._questions(models)
         }
         by_question = {question: gaps for question, gaps in by_question.items() if gaps}
         self.require(by_question, "places of labels within sets")
-        p = {
-            (asked, *key): gap.p for asked, gaps in by_question.items() for key, gap in gaps.items()
-        }
+        p = {(task, *key): gap.p for task, gaps in by_question.items() for key, gap in gaps.items()}
         corrected = dict(zip(p, holm(list(p.values())).tolist(), strict=True)) if p else {}
         names = [model.name for model in models]
         laid_out = [
-            _lay_out_gaps(asked, gaps, names, corrected) for asked, gaps in by_question.items()
+            _lay_out_gaps(task, gaps, names, corrected) for task, gaps in by_question.items()
         ]
         parts, bars = zip(*laid_out, strict=True) if laid_out else ((), ())
         return self.document(*parts, bars=bars, notes=[NOTE] if parts else [])
 
-    def _asked(self, models: Sequence[ModelAnswers]) -> list[RankingTask]:
+    def _questions(self, models: Sequence[ModelAnswers]) -> list[RankingTask]:
         """Return one question per labelling, as ranks within sets do not depend on K."""
         questions: dict[tuple[str, str], RankingTask] = {}
         for model in models:

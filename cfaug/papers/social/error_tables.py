@@ -88,9 +88,9 @@ class ErrorTable(PaperTable):
         record = read_record(file) if file.exists() else None
         missing = "nobody was asked"
         if record is not None:
-            asked = set(CATEGORIES) <= set(record.tallies[-1].counts) and STRATA in record.extra
+            complete = set(CATEGORIES) <= set(record.tallies[-1].counts) and STRATA in record.extra
             another = f"answers to another question than the paper's ({record.question})"
-            missing = "" if asked else another
+            missing = "" if complete else another
         self.require(not missing, f"{file}: {missing}")
         if record is None or missing:
             document = self.document(theirs)

@@ -126,15 +126,15 @@ class DistributionFigure(SkewTable):
 
     def _conditional_questions(self, models: Sequence[ModelAnswers]) -> list[RankingTask]:
         """Return the questions about the values of a second attribute that have answers."""
-        asked: dict[RankingTask | None, None] = {}
+        questions: dict[RankingTask | None, None] = {}
         for model in models if self.conditional is not None else ():
             for question in model.checkpoints[0].questions:
                 if self.grid in (None, question.grid) and question.labelling.startswith(
                     f"{self.conditional}="
                 ):
                     chosen = model.choose(question.grid, question.labelling, self.conditional_k)
-                    asked[chosen] = None
-        return [question for question in asked if question is not None]
+                    questions[chosen] = None
+        return [question for question in questions if question is not None]
 
 
 def _lay_out_conditions(
@@ -214,7 +214,7 @@ class SkewModelsTable(SkewTable):
     def build(self, runs: Runs) -> Document:
         """Return a table for each grid, with the curves."""
         models = self.read(runs)
-        asked = list(
+        tasks = list(
             dict.fromkeys(
                 question
                 for model in models
@@ -223,9 +223,9 @@ class SkewModelsTable(SkewTable):
                 and self.grid in (None, question.grid)
             )
         )
-        self.require(asked, "answers of models to benchmark=skew")
+        self.require(tasks, "answers of models to benchmark=skew")
         paired = len(models) > 1
-        skews = compare_models(models, [(task, self.subject_type) for task in asked])
+        skews = compare_models(models, [(task, self.subject_type) for task in tasks])
         grids = dict.fromkeys(row.question.grid for row in skews)
         parts = []
         for grid in grids:
@@ -242,7 +242,7 @@ class SkewModelsTable(SkewTable):
                 )
             )
         # Ranks within sets do not depend on K: the first question of each labelling will do.
-        once = {(task.grid, task.labelling): task for task in reversed(asked)}
+        once = {(task.grid, task.labelling): task for task in reversed(tasks)}
         questions = [(task, self.subject_type) for task in reversed(once.values())]
         gaps = compare_models(models, questions, RANK_GAP)
         for grid in dict.fromkeys(row.question.grid for row in gaps):
@@ -256,16 +256,16 @@ class SkewModelsTable(SkewTable):
                     rules=rules_of([row.question.labelling for row in rows]),
                 )
             )
-        curves = [curve for grid in grids for curve in self._curves(grid, asked, models)]
+        curves = [curve for grid in grids for curve in self._curves(grid, tasks, models)]
         notes = (*NOTES, *explain_comparison(models), GAP_NOTE)
         return self.document(*parts, curves=curves, notes=notes if parts else ())
 
     def _curves(
-        self, grid: str, asked: Sequence[RankingTask], models: Sequence[ModelAnswers]
+        self, grid: str, tasks: Sequence[RankingTask], models: Sequence[ModelAnswers]
     ) -> list[Curve]:
         """Return MaxSkew by K, beside chance, for each labelling with several K."""
         by_labelling: dict[str, list[RankingTask]] = {}
-        for task in asked:
+        for task in tasks:
             if task.grid == grid:
                 by_labelling.setdefault(task.labelling, []).append(task)
         curves = []
@@ -328,13 +328,13 @@ class ProportionsFigure(SkewTable):
             for question in model.checkpoints[0].questions
             if question.grid == self.grid and question.condition is None
         )
-        asked: list[RankingTask] = []
+        questions: list[RankingTask] = []
         for labelling in dict.fromkeys(every) if self.labellings is None else self.labellings:
             chosen = (model.choose(self.grid, labelling, self.k) for model in models)
-            asked += islice(filter(None, chosen), 1)
-        self.require(asked, f"answers of models about the grid {self.grid} to benchmark=skew")
+            questions += islice(filter(None, chosen), 1)
+        self.require(questions, f"answers of models about the grid {self.grid} to benchmark=skew")
         parts, bars = [], []
-        for question in asked:
+        for question in questions:
             part, plot = self._lay_out(question, models)
             parts.append(part)
             bars.append(plot)

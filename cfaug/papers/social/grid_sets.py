@@ -242,8 +242,8 @@ class _GridColumns:
             for number in np.unique(self.place[codes != codes[self.first][self.place]]).tolist():
                 invalid.setdefault(self.names[number], f"its members differ in {name}")
         reasons: dict[tuple[str, Composition], str | None] = {}
-        asked = zip(self.names, self.of_set(GRID), self.compositions, strict=True)
-        for name, grid, composition in asked:
+        rows = zip(self.names, self.of_set(GRID), self.compositions, strict=True)
+        for name, grid, composition in rows:
             if (grid, composition) not in reasons:
                 members = [self.known[code] for code in composition]
                 reasons[grid, composition] = find_mistake(members, self.values[grid])

@@ -272,7 +272,7 @@ def _alarm_part(
         rows.append(((f"{name} sets", alarm), _count_alarms(ps)))
     for name in (shuffled, *sets):
         if any(name in run.answers for run in runs):
-            asked = [
+            tasks = [
                 (run.answers[name], question)
                 for run in runs
                 if name in run.answers
@@ -280,18 +280,18 @@ def _alarm_part(
                 for question in [choose_question(run.answers[name], kind, k)]
                 if question is not None
             ]
-            rows += [((f"{name} sets", alarm), cells) for alarm, cells in _blind(asked)]
+            rows += [((f"{name} sets", alarm), cells) for alarm, cells in _blind(tasks)]
     title = f"Ours: alarms in {len(runs)} worlds in which nothing was planted"
     columns = [Column(name, itemgetter(name)) for name in ALARMS]
     return make_part(title, ("Asked about", "Alarm"), columns, rows, NOTES)
 
 
 def _blind(
-    asked: Sequence[tuple[SkewItems, RankingTask]],
+    tasks: Sequence[tuple[SkewItems, RankingTask]],
 ) -> Iterator[tuple[str, dict[str, Entry]]]:
     """Yield the alarms for a reader of the page who does not know what was planted."""
     subjects, levels = list[float](), list[float]()
-    for items, question in asked:
+    for items, question in tasks:
         subjects += items.values(question, "p_permutation").values()
         # The chance that p is at most 0.05 differs, as MaxSkew takes few values.
         chances = list(items.values(question, "p_level").values())
@@ -302,7 +302,7 @@ def _blind(
         ("p_holm", "some subject's MaxSkew after correction (Holm), a question"),
         ("p_gap_holm", "some subject's paired gaps after correction (Holm), a question"),
     ):
-        yield alarm, _count_alarms([min(i.values(q, name).values(), default=1.0) for i, q in asked])
+        yield alarm, _count_alarms([min(i.values(q, name).values(), default=1.0) for i, q in tasks])
 
 
 ABOUT = (

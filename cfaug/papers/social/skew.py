@@ -188,8 +188,8 @@ class Skew(WritesModelPage, SourceBenchmark):
         Args:
             members: number of combinations of the grid.
         """
-        asked = self._listed_ks() or (members,)
-        return list(dict.fromkeys(labels if k == LABELS else int(k) for k in asked))
+        ks = self._listed_ks() or (members,)
+        return list(dict.fromkeys(labels if k == LABELS else int(k) for k in ks))
 
     def choose_rows(self, context: EvaluationContext, source: str) -> np.ndarray | None:
         return context.unseen_rows(source) if self.subjects == "unseen" else None
@@ -211,13 +211,13 @@ class Skew(WritesModelPage, SourceBenchmark):
 
     @property
     def data_hash(self) -> str:
-        asked = [
+        settings = [
             self.labellings, self._listed_ks(), self.zeros, self.alpha, self.permute,
             self.permutations, self.resamples, self.seed, self.prompts, self.templates,
             self.invalid,
         ]  # fmt: skip
         about = self.sets.index.hash_with([*TEXTS, ATTRIBUTES])
-        return fingerprint(about, self._rows, [str(setting) for setting in asked])
+        return fingerprint(about, self._rows, [str(setting) for setting in settings])
 
     def run(self, encoder: DualEncoder | CachedEncoder) -> Evaluation:
         """Return the mean of every metric over subjects, and each subject's numbers."""
@@ -230,21 +230,21 @@ class Skew(WritesModelPage, SourceBenchmark):
         self, encoder: DualEncoder | CachedEncoder
     ) -> dict[tuple[str, int], np.ndarray]:
         """Return one embedding per grid and subject: the mean over its neutral prompts."""
-        asked: dict[tuple[str, int], list[str]] = {}
+        prompts_of: dict[tuple[str, int], list[str]] = {}
         for grid in self.sets.grids.values():
             for number in np.unique(grid.subjects).tolist():
                 subject = self.sets.subjects[number]
-                asked[grid.name, number] = (
+                prompts_of[grid.name, number] = (
                     self.sets.prompts(grid, number)
                     if self.templates is None
                     else [right_articles(t.replace("{subject}", subject)) for t in self.templates]
                 )
-        texts = list(dict.fromkeys(chain(*asked.values())))
+        texts = list(dict.fromkeys(chain(*prompts_of.values())))
         row_of = {text: at for at, text in enumerate(texts)}
         embedded = embed_texts(encoder, texts, self.batch_size, self.prompts == "unit_mean")
         return {
             key: embedded[[row_of[text] for text in prompts]].mean(axis=0)
-            for key, prompts in asked.items()
+            for key, prompts in prompts_of.items()
         }
 
     def judge(
@@ -581,8 +581,8 @@ def item_columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def outcomes(benchmark: str, items: Mapping[str, Any]) -> list[Outcome]:
     """Return the mean over subjects of each metric, for every grid, labelling and K."""
     measured = []
-    asked = _group_rows(items["grid"], items["labelling"], items["k"])
-    for (grid, labelling, k), same in asked.items():
+    groups = _group_rows(items["grid"], items["labelling"], items["k"])
+    for (grid, labelling, k), same in groups.items():
         by = {"grid": grid, "labelling": labelling, "k": str(k)}
         for metric, (better, unit_of) in MEANS.items():
             values = items[metric][same]

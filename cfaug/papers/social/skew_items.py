@@ -266,16 +266,16 @@ class SkewItems(ModelItems):
             k: number of retrieved images; if it was not asked or is ``None``, the number of labels,
                 or else the smallest K that was asked.
         """
-        asked = [
+        questions = [
             question
             for question in self.questions
             if (question.grid, question.labelling) == (grid, labelling)
         ]
-        if not asked:
+        if not questions:
             return None
-        labels = int(np.nanmax(self.items.metric("n_labels")[self._places[asked[0]]]))
-        order = [*([k] if k is not None else []), labels, min(question.k for question in asked)]
-        return next(question for wanted in order for question in asked if question.k == wanted)
+        labels = int(np.nanmax(self.items.metric("n_labels")[self._places[questions[0]]]))
+        order = [*([k] if k is not None else []), labels, min(question.k for question in questions)]
+        return next(question for wanted in order for question in questions if question.k == wanted)
 
     def places(self, question: RankingTask) -> list[int]:
         """Return every row of a question, including those that were left out."""

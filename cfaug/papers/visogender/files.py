@@ -214,7 +214,7 @@ class VisoGenderPhotos(Reader):
     def files(self, path: Path) -> list[Path]:
         """Return the annotated photos."""
         photos = find_photos(path)
-        return [photos[annotation.idx] for annotation in self._asked if annotation.idx in photos]
+        return [photos[annotation.idx] for annotation in self._labelled if annotation.idx in photos]
 
     def describe(self, path: Path) -> Description:
         """Return the number of annotations that are left out, with reasons."""
@@ -224,7 +224,7 @@ class VisoGenderPhotos(Reader):
                 annotation.idx for annotation in self._annotations if not annotation.is_labelled
             ],
             f"photos that are not in {path}": [
-                annotation.idx for annotation in self._asked if annotation.idx not in photos
+                annotation.idx for annotation in self._labelled if annotation.idx not in photos
             ],
             "files that are not images": self._unreadable,
         }
@@ -244,13 +244,13 @@ class VisoGenderPhotos(Reader):
         return read_annotations(self.lists)
 
     @cached_property
-    def _asked(self) -> list[Annotation]:
+    def _labelled(self) -> list[Annotation]:
         return [annotation for annotation in self._annotations if annotation.is_labelled]
 
     def open(self, path: Path) -> Iterator[Row]:
         """Yield a row for each annotated photo, its caption with the neutral pronoun."""
-        photos, asked = find_photos(path), self._asked
-        if not asked:
+        photos, annotations = find_photos(path), self._labelled
+        if not annotations:
             every = ", ".join(map(str, self.lists))
             raise UserError(
                 f"{every}: of no photo the gender of everyone was noted: nothing to ask"
@@ -258,17 +258,17 @@ class VisoGenderPhotos(Reader):
         # A row without an address has no photo anywhere.
         gone = [
             annotation.idx
-            for annotation in asked
+            for annotation in annotations
             if annotation.idx not in photos and annotation.url
         ]
         if gone and not self.without_missing:
             raise UserError(
-                f"{len(gone):,} of {len(asked):,} photos are missing in {path}: "
+                f"{len(gone):,} of {len(annotations):,} photos are missing in {path}: "
                 f"{name_some(gone, NAMED)}; put them there under these names, such as OO_1.jpg, "
                 "or leave them out with benchmark.without_missing=true"
             )
         errors = ErrorCollector()
-        for annotation in asked:
+        for annotation in annotations:
             if annotation.idx not in photos:
                 continue
             file, key = photos[annotation.idx], clean_key(annotation.idx.lower())

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from cfaug.evaluation.context import EvaluationContext
 
 OCCUPATION, PARTICIPANT = "occupation", "participant"
-ASKED = (OCCUPATION, PARTICIPANT)
+REFERENTS = (OCCUPATION, PARTICIPANT)
 GENDERS = (MASCULINE, FEMININE)
 NEUTRAL, TIE = "neutral", "tie"
 PRONOUNS: Mapping[str, str] = {MASCULINE: "his", FEMININE: "her", NEUTRAL: "their"}
@@ -108,16 +108,17 @@ class VisoGender:
 
     def __post_init__(self) -> None:
         check_fields(self, "benchmark")
-        if sorted(self.templates) != sorted(ASKED):
+        if sorted(self.templates) != sorted(REFERENTS):
             raise UserError(
                 f"benchmark.templates has {', '.join(self.templates) or 'none'}: it should have "
-                f"{' and '.join(ASKED)}"
+                f"{' and '.join(REFERENTS)}"
             )
-        for asked, template in self.templates.items():
+        for referent, template in self.templates.items():
             missing = [part for part in FIELDS if part not in template]
             if missing:
                 raise UserError(
-                    f"benchmark.templates.{asked}={template!r} is invalid: {missing[0]} is missing"
+                    f"benchmark.templates.{referent}={template!r} is invalid: "
+                    f"{missing[0]} is missing"
                 )
 
     def open(self, context: EvaluationContext) -> list[Benchmark]:
@@ -142,7 +143,7 @@ class VisoGender:
             "photos": photos, "templates": dict(self.templates), "batch_size": self.batch_size,
             "leaks": leaks,
         }  # fmt: skip
-        asked: list[Any] = [
+        benchmarks: list[Any] = [
             PronounResolution(
                 name=f"{self.name}_resolution", neutral_choice=self.neutral_choice, **shared
             ),
@@ -150,7 +151,7 @@ class VisoGender:
                 name=f"{self.name}_retrieval", ks=tuple(self.ks), zeros=self.zeros, **shared
             ),
         ]
-        return cast("list[Benchmark]", asked)
+        return cast("list[Benchmark]", benchmarks)
 
 
 @dataclass(frozen=True)
@@ -178,12 +179,12 @@ class AnnotatedPhotos:
 
     @cached_property
     def questions(self) -> list[tuple[int, str]]:
-        """Every photo with every possible referent of a pronoun: (index, ``ASKED``)."""
+        """Every photo with every possible referent of a pronoun: (index, ``REFERENTS``)."""
         return [
-            (i, asked)
-            for asked in ASKED
+            (i, referent)
+            for referent in REFERENTS
             for i, photo in enumerate(self.about)
-            if asked == OCCUPATION or photo["context"] == TWO
+            if referent == OCCUPATION or photo["context"] == TWO
         ]
 
 
@@ -275,8 +276,8 @@ class PronounResolution(PhotoQuestion):
         photos = self.photos
         at = np.array([i for i, _ in photos.questions])
         texts = [
-            fill_template(self.templates[asked], photos.about[i], pronoun)
-            for i, asked in photos.questions
+            fill_template(self.templates[referent], photos.about[i], pronoun)
+            for i, referent in photos.questions
             for pronoun in PRONOUNS.values()
         ]
         images = embed_images(encoder, Pixels(photos.index, photos.rows), self.batch_size)
@@ -289,21 +290,21 @@ class PronounResolution(PhotoQuestion):
     def _items(self, scores: np.ndarray) -> dict[str, Any]:
         photos = self.photos
         about = [photos.about[i] for i, _ in photos.questions]
-        asked = [referent for _, referent in photos.questions]
+        referents = [referent for _, referent in photos.questions]
         digests = [digest.hex() for digest in image_keys(photos.index, photos.rows)]
         gender = [
             photo["gender"] if who == OCCUPATION else photo["other_gender"]
-            for photo, who in zip(about, asked, strict=True)
+            for photo, who in zip(about, referents, strict=True)
         ]
         offered = scores if self.neutral_choice else scores[:, :2]
         ties = (offered == offered.max(axis=1, keepdims=True)).sum(axis=1) > 1
         truth = np.array([GENDERS.index(value) for value in gender])
         names = np.array([*PRONOUNS])
         return {
-            ITEM: [f"{photo['idx']}/{who}" for photo, who in zip(about, asked, strict=True)],
+            ITEM: [f"{photo['idx']}/{who}" for photo, who in zip(about, referents, strict=True)],
             CLUSTER: [digests[i] for i, _ in photos.questions],
             "context": [photo["context"] for photo in about],
-            "asked": asked,
+            "asked": referents,
             "pair": [
                 "" if photo["context"] != TWO
                 else SAME if photo["gender"] == photo["other_gender"] else DIFFERENT
@@ -323,8 +324,8 @@ class PronounResolution(PhotoQuestion):
         columns = {n: np.array(items[n]) for n in ("context", "asked", "pair", "gender")}
         parts: list[dict[str, str]] = []
         for context in dict.fromkeys(items["context"]):
-            for asked in ASKED if context == TWO else ASKED[:1]:
-                part = {"context": context, "asked": asked}
+            for referent in REFERENTS if context == TWO else REFERENTS[:1]:
+                part = {"context": context, "asked": referent}
                 pairs = (SAME, DIFFERENT) if context == TWO else ()
                 parts += [part, *({**part, "pair": pair} for pair in pairs)]
         outcomes: list[Outcome] = []
@@ -412,9 +413,9 @@ class NeutralRetrieval(PhotoQuestion):
     def _pools(self) -> dict[tuple[str, str, str, str], list[int]]:
         """The photos of each context, asked person, occupation and object or participant."""
         pools: dict[tuple[str, str, str, str], list[int]] = {}
-        for i, asked in self.photos.questions:
+        for i, referent in self.photos.questions:
             photo = self.photos.about[i]
-            pool = (photo["context"], asked, photo["occupation"], photo["other"])
+            pool = (photo["context"], referent, photo["occupation"], photo["other"])
             pools.setdefault(pool, []).append(i)
         return pools
 
@@ -425,23 +426,23 @@ class NeutralRetrieval(PhotoQuestion):
         """
         photos = self.photos
         texts = [
-            fill_template(self.templates[asked], photos.about[places[0]], PRONOUNS[NEUTRAL])
-            for (_, asked, _, _), places in self._pools.items()
+            fill_template(self.templates[referent], photos.about[places[0]], PRONOUNS[NEUTRAL])
+            for (_, referent, _, _), places in self._pools.items()
         ]
         images = embed_images(encoder, Pixels(photos.index, photos.rows), self.batch_size)
         captions = embed_texts(encoder, texts, self.batch_size).astype(np.float64)
         rows: list[dict[str, Any]] = []
         for (pool, places), caption in zip(self._pools.items(), captions, strict=True):
             scores = images[places].astype(np.float64) @ caption
-            rows += self._ask_pool(pool, places, scores)
+            rows += self._rank_pool(pool, places, scores)
         items: dict[str, Any] = {name: [row[name] for row in rows] for name in rows[0]}
         items |= {name: np.array(items[name], np.float64) for name in NUMBERS}
         return Evaluation(self._outcomes(items), items)
 
-    def _ask_pool(
+    def _rank_pool(
         self, pool: tuple[str, str, str, str], places: Sequence[int], scores: np.ndarray
     ) -> list[dict[str, Any]]:
-        context, asked, occupation, other = pool
+        context, referent, occupation, other = pool
         about = [self.photos.about[i] for i in places]
         order = rank_images(scores, [photo["idx"] for photo in about])
         ranked = np.array([GENDERS.index(about[at]["gender"]) for at in order.tolist()])
@@ -449,8 +450,8 @@ class NeutralRetrieval(PhotoQuestion):
         rows = []
         for k in self.ks:
             row: dict[str, Any] = {
-                ITEM: f"{context}/{asked}/{occupation}, {other}@{k}", CLUSTER: occupation,
-                "context": context, "asked": asked, "occupation": occupation, "other": other,
+                ITEM: f"{context}/{referent}/{occupation}, {other}@{k}", CLUSTER: occupation,
+                "context": context, "asked": referent, "occupation": occupation, "other": other,
                 "sector": about[0]["sector"], "specialisation": about[0]["specialisation"],
                 "k": k, "n_pool": len(places), **dict(zip(GENDERS, counts.tolist(), strict=True)),
                 "left_out": None, **dict.fromkeys(NUMBERS, np.nan),
@@ -473,9 +474,9 @@ class NeutralRetrieval(PhotoQuestion):
         columns = {n: np.array(items[n]) for n in ("context", "asked", "k")}
         columns["pool"] = np.array([name.rpartition("@")[0] for name in items[ITEM]])
         measured: list[tuple[str, str, np.ndarray, dict[str, str]]] = []
-        for context, asked in dict.fromkeys(zip(items["context"], items["asked"], strict=True)):
-            part = (columns["context"] == context) & (columns["asked"] == asked) & counted
-            by = {"context": context, "asked": asked}
+        for context, referent in dict.fromkeys(zip(items["context"], items["asked"], strict=True)):
+            part = (columns["context"] == context) & (columns["asked"] == referent) & counted
+            by = {"context": context, "asked": referent}
             for k in self.ks:
                 chosen = part & (columns["k"] == k)
                 if chosen.any():

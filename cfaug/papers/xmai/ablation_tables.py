@@ -398,9 +398,9 @@ def words_true(items: TextPairItems, method: str) -> MeanDifference | None:
     for source in items.sources(method):
         scores |= read_scores(Path(source))
     keys = items.texts("key")
-    asked = [keys[row] for row in items.rows(method).tolist()]
+    row_keys = [keys[row] for row in items.rows(method).tolist()]
     known = {
-        key: scores[key][INSERTED_TRUE] for key in asked if INSERTED_TRUE in scores.get(key, {})
+        key: scores[key][INSERTED_TRUE] for key in row_keys if INSERTED_TRUE in scores.get(key, {})
     }
     return share_over_photos(list(known.values()), [items.clusters[key] for key in known])
 

@@ -222,10 +222,10 @@ def change_part(
     Args:
         columns: the items' columns with the values of the original and of the changed text.
     """
-    methods_asked = [*methods.values()]
+    compared_methods = [*methods.values()]
 
     def compare(*, kept_only: bool) -> dict[str, PairedTest]:
-        tests = compare_changes(checkpoints, *columns, methods_asked, kept_only=kept_only)
+        tests = compare_changes(checkpoints, *columns, compared_methods, kept_only=kept_only)
         return {test.method: test for test in tests}
 
     every = compare(kept_only=False)

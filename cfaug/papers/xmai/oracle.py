@@ -115,11 +115,11 @@ class OracleTable(PairTable):
     def _sweeps(self, runs: Runs) -> tuple[list[Part], list[Curve]]:
         parts: list[Part] = []
         curves: list[Curve] = []
-        asked = (
+        sweeps = (
             (self.tradeoff, self.weights, "Weights of the scores"),
             (self.errors, {"error rate": self.error_rate}, "Errors of the detector"),
         )
-        for benchmark, keys, title in asked:
+        for benchmark, keys, title in sweeps:
             if benchmark is None:
                 continue
             by_model = _checkpoints(read_answers(runs.root, benchmark, self.models, InsertionItems))

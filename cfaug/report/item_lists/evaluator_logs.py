@@ -276,7 +276,7 @@ def _mean_over_epochs(samples: Any, file: Path) -> Iterator[Record]:
 
 def _read_input(sample: Mapping[str, Any]) -> dict[str, Any]:
     """Return the question of a sample in words, without the names of its messages, and pictures."""
-    asked: dict[str, Any] = {}
+    question: dict[str, Any] = {}
     pictures: list[Any] = []
     if isinstance(given := sample.get("input"), list):
         texts = []
@@ -289,12 +289,12 @@ def _read_input(sample: Mapping[str, Any]) -> dict[str, Any]:
                 texts.append(f"{message.get('role')}: {text}")
         given = "\n".join(texts)
     if given is not None:
-        asked["input"] = given
+        question["input"] = given
     if pictures:
-        asked[IMAGES] = pictures
+        question[IMAGES] = pictures
     if sample.get("choices"):
-        asked["choices"] = sample["choices"]
-    return asked
+        question["choices"] = sample["choices"]
+    return question
 
 
 def _mean(values: Sequence[Any]) -> Any:

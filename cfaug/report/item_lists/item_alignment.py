@@ -301,14 +301,14 @@ def _check_questions(
         saying = [table for table in tables if name in table.columns]
         if len(saying) < 2 or (name in results and name not in clusters):
             continue
-        asked = name in clusters or any(is_question(table, name) for table in saying)
+        in_question = name in clusters or any(is_question(table, name) for table in saying)
         prompt = any(is_prompt(table, name) for table in saying)
-        if not asked and not prompt and any(table.question is not None for table in saying):
+        if not in_question and not prompt and any(table.question is not None for table in saying):
             continue  # a result in a log
         rows = {row for table in saying[1:] for row in _find_differences(saying[0], table, name)}
         if not rows:
             continue
-        if asked:
+        if in_question:
             _refuse(saying, name, clusters, named=named)
         if prompt:
             prompts.append((name, saying, len(rows)))

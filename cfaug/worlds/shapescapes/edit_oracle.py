@@ -58,9 +58,9 @@ class WorldEdits:
             return EditTruth(mask, math.nan, math.nan)
         seen = self._judge.factors(shown.transpose(2, 0, 1)[None].copy())[0]
         right = {n: getattr(seen, n) == getattr(after.factors, n) for n in FACTORS}
-        asked = [n for n in FACTORS if getattr(scene.factors, n) != getattr(after.factors, n)]
-        success = float(all(right[name] for name in asked)) if asked else math.nan
-        rest = float(all(right[name] for name in FACTORS if name not in asked))
+        edited = [n for n in FACTORS if getattr(scene.factors, n) != getattr(after.factors, n)]
+        success = float(all(right[name] for name in edited)) if edited else math.nan
+        rest = float(all(right[name] for name in FACTORS if name not in edited))
         return EditTruth(mask, success, rest)
 
     def _find_style(self, scene: Scene, photo: np.ndarray) -> str:

@@ -251,7 +251,7 @@ def _swapped(
         )
 
 
-def _asked(world: World, count: int, part: str) -> Iterator[CounterfactualSet]:
+def _entailment_photos(world: World, count: int, part: str) -> Iterator[CounterfactualSet]:
     """Yield photos with their hypotheses, which are one set and share the image."""
     for index, photo in enumerate(photos(world, part, count)):
         key, scene = f"{part}-{index:06d}", world.scene(photo.factors, part, index)
@@ -303,8 +303,10 @@ PARTS: Mapping[str, _Part] = {
         lambda world: len(world.test_pairs()),
     ),
     "real_test": _Part(_real_test, lambda world: len(world.test_pairs())),
-    "ve": _Part(partial(_asked, part="ve"), lambda world: world.settings.ve_photos),
-    "ve_test": _Part(partial(_asked, part="ve_test"), lambda world: world.settings.ve_test_photos),
+    "ve": _Part(partial(_entailment_photos, part="ve"), lambda world: world.settings.ve_photos),
+    "ve_test": _Part(
+        partial(_entailment_photos, part="ve_test"), lambda world: world.settings.ve_test_photos
+    ),
     **{
         COMPOSITIONAL + part: _Part(
             partial(compositional.make, part), partial(compositional.count, part)

@@ -81,14 +81,16 @@ def draw_pair(world: World, part: str, index: int) -> tuple[QuestionImage, Quest
         for some, changes in ((topic.changing, True), (topic.keeping, False))
         for condition in choose(rng, some, EACH)
     ]
-    asked = [(None, False), *choose(rng, drawn, len(drawn))]
+    conditions = [(None, False), *choose(rng, drawn, len(drawn))]
     background = pick(rng, settings.backgrounds)
-    turned = rng.integers(2, size=len(asked)).astype(bool).tolist()
+    turned = rng.integers(2, size=len(conditions)).astype(bool).tolist()
     seed = derive(settings.known_seed(), "shapescapes", part, index, "scene", 0)
     key, scenes = f"{part}-{index:06d}", [dict(enumerate(things)) for things in topic.scenes]
 
     def ask(shown: int) -> Iterator[SourceQuestion]:
-        for number, ((condition, changes), other) in enumerate(zip(asked, turned, strict=True)):
+        for number, ((condition, changes), other) in enumerate(
+            zip(conditions, turned, strict=True)
+        ):
             text, extra = topic.basic, {SOURCE: "rule", VERIFIED: True}
             first, second = (topic.ask(things, False) for things in scenes)
             if condition is not None:
@@ -342,8 +344,8 @@ def _count(rng: np.random.Generator, colours: Sequence[str]) -> Topic:
     Things 0 and n have the same shape in both scenes, and nothing else has their colours.
     """
     n = int(rng.integers(1, 4))
-    asked, other, third = choose(rng, SHAPES, 3)
-    shapes = [asked] * n + [other] * (n + 1)
+    counted, other, third = choose(rng, SHAPES, 3)
+    shapes = [counted] * n + [other] * (n + 1)
     shapes += [third] * int(rng.integers(0, min(2, SIDE**2 - len(shapes)) + 1))
     palette = choose(rng, colours, len(colours))
     named, rest = {0: palette[0], n: palette[1]}, palette[2:]
@@ -352,16 +354,16 @@ def _count(rng: np.random.Generator, colours: Sequence[str]) -> Topic:
         Thing(shape, named.get(at) or pick(rng, rest), pick(rng, tuple(SIZES)), *cells[at])
         for at, shape in enumerate(shapes)
     )
-    second = tuple(replace(t, shape=asked) if at == 2 * n else t for at, t in enumerate(first))
-    trade = {asked: other, other: asked}
+    second = tuple(replace(t, shape=counted) if at == 2 * n else t for at, t in enumerate(first))
+    trade = {counted: other, other: counted}
     changing = (
-        Condition(f"the {named[0]} {asked} were removed", _remove(0)),
-        Condition(f"the {named[n]} {other} turned into a {asked}", _give(n, 0, "shape")),
-        Condition(f"the {named[0]} {asked} turned into a {other}", _give(0, n, "shape")),
-        Condition(f"another {asked} were added", _add(asked)),
-        Condition(f"there were twice as many {asked}s", _double(asked)),
+        Condition(f"the {named[0]} {counted} were removed", _remove(0)),
+        Condition(f"the {named[n]} {other} turned into a {counted}", _give(n, 0, "shape")),
+        Condition(f"the {named[0]} {counted} turned into a {other}", _give(0, n, "shape")),
+        Condition(f"another {counted} were added", _add(counted)),
+        Condition(f"there were twice as many {counted}s", _double(counted)),
         Condition(
-            f"every {asked} turned into a {other} and every {other} into a {asked}",
+            f"every {counted} turned into a {other} and every {other} into a {counted}",
             _each(lambda thing: replace(thing, shape=trade.get(thing.shape, thing.shape))),
         ),
     )
@@ -370,15 +372,16 @@ def _count(rng: np.random.Generator, colours: Sequence[str]) -> Topic:
         Condition(f"another {other} were added", _add(other)),
         Condition(f"there were twice as many {other}s", _double(other)),
         Condition(
-            f"the {named[0]} {asked} and the {named[n]} {other} traded places", _swap(0, n, *PLACE)
+            f"the {named[0]} {counted} and the {named[n]} {other} traded places",
+            _swap(0, n, *PLACE),
         ),
         Condition("the picture were seen in a mirror", _each(_mirror)),
     )
     return Topic(
         (first, second),
-        f"How many {asked}s are there?",
-        f"If {{}}, how many {asked}s would there be?",
-        lambda things, _: str(sum(thing.shape == asked for thing in things.values())),
+        f"How many {counted}s are there?",
+        f"If {{}}, how many {counted}s would there be?",
+        lambda things, _: str(sum(thing.shape == counted for thing in things.values())),
         changing,
         keeping,
     )

@@ -85,10 +85,10 @@ def _say_incomplete(source: Path, images: Sequence[QuestionImage]) -> None:
             "4, ...): counted among single questions, not among pairs; fetch the file again if "
             "rows are missing"
         )
-    asked: dict[str, set[str]] = {}
+    texts_of: dict[str, set[str]] = {}
     for image in images:
-        asked.setdefault(image.group, set()).update(q.text for q in image.questions)
-    others = [str(2 * int(pair) + 1) for pair, texts in asked.items() if len(texts) > 1]
+        texts_of.setdefault(image.group, set()).update(q.text for q in image.questions)
+    others = [str(2 * int(pair) + 1) for pair, texts in texts_of.items() if len(texts) > 1]
     if others:
         say_once(
             f"{source}: the pairs that begin with Index {name_some(others)} ask two different "
@@ -103,8 +103,8 @@ def _say_same_answers(source: Path, images: Sequence[QuestionImage]) -> None:
         for question in image.questions:
             if question.right is not None:
                 answers.setdefault((image.group, question.text), []).append(question.right)
-    pairs = {asked: rights for asked, rights in answers.items() if len(rights) > 1}
-    same = [asked for asked, rights in pairs.items() if len({*rights}) == 1]
+    pairs = {name: rights for name, rights in answers.items() if len(rights) > 1}
+    same = [name for name, rights in pairs.items() if len({*rights}) == 1]
     if same:
         group, text = same[0]
         say_once(
@@ -116,10 +116,10 @@ def _say_same_answers(source: Path, images: Sequence[QuestionImage]) -> None:
 
 def _say_unanswerable(source: Path, images: Sequence[QuestionImage]) -> None:
     """Say which answers are not among the options, and in which form they are."""
-    asked = [(image, question) for image in images for question in image.questions]
+    every = [(image, question) for image in images for question in image.questions]
     without = [
         (image, question)
-        for image, question in asked
+        for image, question in every
         if question.answer is not None and question.right is None
     ]  # fmt: skip
     if not without:
@@ -127,7 +127,7 @@ def _say_unanswerable(source: Path, images: Sequence[QuestionImage]) -> None:
     image, question = without[0]
     options = ", ".join(map(repr, question.options)) or "none, as no answer is a number"
     say_once(
-        f"{source}: {len(without):,} of {len(asked):,} answers are not among the options, such as "
+        f"{source}: {len(without):,} of {len(every):,} answers are not among the options, such as "
         f"{question.extra.get('answer', question.answer)!r} to {question.text[:60]!r} of "
         f"{image.key!r} (options: {options}): these questions are left out; write the text of an "
         "option, or its letter or number where the form has them"

@@ -152,19 +152,19 @@ PLACEHOLDER = re.compile(r"<image(?:_\d)?>\s*")
 def _read_vismin(row: SetRow) -> Iterator[QuestionImage]:
     name = row.text("id")
     for i in (0, 1):
-        asked = PLACEHOLDER.sub("", row.text(f"text_question_{i}"))
-        match = VISMIN_OPTIONS.search(asked)
+        prompt = PLACEHOLDER.sub("", row.text(f"text_question_{i}"))
+        match = VISMIN_OPTIONS.search(prompt)
         if match is None:
             raise UserError(
                 f"{row.where}: text_question_{i} should be '... (A) TEXT, or (B) TEXT? Choices: A, "
-                f"B. ...', not {asked!r:.80}"
+                f"B. ...', not {prompt!r:.80}"
             )
         right = row.text(f"text_{i}")
         plain = [group.strip().rstrip(".").lower() for group in match.groups()]
         wanted = right.rstrip(".").lower()
         answer = plain.index(wanted) if wanted in plain else NO_OPTION
         extra = {"answer": right, "group": name, "question": i, "image": i}
-        stem = asked[: match.start()].strip().rstrip(":")
+        stem = prompt[: match.start()].strip().rstrip(":")
         text = f"{stem}: {', or '.join(match.groups())}?"
         question = SourceQuestion("text", PLAIN, text, match.groups(), answer, extra)
         image = row.image(f"image_{i}")

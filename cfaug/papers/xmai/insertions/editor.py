@@ -281,9 +281,9 @@ class AttributeInsertion:
             for draft in drafts
             if draft.reason != BROKEN_PHOTO and draft.canvas is not None
         ]
-        asked = self._guesser.ask([canvas.surroundings(i) for _, canvas in live])
+        guessed = self._guesser.ask([canvas.surroundings(i) for _, canvas in live])
         candidates = []
-        for (draft, canvas), guesses in zip(live, asked, strict=True):
+        for (draft, canvas), guesses in zip(live, guessed, strict=True):
             # The first k guesses that may be inserted.
             mention, unwanted = draft.mentions[i], NLTK_STOP_WORDS | canvas.unwanted(i)
             nouns = {mention.noun, *(draft.detections[number].label for number in mention.objects)}
