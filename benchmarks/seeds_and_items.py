@@ -79,14 +79,14 @@ def intervals(
     if own_tests:
         places = np.arange(drawn.size)
         over_items = cluster_mean(drawn.reshape(-1), places)
-        asked: OneTest | OwnTests = OwnTests(list(drawn), [names] * count)
+        answers: OneTest | OwnTests = OwnTests(list(drawn), [names] * count)
     else:
         over_items = cluster_mean(drawn.mean(axis=0), names)
-        asked = OneTest(drawn, np.zeros_like(drawn), names)
+        answers = OneTest(drawn, np.zeros_like(drawn), names)
     yield over_items.low, over_items.high
-    both = bootstrap_arms(asked, rng, resamples=resamples)
+    both = bootstrap_arms(answers, rng, resamples=resamples)
     yield both.low, both.high
-    yield decompose(asked).interval(float(drawn.mean()))
+    yield decompose(answers).interval(float(drawn.mean()))
 
 
 def cover(
@@ -162,13 +162,13 @@ def false_alarms(design: Design, world: str) -> tuple[float, float]:
     alarms = np.zeros(2)
     for trial in range(design.trials):
         rng = generator(trial, "false alarms", design.seeds, design.items, world)
-        asked = WITHOUT_DIFFERENCE[world](design, rng)
+        answers = WITHOUT_DIFFERENCE[world](design, rng)
         means = (
-            [np.mean(differences) for differences in asked.differences]
-            if isinstance(asked, OwnTests)
-            else [asked.arm.mean() - asked.baseline.mean()]
+            [np.mean(differences) for differences in answers.differences]
+            if isinstance(answers, OwnTests)
+            else [answers.arm.mean() - answers.baseline.mean()]
         )
-        p = decompose(asked).p_greater(float(np.mean(means)))
+        p = decompose(answers).p_greater(float(np.mean(means)))
         alarms += [p <= ALPHA, 2 * min(p, 1 - p) <= ALPHA]
     one_sided, two_sided = alarms / design.trials
     return float(one_sided), float(two_sided)
@@ -229,9 +229,9 @@ def show_speed() -> None:
     rng = generator(0, "speed")
     right = (rng.random((10, 7500)) < 0.7).astype(float)
     for clusters in (7500, 1500):
-        asked = OneTest(right[:5], right[5:], np.arange(7500) % clusters)
+        answers = OneTest(right[:5], right[5:], np.arange(7500) % clusters)
         started = time.perf_counter()
-        bootstrap_arms(asked, rng)
+        bootstrap_arms(answers, rng)
         took = time.perf_counter() - started
         print(f"10,000 resamples, 5 seeds, 7,500 items in {clusters:,} clusters: {took:.2f} s")
 

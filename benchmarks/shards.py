@@ -256,9 +256,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
     parser.add_argument("--shards", type=int, nargs="+", default=[10, 100, 1000, 10_000])
     parser.add_argument("--kills", action="store_true")
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     machine = f"{platform.machine()}, Python {platform.python_version()}"
-    if asked.kills:
+    if arguments.kills:
         with tempfile.TemporaryDirectory() as folder:
             made = compare_with_kills(Path(folder))
         print(
@@ -276,7 +276,7 @@ def main() -> None:
         "| shards | a call | a call, second half | keys and card, once | a part a shard | ratio |"
     )
     print("|---|---|---|---|---|---|")
-    for count in asked.shards:
+    for count in arguments.shards:
         print(measure(count), flush=True)
 
 

@@ -106,21 +106,21 @@ def measure_question(name: str, permutations: int, quick: bool) -> str:
         for grid in GRIDS
         for n in range(SUBJECTS)
     }
-    asked = Skew(name="random", labellings=QUESTIONS[name], permutations=permutations)
-    asked.sets = sets
+    benchmark = Skew(name="random", labellings=QUESTIONS[name], permutations=permutations)
+    benchmark.sets = sets
     began, used = time.perf_counter(), time.process_time()
-    evaluation = asked.judge(queries, images)
+    evaluation = benchmark.judge(queries, images)
     seconds, processor = time.perf_counter() - began, time.process_time() - used
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     p, level, holm = (evaluation.items[name] for name in ("p_permutation", "p_level", "p_holm"))
-    asked = ~np.isnan(p)
-    alarms = 100 * float((p[asked] <= 0.05).mean())
+    counted = ~np.isnan(p)
+    alarms = 100 * float((p[counted] <= 0.05).mean())
     return (
-        f"{name}: {len(p):,} rows (subject, labelling, K), {int((~asked).sum()):,} left out, "
+        f"{name}: {len(p):,} rows (subject, labelling, K), {int((~counted).sum()):,} left out, "
         f"{len(images):,} images, {permutations:,} permutations: {seconds:.1f} s by the clock, "
         f"{processor:.1f} s of the processor, peak {peak:.2f} GiB; of these random rankings "
-        f"{alarms:.1f} % have p <= 0.05 ({100 * float(level[asked].mean()):.1f} % by chance), the "
-        f"smallest p_holm is {float(holm[asked].min()):.2f}"
+        f"{alarms:.1f} % have p <= 0.05 ({100 * float(level[counted].mean()):.1f} % by chance), "
+        f"the smallest p_holm is {float(holm[counted].min()):.2f}"
     )
 
 

@@ -362,15 +362,15 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="kept, and used again")
     parser.add_argument("--only", nargs="+", choices=STEPS, default=list(STEPS))
     parser.add_argument("--step", choices=STEPS, help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.step is not None:
-        STEPS[asked.step][1](asked.folder, asked.sets)
-    elif asked.folder is not None:
-        asked.folder.mkdir(parents=True, exist_ok=True)
-        rehearse(asked.folder.resolve(), asked.sets, asked.only)
+    arguments = parser.parse_args()
+    if arguments.step is not None:
+        STEPS[arguments.step][1](arguments.folder, arguments.sets)
+    elif arguments.folder is not None:
+        arguments.folder.mkdir(parents=True, exist_ok=True)
+        rehearse(arguments.folder.resolve(), arguments.sets, arguments.only)
     else:
         with tempfile.TemporaryDirectory() as folder:
-            rehearse(Path(folder).resolve(), asked.sets, asked.only)
+            rehearse(Path(folder).resolve(), arguments.sets, arguments.only)
 
 
 if __name__ == "__main__":

@@ -50,10 +50,10 @@ def draw(settings: PictureSettings) -> Image.Image:
     )
     for row, style in enumerate(styles):
         images = make_questions(replace(world, style=style), "test")
-        for place, asked_image in enumerate(islice(images, start, start + 2 * pairs)):
-            assert asked_image.image is not None
+        for place, question_image in enumerate(islice(images, start, start + 2 * pairs)):
+            assert question_image.image is not None
             left = place * (SIDE + GAP) + place // 2 * (WIDER_GAP - GAP)
-            picture = decode_image(asked_image.image.read(), asked_image.key)
+            picture = decode_image(question_image.image.read(), question_image.key)
             sheet.paste(picture, (left, row * (SIDE + GAP)))
     return sheet
 

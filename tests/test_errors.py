@@ -162,14 +162,14 @@ def test_what_an_earlier_process_did_says_nothing_of_the_speed(clock):
         shown.skip(50)
         clock.now += 10
         shown.advance(10, "loss 0.412")
-        assert shown.told() == "60/100 steps, 1.0 steps/s, 0:00:40 left, loss 0.412"
+        assert shown.status() == "60/100 steps, 1.0 steps/s, 0:00:40 left, loss 0.412"
 
 
 def test_bytes_are_told_in_mib_and_an_unknown_total_is_left_out(clock):
     with Progress("indexing", None, "bytes") as shown:
         clock.now += 2
         shown.advance(3 * MIB)
-        assert shown.told() == "3.0 MiB, 1.5 MiB/s"
+        assert shown.status() == "3.0 MiB, 1.5 MiB/s"
 
 
 class Terminal(io.StringIO):

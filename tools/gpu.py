@@ -65,8 +65,8 @@ def probe() -> Machine:
     query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
     driver = "unknown"
     if shutil.which(query[0]):
-        asked = subprocess.run(query, capture_output=True, text=True, encoding="utf-8")
-        driver = (asked.stdout.split() or [driver])[0]
+        result = subprocess.run(query, capture_output=True, text=True, encoding="utf-8")
+        driver = (result.stdout.split() or [driver])[0]
     names = ", ".join(probed["devices"])
     return Machine(
         tuple(probed["devices"]), f"{names}; driver {driver}, CUDA {probed['cuda']}, {versions}"

@@ -167,8 +167,8 @@ def cluster(folder: Path) -> Iterator[None]:
 def node_is_idle() -> bool:
     """Say whether the cluster is ready to start a job."""
     words = ["sinfo", "--noheader", "--format=%T"]
-    asked = subprocess.run(words, capture_output=True, encoding="utf-8", check=False)
-    return asked.stdout.strip() == "idle"
+    result = subprocess.run(words, capture_output=True, encoding="utf-8", check=False)
+    return result.stdout.strip() == "idle"
 
 
 def submit(script: str, words: list[str], logs: Path) -> str:
@@ -304,9 +304,9 @@ def prove_generation(folder: Path, python: str) -> None:
 def main() -> None:
     """Run both tests, or those named on the command line, and clean up."""
     proofs = {"training": prove_training, "generation": prove_generation}
-    asked = sys.argv[1:] or list(proofs)
-    if not set(asked) <= set(proofs):
-        raise SystemExit(f"{' '.join(asked)}: choose among {', '.join(proofs)}")
+    names = sys.argv[1:] or list(proofs)
+    if not set(names) <= set(proofs):
+        raise SystemExit(f"{' '.join(names)}: choose among {', '.join(proofs)}")
     if os.geteuid() != 0:
         raise SystemExit("make slurm-test installs packages and starts daemons: run it as root")
     install()
@@ -318,7 +318,7 @@ def main() -> None:
     try:
         with cluster(folder):
             print(run("sinfo"), end="", flush=True)
-            for name in asked:
+            for name in names:
                 proofs[name](folder, sys.executable)
     except BaseException:
         for file in sorted(folder.glob("*.log")):

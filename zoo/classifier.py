@@ -71,8 +71,8 @@ def draw_scenes(world: World, part: str, count: int) -> list[Scene]:
 
 def show(scenes: list[Scene], world: World) -> Pixels:
     """Return the classifier's pictures of scenes, uint8 (n, 3, 32, 32)."""
-    look = world.settings.look()
-    return np.stack([TRANSFORM(render(scene, SCENE_SIDE, look).image()) for scene in scenes])
+    style = world.settings.drawing_style()
+    return np.stack([TRANSFORM(render(scene, SCENE_SIDE, style).image()) for scene in scenes])
 
 
 def label(scenes: list[Scene]) -> NDArray[np.int64]:

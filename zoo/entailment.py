@@ -89,7 +89,7 @@ def draw(seed: int, part: str, count: int) -> EntailmentDrawings:
     texts, labels, hidden = list[str](), list[int](), list[str]()
     for index, photo in enumerate(photos(world, name, count)):
         scene = world.scene(photo.factors, name, index)
-        drawn = render(scene, IMAGE_SIZE, settings.look())
+        drawn = render(scene, IMAGE_SIZE, settings.drawing_style())
         pixels[index] = cover(drawn, photo.hidden).transpose(2, 0, 1)
         for hypothesis in photo.hypotheses:
             texts.append(hypothesis.text)

@@ -72,10 +72,10 @@ class Progress:
             return
         now = time.monotonic()
         if self._bar is not None:
-            self._bar.update(self._bar.task_ids[0], completed=self.done, told=self.told())
+            self._bar.update(self._bar.task_ids[0], completed=self.done, status=self.status())
         elif on_terminal():
             if now - self._began > QUIET_SECONDS:
-                self._bar = _start_bar(self.what, self.total, self.done, self.told())
+                self._bar = _start_bar(self.what, self.total, self.done, self.status())
         elif now - self._told >= LINE_SECONDS:
             self.print_line()
 
@@ -84,9 +84,9 @@ class Progress:
         if self._printed == self.done:
             return
         self._told, self._printed = time.monotonic(), self.done
-        say(f"{self.what}: {self.told()}")
+        say(f"{self.what}: {self.status()}")
 
-    def told(self) -> str:
+    def status(self) -> str:
         """Return the count, the rate, and the time left."""
         new, elapsed = self.done - self.known, time.monotonic() - self._began
         of = "" if self.total is None else f"/{self._amount(self.total)}"
@@ -152,10 +152,10 @@ def _start_bar(title: str, total: int | None, done: int, status: str) -> Bar:
     # Few refreshes: the bar's thread shares the processor with the work.
     bar = progress.Progress(
         progress.TextColumn("{task.description}", markup=False), progress.BarColumn(),
-        progress.TextColumn("{task.fields[told]}", markup=False),
+        progress.TextColumn("{task.fields[status]}", markup=False),
         console=Console(stderr=True), refresh_per_second=2, transient=True,
     )  # fmt: skip
-    fields: dict[str, Any] = {"told": status}
+    fields: dict[str, Any] = {"status": status}
     bar.add_task(title, total=total, completed=done, **fields)
     bar.start()
     return bar

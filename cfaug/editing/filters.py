@@ -31,8 +31,8 @@ class PartOfSpeech:
         tags = self.tagger.tag([c.edited.words for c in candidates])
         return [
             c
-            for c, its in zip(candidates, tags, strict=True)
-            if its[c.slot.first].startswith(TAGS[c.part_of_speech])
+            for c, sentence_tags in zip(candidates, tags, strict=True)
+            if sentence_tags[c.slot.first].startswith(TAGS[c.part_of_speech])
         ]
 
     def describe(self) -> dict[str, str]:

@@ -65,13 +65,15 @@ class RuleEdits:
         sentences = [split(request.caption) for request in requests]
         tags = self.tagger.tag([sentence.words for sentence in sentences])
         answers = []
-        for request, sentence, its in zip(requests, sentences, tags, strict=True):
+        for request, sentence, sentence_tags in zip(requests, sentences, tags, strict=True):
             rule = rules.get(request.prompt.name, rules.get(request.kind))
             if rule is None:
                 answers.append(Variations(problem=NO_RULE))
                 continue
             texts: dict[str, None] = {}
-            for text in rule(find_phrases(sentence, its), generator(request.seed, "rules")):
+            for text in rule(
+                find_phrases(sentence, sentence_tags), generator(request.seed, "rules")
+            ):
                 if text != request.caption:
                     texts.setdefault(text)
                 if len(texts) == request.count:

@@ -138,8 +138,8 @@ class Substitution:
         sentences = [split(normalise(example.text)) for example in examples]
         tags = self.tagger.tag([sentence.words for sentence in sentences])
         prepared = [
-            _Prepared(row, example, sentence, its, self._slots(sentence, its))
-            for row, (example, sentence, its) in enumerate(
+            _Prepared(row, example, sentence, sentence_tags, self._slots(sentence, sentence_tags))
+            for row, (example, sentence, sentence_tags) in enumerate(
                 zip(examples, sentences, tags, strict=True)
             )
         ]

@@ -70,7 +70,7 @@ class LazyImages:
         """Return the place of every text's image of job ``j``; jobs may share a base image."""
         return [(self._base[j], 0), *((j, i) for i in range(1, len(self.jobs[j].texts)))]
 
-    def look(self, places: Iterable[Place]) -> Iterator[tuple[list[Place], Tensor]]:
+    def decode(self, places: Iterable[Place]) -> Iterator[tuple[list[Place], Tensor]]:
         """Decode images: yield places and float32 (n, 3, H, W) in [0, 1], a few at a time."""
         import torch
 
@@ -85,7 +85,7 @@ class LazyImages:
             self._pixels.update(zip(part, rounded, strict=True))
 
     def images(self, j: int) -> Images:
-        """Return the images of job ``j``, all of which were decoded by ``look``."""
+        """Return the images of job ``j``, all of which were decoded by ``decode``."""
         return Images(tuple(self._pixels[place] for place in self.places(j)))
 
 
@@ -93,7 +93,7 @@ class ReadyImages:
     """Finished images: pixels or files.
 
     Args:
-        decode: whether ``look`` decodes images, for scorers that embed them.
+        decode: whether images are decoded, for scorers that embed them.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class ReadyImages:
         """Return the place of every text's image of job ``j``; texts may share one."""
         return [(j, i) for i in self._made[j].shown]
 
-    def look(self, places: Iterable[Place]) -> Iterator[tuple[list[Place], Tensor]]:
+    def decode(self, places: Iterable[Place]) -> Iterator[tuple[list[Place], Tensor]]:
         """Decode images one by one, because they may differ in size."""
         for j, i in places if self._decode else ():
             name = f"the image of {self.jobs[j].proposal.key!r}"
@@ -151,7 +151,7 @@ class BatchScores:
         self._embedders = shard.embedders
         self._embeddings: list[dict[Place, Tensor]] = [{} for _ in self._embedders]
         jobs = range(len(images.jobs))
-        self._look(images.places(j)[0] for j in jobs)
+        self._embed_images(images.places(j)[0] for j in jobs)
         self._base_scores = [self._compare(j, base_only=True) for j in jobs]
         find_miss = self._pipeline.select.find_miss
         hopeful = [
@@ -160,7 +160,7 @@ class BatchScores:
             if images.places(j)[0] not in images.unsafe
             and (self._is_control(j) or not find_miss(self._base_scores[j]))
         ]
-        self._look(place for j in hopeful for place in images.places(j)[1:])
+        self._embed_images(place for j in hopeful for place in images.places(j)[1:])
         self._others: dict[int, dict[str, float | tuple[float, ...]]] = {j: {} for j in hopeful}
         proposals = [images.jobs[j].proposal for j in hopeful]
         for scorer in self._pipeline.every_scorer:
@@ -171,10 +171,10 @@ class BatchScores:
                 for j, scores in zip(hopeful, every, strict=True):
                     self._others[j] |= check_scores(scores, scorer)
 
-    def _look(self, places: Iterable[Place]) -> None:
+    def _embed_images(self, places: Iterable[Place]) -> None:
         seen = self._embeddings[0] if self._embeddings else {}
         new = [place for place in dict.fromkeys(places) if place not in seen]
-        for part, images in self._images.look(new):
+        for part, images in self._images.decode(new):
             for scorer, known in zip(self._embedders, self._embeddings, strict=True):
                 known.update(zip(part, scorer.images(images).cpu(), strict=True))
 

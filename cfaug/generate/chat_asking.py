@@ -89,12 +89,12 @@ class ChatAnswer:
     """The result of a task.
 
     Attributes:
-        found: the JSON of a valid answer; ``None`` if no answer was valid.
+        content: the JSON of a valid answer; ``None`` if no answer was valid.
         problem: the reason why no answer was valid, a short text that is counted.
         extra: an excerpt of the invalid answer, under ``answer``.
     """
 
-    found: Mapping[str, Any] | None = None
+    content: Mapping[str, Any] | None = None
     problem: str = ""
     extra: Mapping[str, Any] = field(default_factory=dict)
 
@@ -149,8 +149,8 @@ class ChatAsker:
         valid: dict[str, Mapping[str, Any]] = {}
         invalid: dict[str, ChatAnswer] = {}
         for (key, _), answer in zip(batch, answers, strict=True):
-            if answer is not None and answer.found is not None:
-                valid[key] = answer.found
+            if answer is not None and answer.content is not None:
+                valid[key] = answer.content
             elif answer is not None:
                 invalid[key] = answer
         self._kept.add(valid)
@@ -206,7 +206,7 @@ class ChatAsker:
                 **({} if settings.structured == "none" else {"response_format": form}),
             }
             answer = _read(self._client.post("chat/completions", body), task)
-            if answer.found is not None:
+            if answer.content is not None:
                 break
             messages = [
                 *messages[:1],
@@ -298,8 +298,8 @@ class ChatServer(ChatAsker):
         """
         return [
             Variations(problem=answer.problem, extra=answer.extra)
-            if answer.found is None
-            else Variations(tuple(answer.found["texts"]))
+            if answer.content is None
+            else Variations(tuple(answer.content["texts"]))
             for answer in self.ask([_task(request) for request in requests])
         ]
 

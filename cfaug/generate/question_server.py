@@ -111,13 +111,13 @@ class QuestionServer(ChatAsker):
         """
         written = []
         for answer in self.ask([self._task(request) for request in requests]):
-            listed = [] if answer.found is None else answer.found["questions"]
+            listed = [] if answer.content is None else answer.content["questions"]
             questions = tuple(
                 WrittenQuestion(*(entry[name] for name in FIELDS)) for entry in listed
             )
             written.append(
                 WrittenQuestions(questions)
-                if answer.found is not None
+                if answer.content is not None
                 else WrittenQuestions(problem=answer.problem, extra=answer.extra)
             )
         return written

@@ -136,9 +136,9 @@ class Predictor:
             steps: the step whose timestep the model is called with, one for all rows or one for
                 each row. The length of the schedule stands for the clean level, timestep 0.
         """
-        return self.look(latents, texts, steps, remember=False)[0]
+        return self.noise_and_attention(latents, texts, steps, remember=False)[0]
 
-    def look(
+    def noise_and_attention(
         self, latents: Tensor, texts: Tensor, steps: int | Sequence[int], *, remember: bool
     ) -> tuple[Tensor, Attention]:
         """Return the output of ``noise``, with the queries and keys of every row if requested."""
@@ -240,13 +240,15 @@ class DirectInversion:
         latents, steps = photos.latents, len(model.schedule)
         way, seen = [latents], []
         for level in reversed(range(1, steps + 1)):
-            noise, attention = model.look(latents, photos.texts, level, remember=photos.remember)
+            noise, attention = model.noise_and_attention(
+                latents, photos.texts, level, remember=photos.remember
+            )
             latents = model.schedule.move(latents, noise, level, level - 1)
             way.append(latents)
             seen.append(attention)
         if not photos.remember:
             return [Inversion(trajectory) for trajectory in torch.stack(way[::-1], dim=1)]
-        _, last = model.look(latents, photos.texts, 0, remember=True)
+        _, last = model.noise_and_attention(latents, photos.texts, 0, remember=True)
         # The first input, the clean level, is never used by edits.
         every = [*seen[1:], last][::-1]
         return [
@@ -307,7 +309,9 @@ class EditFriendly:
                 levels.append(a * clean + s * torch.from_numpy(drawn).to(clean.device, clean.dtype))
             way = torch.stack([*levels, clean])
             texts = text.expand(len(steps), -1, -1)
-            noise, seen = model.look(way[:-1], texts, steps, remember=photos.remember)
+            noise, seen = model.noise_and_attention(
+                way[:-1], texts, steps, remember=photos.remember
+            )
             if self.guidance != 1:
                 without = model.noise(way[:-1], photos.empty.expand_as(texts), steps)
                 noise = without + self.guidance * (noise - without)
@@ -382,7 +386,9 @@ class NullText:
         empty = photos.empty.to(pivots.dtype).expand(len(photos), -1, -1).clone()
         way, optimised, seen = [latents], [], []
         for step in range(len(model.schedule)):
-            with_text, attention = model.look(latents, photos.texts, step, remember=photos.remember)
+            with_text, attention = model.noise_and_attention(
+                latents, photos.texts, step, remember=photos.remember
+            )
             seen.append(attention)
             task = _Step(
                 model, step, latents, pivots[:, step + 1], guidance[:, None, None, None], with_text

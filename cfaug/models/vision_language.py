@@ -231,8 +231,8 @@ class VisionLanguageModel(Wrapped):
             ]
         return {
             place: of_options
-            for questions, its in zip(batch, scores, strict=True)
-            for (place, _), of_options in zip(questions, its, strict=True)
+            for questions, question_scores in zip(batch, scores, strict=True)
+            for (place, _), of_options in zip(questions, question_scores, strict=True)
         }
 
     def _check(self, images: Batch, with_image: bool) -> None:

@@ -396,13 +396,13 @@ def plan_questions(data: QuestionData, request: TrainRequest) -> TrainPlan:
 def _questions_of(data: QuestionData, roots: tuple[Path, ...]) -> Questions:
     """Return the opener of question sets; those of the world are drawn once for a sweep."""
 
-    def ask(name: str) -> Sequence[QuestionImage]:
+    def read(name: str) -> Sequence[QuestionImage]:
         if not is_questions(name):
             return open_questions(name, data.world, data.seed, roots)
         seed = data.seed if data.world is None or data.world.seed is None else None
         return _drawn(name, data.world, seed)
 
-    return ask
+    return read
 
 
 @lru_cache(maxsize=2)

@@ -232,7 +232,7 @@ def _draw_by_p(axes: Axes, counts: CandidateCounts, reasons: Sequence[str]) -> N
     )
     above = 18 * len(looks) + 14
     write(axes, title, (0, 1), (0, above), coords="axes fraction", width=120, fontweight="bold")
-    names = [(reason or "accepted", look) for reason, look in looks.items()]
+    names = [(reason or "accepted", colour) for reason, colour in looks.items()]
     name_series(axes, names, swatches=True)
     used = [at for at, count in enumerate(counts.by_p) if count.total()]
     gap = (used[-1] + 1 - used[0]) / P_BINS / PANEL[0] / 2  # a pixel

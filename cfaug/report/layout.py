@@ -388,9 +388,9 @@ def part_lines(part: Part, width: int, *, styled: bool) -> Iterator[Text]:
                 number, marks = row[i]
                 entry = entries[i]
                 line.append(GAP + " " * (widths[i] - rooms[i] - len(number)))
-                look = " ".join(["bold"] * entry.bold + ["underline"] * entry.underlined)
+                style = " ".join(["bold"] * entry.bold + ["underline"] * entry.underlined)
                 mean, plus, sd = number.partition("±")
-                line.append(mean, style=look).append(plus + sd, style="dim")
+                line.append(mean, style=style).append(plus + sd, style="dim")
                 line.append(marks.ljust(rooms[i]))
             line.rstrip()
             yield line

@@ -162,7 +162,7 @@ def write(
     *,
     coords: str | tuple[str, str] = "data",
     width: int = LABEL,
-    **look: Any,
+    **style: Any,
 ) -> None:
     """Write a text literally, in a block of lines centred vertically.
 
@@ -178,7 +178,7 @@ def write(
         up = offset[1] + LINE * ((len(lines) - 1) / 2 - i)
         axes.annotate(
             line, position, (offset[0], up), xycoords=coords, textcoords="offset points",
-            **{"va": "center", **look},
+            **{"va": "center", **style},
         )  # fmt: skip
 
 
@@ -194,8 +194,8 @@ def name_rows(
     axes.set_ylim(bottom, 0)
     axes.set_yticks([])
     for name, y in names:
-        look = {"color": ACCENT, "fontweight": "bold"} if name in accent else {}
-        write(axes, name, (0, y), (-10, 0), coords=ROWS, ha="right", **look)
+        style = {"color": ACCENT, "fontweight": "bold"} if name in accent else {}
+        write(axes, name, (0, y), (-10, 0), coords=ROWS, ha="right", **style)
 
 
 def name_series(axes: Axes, names: Sequence[tuple[str, Colour]], swatches: bool = False) -> None:
@@ -207,14 +207,14 @@ def name_series(axes: Axes, names: Sequence[tuple[str, Colour]], swatches: bool 
     block: dict[str, Any] = {"coords": above([name for name, _ in names]), "width": SERIES_NAME}
     for number, (name, colour) in enumerate(names):
         height = 14 + 18 * (len(names) - 1 - number)
-        look: dict[str, Any] = {"color": colour}
+        style: dict[str, Any] = {"color": colour}
         if swatches:
             write(axes, "■", (0, 1), (0, height), **block, color=colour)
-            look = {"color": QUIET}
+            style = {"color": QUIET}
         elif colour != DOT:
-            look["fontweight"] = "bold"
+            style["fontweight"] = "bold"
         first = elide_text(name, SERIES_NAME, LINES)[0]
-        write(axes, first, (0, 1), (16 * swatches, height), **block, **look)
+        write(axes, first, (0, 1), (16 * swatches, height), **block, **style)
 
 
 def above(names: Iterable[str]) -> tuple[str, str]:
@@ -235,10 +235,10 @@ def dot(axes: Axes, x: float, y: float, text: str, colour: str = DOT) -> None:
 
 
 def bar(
-    axes: Axes, ends: tuple[float, float], y: float, height: float, text: str = "", **look: Any
+    axes: Axes, ends: tuple[float, float], y: float, height: float, text: str = "", **style: Any
 ) -> None:
     """Draw a rectangle between two values around a y, with a note if there is a text."""
-    (drawn,) = axes.barh(y, ends[1] - ends[0], height, left=ends[0], **look)
+    (drawn,) = axes.barh(y, ends[1] - ends[0], height, left=ends[0], **style)
     if text:
         note(drawn, text)
 

@@ -239,18 +239,18 @@ def describe_pairing(made: Sequence[Finding], headline: Headline) -> str:
         for kind, parts in groups.items()
         if parts
     }
-    says = [
+    sentences = [
         f"Counterfactual pairs bring {kind} in {named[kind]}."
         for kind in ("more", "less")
         if kind in named
     ]
     if "same" in named:
-        says.append(
+        sentences.append(
             f"No difference is shown in {named['same']}: as far as these seeds can tell, the gain "
             "there does not need pairs; the intervals show how large a difference is still "
             "possible."
         )
-    return " ".join(says)
+    return " ".join(sentences)
 
 
 # Comparisons of arms, each in one cell, for sentences; corrected over their list.

@@ -54,7 +54,6 @@ from cfaug.run.evaluate_checkpoint import (
     EvaluationTarget,
     FeatureCache,
     KeepItems,
-    ask,
     begin_results,
     check_factors,
     check_failure_cells,
@@ -62,6 +61,7 @@ from cfaug.run.evaluate_checkpoint import (
     find_model_failures,
     interpolate_runs,
     open_feature_cache,
+    run_benchmarks,
 )
 from cfaug.run.evaluation_data import (
     DataOpener,
@@ -128,7 +128,7 @@ def evaluate(settings: EvaluateSettings, tables: dict[Path, Table] | None = None
     opener = _opener(settings)
     if settings.wise_ft is not None:
         between = interpolate_runs(finished, check_factors(settings.wise_ft))
-        code, primary_metrics = _ask_all(between, suite, opener, settings)
+        code, primary_metrics = _evaluate_all(between, suite, opener, settings)
         runs = settings.paths["runs"]
         for folder in primary_metrics:
             words = ["table=wise_ft", f"table.experiment={folder.name}"]
@@ -137,7 +137,7 @@ def evaluate(settings: EvaluateSettings, tables: dict[Path, Table] | None = None
         return code or (USERS_MISTAKE if damaged else DONE)
     check_result_loggers([target.folder for target in finished])
     tested = [*finished, *find_checkpoints(settings, finished, without)]
-    code, primary_metrics = _ask_all(tested, suite, opener, settings)
+    code, primary_metrics = _evaluate_all(tested, suite, opener, settings)
     if alone:
         if settings.baseline is not None and code == DONE:
             from cfaug.run.compare_items import compare_checkpoints
@@ -211,7 +211,7 @@ def find_checkpoints(
     return initial_checkpoints(finished, settings.root) if settings.evaluate_initial else []
 
 
-def _ask_all(
+def _evaluate_all(
     tested: Sequence[EvaluationTarget], suite: Any, opener: DataOpener, settings: EvaluateSettings
 ) -> tuple[int, dict[Path, dict[str, tuple[str, ...]]]]:
     """Evaluate each checkpoint on its benchmarks; report each error, a shared one once.
@@ -251,7 +251,7 @@ def _ask_all(
                 for benchmark in benchmarks
             }
             check_pages(target, benchmarks)
-            if not _ask(target, benchmarks, settings) and settings.engine is None:
+            if not _run_benchmarks(target, benchmarks, settings) and settings.engine is None:
                 known.append(target.folder)
             if rule is not None:
                 failures += find_model_failures(target, benchmarks, rule)
@@ -295,10 +295,10 @@ def _check_tables(tested: Sequence[EvaluationTarget], settings: EvaluateSettings
             check_output(place / name, name)
 
 
-def _ask(target: EvaluationTarget, benchmarks: Any, settings: EvaluateSettings) -> bool:
+def _run_benchmarks(target: EvaluationTarget, benchmarks: Any, settings: EvaluateSettings) -> bool:
     """Evaluate a checkpoint, and return whether that was still to be done."""
     keep, limit = settings.items, settings.max_indistinct
-    return bool(ask(target, benchmarks, settings.device, settings.cache, keep, limit))
+    return bool(run_benchmarks(target, benchmarks, settings.device, settings.cache, keep, limit))
 
 
 def _evaluator(settings: EvaluateSettings) -> Callable[[EvaluationTarget], UserError | None]:
@@ -308,7 +308,7 @@ def _evaluator(settings: EvaluateSettings) -> Callable[[EvaluationTarget], UserE
 
     def evaluate_target(target: EvaluationTarget) -> UserError | None:
         try:
-            _ask(target, open_member(suite, describe_data(target, opener)), settings)
+            _run_benchmarks(target, open_member(suite, describe_data(target, opener)), settings)
         except UserError as error:
             return error
         return None

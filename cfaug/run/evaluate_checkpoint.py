@@ -97,7 +97,7 @@ def open_feature_cache(paths_cache: str | Path, gib: float) -> FeatureCache:
     return FeatureCache(Path(paths_cache).expanduser() / "features", int(gib * GIB))
 
 
-def ask(
+def run_benchmarks(
     target: EvaluationTarget,
     benchmarks: Sequence[Benchmark],
     device: str,

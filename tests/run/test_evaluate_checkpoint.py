@@ -24,7 +24,7 @@ from cfaug.report.checkpoint_tables import changes, initial_values
 from cfaug.report.items import read_items
 from cfaug.report.results import read_results
 from cfaug.run.evaluate_checkpoint import EvaluationTarget as Checkpoint
-from cfaug.run.evaluate_checkpoint import FeatureCache, ask, check_factors
+from cfaug.run.evaluate_checkpoint import FeatureCache, check_factors, run_benchmarks
 from cfaug.run.evaluation_data import world_words
 from cfaug.stats.ranking import GAPS
 from cfaug.worlds.shapescapes import WorldSettings
@@ -368,7 +368,7 @@ def asked(tmp_path, capsys):
     target = Checkpoint(tmp_path, "real", 1, model, None, "x")  # type: ignore[arg-type]
 
     def run(*benchmarks: Known) -> str:
-        ask(target, benchmarks, "cpu", FeatureCache(tmp_path, 0))
+        run_benchmarks(target, benchmarks, "cpu", FeatureCache(tmp_path, 0))
         return capsys.readouterr().err
 
     return run
@@ -427,4 +427,4 @@ def test_known_results_do_not_hide_a_model_that_a_benchmark_cannot_ask(asked, tm
     model: Any = SimpleNamespace(identity=lambda: "w", provides=(), load=None)
     target = Checkpoint(tmp_path, "real", 1, model, None, "x")  # type: ignore[arg-type]
     with pytest.raises(UserError, match="needs DualEncoder"):
-        ask(target, [Known(None)], "cpu", FeatureCache(tmp_path, 0))
+        run_benchmarks(target, [Known(None)], "cpu", FeatureCache(tmp_path, 0))

@@ -118,7 +118,7 @@ def test_photos_of_the_world_have_labels_and_what_the_oracle_needs(tmp_path):
         scene = scene_of(example.extra)
         assert example.label == scene.factors.subject
         assert parse(example.text).agrees(scene.factors)
-        drawn = render(scene, 64, world.look()).pixels
+        drawn = render(scene, 64, world.drawing_style()).pixels
         assert (np.asarray(decode_image(example.image.read(), "x")) == drawn).all()
     same = find("shapescapes:id", tmp_path, world=node, per="image", images=True)
     assert same[:10] == examples

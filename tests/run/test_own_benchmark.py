@@ -14,7 +14,7 @@ from cfaug.core.types import Evaluation, Outcome
 from cfaug.data.mixture.settings import DataSettings
 from cfaug.models.specs import HFClip
 from cfaug.report.items import RANKINGS, read_items
-from cfaug.run.evaluate_checkpoint import EvaluationTarget, ask, open_feature_cache
+from cfaug.run.evaluate_checkpoint import EvaluationTarget, open_feature_cache, run_benchmarks
 from tests.run.conftest import SCENES, refusal
 
 ITEMS = {"item": ["a"], "cluster": ["a"]}
@@ -52,7 +52,9 @@ class Own:
 def test_what_is_no_evaluation_of_the_benchmark_is_refused(tmp_path, returned, said):
     checkpoint = target(tmp_path)
     with pytest.raises(UserError) as caught:
-        ask(checkpoint, [Own(returned)], "cpu", open_feature_cache(tmp_path / "cache", 0))
+        run_benchmarks(
+            checkpoint, [Own(returned)], "cpu", open_feature_cache(tmp_path / "cache", 0)
+        )
     assert said in str(caught.value)
     assert not (tmp_path / "run").exists()
 
@@ -69,16 +71,16 @@ def test_rankings_are_kept_beside_the_items_and_written_again_where_they_are_mis
     ranked = {"item": ["i", "j"], "cluster": ["s", "s"], "place": [0, 1]}
     evaluation = Evaluation([Outcome("own", "m", 1.0, 1)], ITEMS, ranked)
     how = ("cpu", open_feature_cache(tmp_path / "cache", 0))
-    assert ask(checkpoint, [Own(evaluation)], *how)
+    assert run_benchmarks(checkpoint, [Own(evaluation)], *how)
     file = tmp_path / "run" / "rankings" / "own.parquet"
     kept, results = file.read_bytes(), (tmp_path / "run" / "results.jsonl").read_bytes()
     items = read_items(tmp_path / "run", "own", RANKINGS)
     assert (items.weights, items.data) == (checkpoint.model.identity(), "d")
     assert {name: list(values) for name, values in items.columns.items()} == ranked
-    assert not ask(checkpoint, [Ranks(evaluation)], *how)
+    assert not run_benchmarks(checkpoint, [Ranks(evaluation)], *how)
     file.unlink()  # as in a run from before rankings were kept
-    assert not ask(checkpoint, [Own(evaluation)], *how)
-    assert ask(checkpoint, [Ranks(evaluation)], *how)
+    assert not run_benchmarks(checkpoint, [Own(evaluation)], *how)
+    assert run_benchmarks(checkpoint, [Ranks(evaluation)], *how)
     assert file.read_bytes() == kept
     assert (tmp_path / "run" / "results.jsonl").read_bytes() == results
 

@@ -80,7 +80,7 @@ def test_training_and_evaluation_scenes_differ_and_edits_change_one_factor() -> 
             assert differing == [kind]
     pixels = show(train[:3], world)
     assert pixels.shape == (3, 3, 32, 32)
-    image = render(train[0], 64, world.settings.look()).image()
+    image = render(train[0], 64, world.settings.drawing_style()).image()
     assert np.array_equal(pixels[0], TRANSFORM(image))
 
 

@@ -328,9 +328,9 @@ def choose_split(path: Path, survey: SplitSurvey) -> SplitChoice:
         )
     if named is None:
         (value,) = counts
-        says = value if flag is None else f"{column}={value}"
+        split_name = value if flag is None else f"{column}={value}"
         rows = "the only row is" if survey.rows == 1 else f"all {survey.rows:,} rows are"
-        notes.insert(0, f"{rows} of one split, {says!r}, by {place}")
+        notes.insert(0, f"{rows} of one split, {split_name!r}, by {place}")
         return SplitChoice(column, None, tuple(notes))
     values = frozenset(
         value

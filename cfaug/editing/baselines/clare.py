@@ -105,8 +105,8 @@ def find_candidates(
     tags = tagger.tag([words.words for words in texts])
     pairs = [
         (row, blank)
-        for row, (words, its) in enumerate(zip(texts, tags, strict=True))
-        for blank in _blanks(words, its)
+        for row, (words, text_tags) in enumerate(zip(texts, tags, strict=True))
+        for blank in _blanks(words, text_tags)
     ]
     candidates: list[dict[str, ClareCandidate]] = [{} for _ in texts]
     blanks = [blank for _, (blank, *_) in pairs]

@@ -326,8 +326,8 @@ def comparison_document(
     return Document(name, title, (part,))
 
 
-def _entry(text: str, value: float, **look: Any) -> Entry:
-    return Entry(text, numbers={} if math.isnan(value) else {"value": float(value)}, **look)
+def _entry(text: str, value: float, **style: Any) -> Entry:
+    return Entry(text, numbers={} if math.isnan(value) else {"value": float(value)}, **style)
 
 
 def _explain(comparisons: Sequence[FileComparison], clustered: bool) -> list[str]:

@@ -331,7 +331,7 @@ class Picture:
 
     def draw(self, seed: int, settings: WorldSettings) -> bytes:
         """Return the encoded picture."""
-        size, style = settings.image_size, settings.look()
+        size, style = settings.image_size, settings.drawing_style()
         shown = self.shown(seed)
         if isinstance(shown, Scene):
             return encode_png(render(shown, size, style).pixels)

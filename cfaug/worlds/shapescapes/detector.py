@@ -84,7 +84,7 @@ class SceneDetector:
         whole: Box | None = None
         if self.world is not None:
             size = self.world.image_size
-            touched = render(scene_of(example.extra), size, self.world.look()).touched
+            touched = render(scene_of(example.extra), size, self.world.drawing_style()).touched
             down, across = np.nonzero(touched)
             left, right = float(across.min()), float(across.max())
             top, bottom = float(down.min()), float(down.max())

@@ -84,7 +84,7 @@ def visibility(member: Member, world: WorldSettings) -> float:
     The distance is between the mean colours (0 to 255) of the pixels that show only the subject and
     of the pixels that it does not touch; the area is the share of the picture that it covers.
     """
-    drawn = render(scene_of(member.extra), world.image_size, world.look())
+    drawn = render(scene_of(member.extra), world.image_size, world.drawing_style())
     if not drawn.solid.any() or drawn.touched.all():
         return 0.0
     pixels = drawn.pixels.astype(np.float64)

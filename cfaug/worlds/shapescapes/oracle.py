@@ -74,7 +74,7 @@ class OracleEdit:
 
         If a text of a job is not a sentence of the world, its ``Images`` have no images.
         """
-        size, look = self.world.image_size, self.world.look()
+        size, style = self.world.image_size, self.world.drawing_style()
         results = []
         for job in jobs:
             scene = self._scene(job.proposal.example)
@@ -82,7 +82,7 @@ class OracleEdit:
             if None in scenes:
                 results.append(Images((), rejected="oracle_unknown_words"))
                 continue
-            shown = (render(edited, size, look).pixels for edited in scenes if edited is not None)
+            shown = (render(edited, size, style).pixels for edited in scenes if edited is not None)
             results.append(Images(tuple(shown)))
         return results
 
@@ -100,7 +100,7 @@ class OracleEdit:
             ) from error
         if example.image is not None:
             photo = decode_image(example.image.read(), f"the photo of {example.key!r}")
-            drawn = render(scene, self.world.image_size, self.world.look()).pixels
+            drawn = render(scene, self.world.image_size, self.world.drawing_style()).pixels
             if not np.array_equal(np.asarray(photo), drawn):
                 raise UserError(
                     f"the photo of {example.key!r} is not what recipe.image_editor.world draws: "
@@ -161,7 +161,7 @@ class OracleSets:
 
     def edit(self, jobs: Sequence[ImageJob]) -> list[Images]:
         """Return the images of each job, one for each text."""
-        results, look = [], STYLES[self.style]
+        results, style = [], STYLES[self.style]
         for job in jobs:
             proposal, extra = job.proposal, job.proposal.example.extra
             about = [{**extra, **details} for details in proposal.details] or [dict(extra)]
@@ -169,7 +169,7 @@ class OracleSets:
             if self.shuffled:
                 order = generator(job.draw.seed, "shuffled-set").permutation(len(scenes))
                 scenes = [scenes[at] for at in order.tolist()]
-            pixels = (render(scene, self.image_size, look).pixels for scene in scenes)
+            pixels = (render(scene, self.image_size, style).pixels for scene in scenes)
             results.append(Images(tuple(pixels)))
         return results
 

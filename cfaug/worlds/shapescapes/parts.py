@@ -139,7 +139,7 @@ Shot = tuple[Scene, str, Edit | None]
 
 
 def _png(scene: Scene, settings: WorldSettings, hidden: str | None = None) -> bytes:
-    drawn = render(scene, settings.image_size, settings.look())
+    drawn = render(scene, settings.image_size, settings.drawing_style())
     return encode_png(cover(drawn, hidden))
 
 

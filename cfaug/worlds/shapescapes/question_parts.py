@@ -87,17 +87,17 @@ def draw_pair(world: World, part: str, index: int) -> tuple[QuestionImage, Quest
     seed = derive(settings.known_seed(), "shapescapes", part, index, "scene", 0)
     key, scenes = f"{part}-{index:06d}", [dict(enumerate(things)) for things in topic.scenes]
 
-    def ask(shown: int) -> Iterator[SourceQuestion]:
+    def questions(shown: int) -> Iterator[SourceQuestion]:
         for number, ((condition, changes), other) in enumerate(
             zip(conditions, turned, strict=True)
         ):
             text, extra = topic.basic, {SOURCE: "rule", VERIFIED: True}
-            first, second = (topic.ask(things, False) for things in scenes)
+            first, second = (topic.answer(things, False) for things in scenes)
             if condition is not None:
                 text = topic.supposed.format(condition.text)
                 extra |= {PRESUPPOSITION: condition.text, CHANGES: changes}
                 first, second = (
-                    topic.ask(condition.change(things), condition.turned) for things in scenes
+                    topic.answer(condition.change(things), condition.turned) for things in scenes
                 )
             yield SourceQuestion(
                 id=f"c{number}" if number else "basic",
@@ -119,7 +119,7 @@ def draw_pair(world: World, part: str, index: int) -> tuple[QuestionImage, Quest
                 drawn=True,
             ),
             category=category,
-            questions=tuple(ask(shown)),
+            questions=tuple(questions(shown)),
             extra={SCENE: scene.record()},
         )
 
@@ -127,7 +127,7 @@ def draw_pair(world: World, part: str, index: int) -> tuple[QuestionImage, Quest
 
 
 def _draw(gathering: Gathering, settings: WorldSettings) -> bytes:
-    return encode_png(render_gathering(gathering, settings.image_size, settings.look()))
+    return encode_png(render_gathering(gathering, settings.image_size, settings.drawing_style()))
 
 
 # Questions about a gathering of things, basic and counterfactual.
@@ -229,14 +229,14 @@ class Topic:
 
     Attributes:
         supposed: the counterfactual question, with ``{}`` in place of the condition.
-        ask: a function that returns the answer for a scene, and for a rule that may be reversed.
+        answer: a function that returns the answer for a scene, and for a rule that may be reversed.
         keeping: conditions that do not change the answer.
     """
 
     scenes: tuple[tuple[Thing, ...], tuple[Thing, ...]]
     basic: str
     supposed: str
-    ask: Callable[[Things, bool], str]
+    answer: Callable[[Things, bool], str]
     changing: Sequence[Condition]
     keeping: Sequence[Condition]
 
@@ -404,7 +404,7 @@ def _direction(rng: np.random.Generator, colours: Sequence[str]) -> Topic:
     where = ("to the left or to the right of", "above or below")[axis]
     along = PLACE[axis]
 
-    def ask(things: Things, _: bool) -> str:
+    def answer(things: Things, _: bool) -> str:
         return sides[getattr(things[0], along) > getattr(things[1], along)]
 
     def cross(things: Things) -> Things:
@@ -434,7 +434,7 @@ def _direction(rng: np.random.Generator, colours: Sequence[str]) -> Topic:
         (first, _swapped(first, *PLACE)),
         f"Is {x} {where} {y}?",
         f"If {{}}, would {x} be {where} {y}?",
-        ask,
+        answer,
         changing,
         keeping,
     )
@@ -455,7 +455,7 @@ def _common(rng: np.random.Generator, colours: Sequence[str]) -> Topic:
     def is_so(thing: Thing) -> bool:
         return thing.shape in ROUND if rolls else thing.size == "large"
 
-    def ask(things: Things, turned: bool) -> str:
+    def answer(things: Things, turned: bool) -> str:
         (colour,) = (things[n].colour for n in (0, 1) if is_so(things[n]) != turned)
         return f"the {colour} thing"
 
@@ -480,7 +480,7 @@ def _common(rng: np.random.Generator, colours: Sequence[str]) -> Topic:
         (first, _swapped(first, attribute)),
         f"Which {verb}, {this} or {other}?",
         f"If {{}}, which {would}, {this} or {other}?",
-        ask,
+        answer,
         changing,
         keeping,
     )

@@ -298,7 +298,7 @@ class WorldSettings:
         """The factors that are bound to the subject."""
         return SHORTCUTS[self.shortcut]
 
-    def look(self) -> Style:
+    def drawing_style(self) -> Style:
         """Return the style itself."""
         return STYLES[self.style]
 
@@ -318,7 +318,7 @@ class WorldSettings:
 def _content_hash(settings: WorldSettings) -> str:
     left_out = {field.name: field.default for field in fields(settings) if field.name in LATER}
     given = {k: v for k, v in asdict(settings).items() if k not in left_out or v != left_out[k]}
-    content = {"version": WORLD_VERSION, "look": asdict(settings.look()), **given}
+    content = {"version": WORLD_VERSION, "look": asdict(settings.drawing_style()), **given}
     text = json.dumps(content, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 

@@ -66,7 +66,7 @@ def test_without_errors_all_that_is_said_is_true_and_each_object_is_in_its_box()
             for attribute in detection.attributes:
                 assert text_truth(f"a {attribute.name} {detection.label}", scene.factors)
         left, top, right, bottom = map(int, objects[0].box)
-        touched = render(scene, WORLD.image_size, WORLD.look()).touched
+        touched = render(scene, WORLD.image_size, WORLD.drawing_style()).touched
         assert touched[top:bottom, left:right].sum() == touched.sum()
         assert touched[top].any()
         assert touched[:, right - 1].any()

@@ -44,7 +44,7 @@ class Photo:
 
 def photo_of(scene: Scene, world: WorldSettings = WORLD) -> Photo:
     buffer = io.BytesIO()
-    render(scene, world.image_size, world.look()).image().save(buffer, "PNG")
+    render(scene, world.image_size, world.drawing_style()).image().save(buffer, "PNG")
     return Photo(buffer.getvalue())
 
 
@@ -67,7 +67,9 @@ def test_an_edit_changes_what_the_caption_changed() -> None:
     assert isinstance(editor, ImageEditor)
     for text, factors in texts.items():
         [made] = editor.edit([job(before, text)])
-        shown = [render(scene, 32, WORLD.look()).pixels for scene in (SCENE, Scene(factors, 9))]
+        shown = [
+            render(scene, 32, WORLD.drawing_style()).pixels for scene in (SCENE, Scene(factors, 9))
+        ]
         assert len(made.images) == 2
         assert all(np.array_equal(a, b) for a, b in zip(made.images, shown, strict=True))
 
@@ -108,8 +110,8 @@ def test_any_edit_stays_inside_its_mask(before: Factors, after: Factors, seed: i
     scene = Scene(before, seed)
     edited = edit_scene(scene, describe(before), describe(after))
     assert edited == Scene(after, seed)
-    drawn, mask = redraw_edited(scene, edited, size=32, style=WORLD.look())
-    photo = render(scene, 32, WORLD.look()).pixels
+    drawn, mask = redraw_edited(scene, edited, size=32, style=WORLD.drawing_style())
+    photo = render(scene, 32, WORLD.drawing_style()).pixels
     assert np.array_equal(drawn.pixels[~mask], photo[~mask])
     assert mask.any() == (before != after)
     if (~mask).any():

@@ -102,7 +102,7 @@ def test_a_record_gives_the_scene_and_the_file_its_pixels():
     for image in images:
         scene = gathering_of(json.loads(json.dumps(image.extra[SCENE])))
         assert scene.record() == image.extra[SCENE]
-        pixels = render_gathering(scene, 24, settings.look())
+        pixels = render_gathering(scene, 24, settings.drawing_style())
         assert (np.asarray(Image.open(io.BytesIO(image.image.read()))) == pixels).all()
 
 
@@ -273,7 +273,7 @@ def test_a_classifier_of_texts_alone_is_at_chance_on_other_photos():
 
 def test_what_is_covered_is_grey_and_the_rest_is_as_it_was():
     scene = World(VE_WORLD).scene(VE_PHOTOS[0].factors, "ve", 0)
-    drawn = render(scene, 32, VE_WORLD.look())
+    drawn = render(scene, 32, VE_WORLD.drawing_style())
     assert cover(drawn, None) is drawn.pixels
     colour, place = cover(drawn, "colour"), cover(drawn, "background")
     assert (colour[drawn.touched] == COVER).all()
@@ -288,7 +288,7 @@ def test_pictures_say_nothing_of_what_is_covered(hidden):
     first, second = (replace(VE_PHOTOS[0].factors, **{hidden: value}) for value in values[:2])
     world = World(replace(VE_WORLD, style="clear"))
     pictures = [
-        cover(render(world.scene(f, "ve", 0), 32, world.settings.look()), hidden)
+        cover(render(world.scene(f, "ve", 0), 32, world.settings.drawing_style()), hidden)
         for f in (first, second)
     ]
     assert (pictures[0] == pictures[1]).all()
@@ -305,7 +305,7 @@ def test_the_parts_are_photos_with_three_hypotheses_that_share_an_image():
             assert member.edit is None
             factors, hidden = scene_of(member.extra).factors, member.extra["hidden"]
             assert text_label(member.text, factors, hidden) == member.label
-        drawn = render(scene_of(photo.members[0].extra), 32, VE_WORLD.look())
+        drawn = render(scene_of(photo.members[0].extra), 32, VE_WORLD.drawing_style())
         shown = np.asarray(decode_image(photo.images["0"], "the photo"))
         assert (shown == cover(drawn, photo.members[0].extra["hidden"])).all()
     train = [member.text for photo in make_part(VE_WORLD, "ve") for member in photo.members]

@@ -130,7 +130,7 @@ class ItemList(Reader):
                     left_out["equal"].append(name)
                     continue
                 try:
-                    photos = [finder.found(photo, item.where) for photo in item.photos]
+                    photos = [finder.read(photo, item.where) for photo in item.photos]
                 except EmptyBoxError:
                     left_out["boxes"].append(name)
                     continue
@@ -256,7 +256,7 @@ class PhotoFinder:
             raise MissingPhotoError(f"{where}: there is no photo {photo.names[0]!r}")
         return self._files[photo.names]
 
-    def found(self, photo: ItemPhoto, where: str) -> FoundPhoto:
+    def read(self, photo: ItemPhoto, where: str) -> FoundPhoto:
         """Return a photo, after reading and checking its file.
 
         Raises:
@@ -351,7 +351,7 @@ class ItemTable(Reader):
                     continue
                 try:
                     images = {
-                        str(i): finder.found(photo, where).file.read_bytes()
+                        str(i): finder.read(photo, where).file.read_bytes()
                         if photo.names
                         else image_of({"image": photo.data}, "image", where)
                         for i, photo in enumerate(item.photos)

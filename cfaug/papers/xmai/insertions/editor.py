@@ -267,8 +267,8 @@ class AttributeInsertion:
         mentions = self._finder.find(
             [draft.text for draft in some], [draft.detections for draft in some]
         )
-        for draft, its in zip(some, mentions, strict=True):
-            draft.place(its)
+        for draft, draft_mentions in zip(some, mentions, strict=True):
+            draft.place(draft_mentions)
         for draft in drafts:
             if draft.text and draft.reason != MASK_IN_TEXT:
                 draft.canvas = Canvas(draft.text, draft.mentions, self.context)

@@ -122,8 +122,8 @@ class MentionFinder:
                         best = max(near, key=near.__getitem__)
                         similar.append(replace(noun, label=best, objects=tuple(numbers)))
                 mentions[row] = tuple(sorted(similar, key=lambda mention: mention.start))
-        for row, (sentence, its) in tagged.items():
-            mentions[row] = _before_compounds(mentions[row], sentence, its)
+        for row, (sentence, sentence_tags) in tagged.items():
+            mentions[row] = _before_compounds(mentions[row], sentence, sentence_tags)
         return mentions
 
 
