@@ -199,9 +199,9 @@ class EvaluationContext:
         """Return the rows of ``source`` that are the originals of ``pairs``."""
         import numpy as np
 
-        from cfaug.data.mixture.pool import find_edited_rows
+        from cfaug.data.mixture.pool import match_edited_rows
 
-        return np.flatnonzero(find_edited_rows(self.open(source), self.open(pairs)).rows)
+        return np.flatnonzero(match_edited_rows(self.open(source), self.open(pairs)).rows)
 
     def validated_rows(self, source: str, labels: str) -> np.ndarray:
         """Return the rows of ``source`` whose image most annotators matched to its own caption."""

@@ -89,7 +89,7 @@ def draw_shard(
             lost.update(batch[i].place for i in attempts[number].lost_by_place())
             for i in sorted(done):
                 trials.setdefault(batch[i].place, []).extend(
-                    (candidate.draw.p, select.find_margins(candidate.scores))
+                    (candidate.draw.p, select.compute_margins(candidate.scores))
                     for candidate in done[i].candidates
                 )
         if stop_at_failure and whole.failed:

@@ -98,7 +98,7 @@ class Selection:
             if value != ()
         }
 
-    def find_margins(self, scores: Scores) -> dict[str, float]:
+    def compute_margins(self, scores: Scores) -> dict[str, float]:
         """Return each known score minus its threshold."""
         limits = (*self.minimum.items(), *self.above.items())
         thresholds = {name: least for name, least in limits if least is not None}

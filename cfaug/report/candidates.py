@@ -93,7 +93,7 @@ def _numbers(table: pa.Table, name: str) -> np.ndarray:
     return np.where(np.isfinite(scores), scores, np.nan)
 
 
-def find_ranges(logs: Sequence[Path], names: Sequence[str]) -> dict[str, tuple[float, float]]:
+def compute_ranges(logs: Sequence[Path], names: Sequence[str]) -> dict[str, tuple[float, float]]:
     """Return the bounds between which each score is drawn: a cosine's, or its extremes.
 
     Args:
@@ -119,7 +119,7 @@ def find_ranges(logs: Sequence[Path], names: Sequence[str]) -> dict[str, tuple[f
 
 def tally(logs: Sequence[Path], names: Sequence[str]) -> CandidateCounts:
     """Count the candidates of several logs by the scores that are columns of every log."""
-    ranges = find_ranges(logs, names)
+    ranges = compute_ranges(logs, names)
     scored, accepted = ({name: np.zeros(BINS, np.int64) for name in ranges} for _ in range(2))
     by_p: list[Counter[str]] = [Counter() for _ in range(P_BINS)]
     has_p = False

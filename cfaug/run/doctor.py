@@ -124,20 +124,20 @@ def list_sections(data: Path) -> dict[str, DoctorSection]:
     origin = "a clone" if is_checkout() else "a wheel"
     return {
         "devices": DoctorSection(
-            f"cfaug {__version__} from {origin}: {find_folder('conf')}", find_devices
+            f"cfaug {__version__} from {origin}: {find_folder('conf')}", inspect_devices
         ),
         "extras": DoctorSection(
-            "extras", find_extras, lambda missing: f"pip install 'cfaug[{','.join(missing)}]'"
+            "extras", inspect_extras, lambda missing: f"pip install 'cfaug[{','.join(missing)}]'"
         ),
         "weights": DoctorSection(
             "weights from the Hub in this machine's cache",
-            find_weights,
+            inspect_weights,
             lambda _: "hf download NAME; cfaug doctor weights",
         ),
         "data": DoctorSection(
-            data_title, lambda: find_data(data), lambda _: "docs/sets.md; cfaug doctor data"
+            data_title, lambda: inspect_data(data), lambda _: "docs/sets.md; cfaug doctor data"
         ),
-        "services": DoctorSection("services", find_services),
+        "services": DoctorSection("services", inspect_services),
     }
 
 
@@ -150,7 +150,7 @@ def _usage(sections: dict[str, DoctorSection]) -> str:
     )
 
 
-def find_devices() -> Iterator[CheckedPart]:
+def inspect_devices() -> Iterator[CheckedPart]:
     """Find accelerators, cores and memory."""
     import torch
 
@@ -171,7 +171,7 @@ def find_devices() -> Iterator[CheckedPart]:
         yield CheckedPart("mps", True, "Apple's GPU: device=mps, trainer.device=mps")
 
 
-def find_extras() -> Iterator[CheckedPart]:
+def inspect_extras() -> Iterator[CheckedPart]:
     """Find the packages of every extra of this project."""
     extras: dict[str, list[str]] = {}
     known = requires("cfaug") if version_of("cfaug") is not None else None
@@ -185,7 +185,7 @@ def find_extras() -> Iterator[CheckedPart]:
         yield CheckedPart(extra, not missing, details, f"pip install 'cfaug[{extra}]'")
 
 
-def find_weights() -> Iterator[CheckedPart]:
+def inspect_weights() -> Iterator[CheckedPart]:
     """Find the models of the Hub that the settings name, in the cache."""
     users: dict[str, list[str]] = {}
     for name, use in WEIGHTS.items():
@@ -222,7 +222,7 @@ def find_trouble(name: str) -> str | None:
     return None if any(file.is_file() for file in files) and not begun else "half downloaded"
 
 
-def find_data(folder: Path) -> Iterator[CheckedPart]:
+def inspect_data(folder: Path) -> Iterator[CheckedPart]:
     """Find the folders in which suites look for data."""
     users: dict[str, set[str]] = {}
     for conf in settings_folders():
@@ -236,7 +236,7 @@ def find_data(folder: Path) -> Iterator[CheckedPart]:
         )
 
 
-def find_services() -> Iterator[CheckedPart]:
+def inspect_services() -> Iterator[CheckedPart]:
     """Find accounts and schedulers."""
     yield CheckedPart(
         "Hugging Face login", has_hub_token(), "gated models and sets", "hf auth login"

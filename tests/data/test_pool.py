@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cfaug.core.errors import UserError
 from cfaug.core.text import normalise_caption
 from cfaug.data.index import open_index
-from cfaug.data.mixture.pool import CHOICES, find_edited_rows, read_labels
+from cfaug.data.mixture.pool import CHOICES, match_edited_rows, read_labels
 from cfaug.data.shards.shards import write_shards
 from tests.data.layouts import jsonl
 from tests.data.making import Columns, pair
@@ -79,9 +79,9 @@ def test_equals_the_slow_obvious_join(real, edited):
             joined.append(row)
     if not joined:
         with pytest.raises(UserError, match=r"no caption of data\.real"):
-            find_edited_rows(real_of(real), pairs_of(edited))
+            match_edited_rows(real_of(real), pairs_of(edited))
         return
-    join = find_edited_rows(real_of(real), pairs_of(edited))
+    join = match_edited_rows(real_of(real), pairs_of(edited))
     assert np.flatnonzero(join.rows).tolist() == joined
     known = set(map(name, real))
     assert [text for _, text in join.missed] == [

@@ -96,8 +96,8 @@ def test_edits_pass_by_the_worst_and_sets_are_ranked_by_the_mean() -> None:
 def test_margins_are_of_the_thresholds_that_are_known() -> None:
     select = Selection({"a": 0.5, "b": None, "c": 0.1}, "b", above={"d": 1.0})
     scores = {"a": 0.75, "b": 2.0, "c": (0.6, 0.35), "d": 0.5}
-    assert select.find_margins(scores) == pytest.approx({"a": 0.25, "c": 0.25, "d": -0.5})
-    assert select.find_margins({"a": 0.25, "c": ()}) == {"a": -0.25}
+    assert select.compute_margins(scores) == pytest.approx({"a": 0.25, "c": 0.25, "d": -0.5})
+    assert select.compute_margins({"a": 0.25, "c": ()}) == {"a": -0.25}
 
 
 def test_scores_of_any_name_are_asked_in_their_order() -> None:

@@ -98,10 +98,10 @@ def test_everything_stands_on_one_screen(machine, monkeypatch, columns, rows, de
     (clone / "conf").symlink_to(doctor.find_folder("conf"))
     monkeypatch.setattr(doctor, "find_folder", lambda name: clone / name)
     (machine / "data").mkdir()
-    for part in doctor.find_data(machine):
+    for part in doctor.inspect_data(machine):
         if part.name < "f":
             (machine / "data" / part.name).mkdir()
-    names = [part.name for part in doctor.find_weights()]
+    names = [part.name for part in doctor.inspect_weights()]
     for name in names[::2]:
         lay_model(machine / "hub", name)
     shown = stdout_of(doctor.main, []).splitlines()
@@ -114,7 +114,7 @@ def test_everything_stands_on_one_screen(machine, monkeypatch, columns, rows, de
 def test_a_section_alone_names_every_part_with_what_brings_it(machine):
     shown = stdout_of(doctor.main, ["data"])
     assert shown.startswith("data: paths.data=data\n")
-    assert shown.count("docs/sets.md") == len(list(doctor.find_data(machine))) > 20
+    assert shown.count("docs/sets.md") == len(list(doctor.inspect_data(machine))) > 20
 
 
 def test_a_gpu_that_torch_cannot_use_is_told_from_none(machine, monkeypatch, capsys):

@@ -15,10 +15,10 @@ from cfaug.data.index.disk_format import group_code
 from cfaug.data.mixture.question_rows import DigestOf, name_digest, read_digest
 from cfaug.data.mixture.records import (
     decimal,
-    find_distinct,
     half_up,
     hash_codes,
     is_among,
+    list_distinct,
     random_keys,
     sort_rows,
 )
@@ -93,7 +93,7 @@ def _links(contents: Sequence[np.ndarray], groups: Sequence[np.ndarray]) -> np.n
     # Sorting halves of codes takes a twentieth of an argsort; of most sources little is left.
     ordered = np.concatenate([np.empty(0, np.uint32), *map(np.compress, new, hashes)])
     ordered.sort()
-    again = find_distinct(ordered[1:][ordered[1:] == ordered[:-1]])
+    again = list_distinct(ordered[1:][ordered[1:] == ordered[:-1]])
     some = [mask & is_among(short, again) for mask, short in zip(new, hashes, strict=True)]
     image, group = (
         np.concatenate([np.empty(0, np.uint64), *map(np.compress, some, columns)])
@@ -113,9 +113,9 @@ def count_joined_groups(sources: Sequence[Index | None]) -> int:
         for source in sources
     ]
     pairs = list(zip(before, after, strict=True))
-    joined = find_distinct(np.concatenate([new[new != old] for old, new in pairs]))
+    joined = list_distinct(np.concatenate([new[new != old] for old, new in pairs]))
     members = [old[is_among(new, joined)] for old, new in pairs]
-    return len(find_distinct(np.concatenate(members)))
+    return len(list_distinct(np.concatenate(members)))
 
 
 LARGEST_ID = 581_929
@@ -298,7 +298,7 @@ def hold_out(source: Index, share: float) -> Withheld:
     last = max(int(decimal(share) * 2**64), int(second))
     chosen = places <= np.uint64(min(last, 2**64 - 1))
     if chosen.all():
-        known = find_distinct(places)
+        known = list_distinct(places)
         raise UserError(
             f"data.holdout={share} of {len(known)} groups (photos with all that was made of them) "
             "leaves nothing to train on: choose a smaller share, or data.holdout=0 and a test set "

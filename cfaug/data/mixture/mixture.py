@@ -21,9 +21,9 @@ from cfaug.data.mixture.pool import (
     Pool,
     Wanted,
     divide,
-    find_edited_rows,
     first_members,
     make_pool,
+    match_edited_rows,
     share_out,
 )
 from cfaug.data.mixture.records import (
@@ -124,7 +124,7 @@ def find_eligible(
 
     join = None
     if real is not None and counterfactual is not None and settings.real_captions == "edited":
-        join = find_edited_rows(real, counterfactual)
+        join = match_edited_rows(real, counterfactual)
         only(REAL, join.rows)
     for source in (REAL, COUNTERFACTUAL):
         if (allowed := barred.find_allowed(source)) is not None:

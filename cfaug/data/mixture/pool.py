@@ -218,7 +218,7 @@ def first_members(source: Index) -> np.ndarray:
 # list them; they are found by the photo's id and the words of the caption.
 
 
-def find_edited_rows(real: Index, counterfactual: Index) -> Join:
+def match_edited_rows(real: Index, counterfactual: Index) -> Join:
     """Find the real row of every counterfactual set: same group, same words as the first member.
 
     If several real rows match, one is taken per set, in file order; several sets made from one real

@@ -132,7 +132,7 @@ def sort_rows(keys: np.ndarray, mask: np.ndarray | None = None) -> np.ndarray:
     return packed.view(np.int64)
 
 
-def find_distinct(codes: np.ndarray) -> np.ndarray:
+def list_distinct(codes: np.ndarray) -> np.ndarray:
     """Return each code once, ascending, uint64.
 
     ``np.unique`` hashes, which takes several times as long for millions.

@@ -83,7 +83,7 @@ class WorldRun:
         question = None if answers is None else choose_question(answers, kind, k)
         if answers is None or question is None:
             return None
-        return find_labels(answers, question, self.labels(kind))
+        return compare_labels(answers, question, self.labels(kind))
 
     def labels(self, kind: str) -> dict[str, str]:
         """Return the label that was, or would have been, planted on each such subject."""
@@ -99,7 +99,7 @@ def choose_question(answers: SkewItems, kind: str, k: int | None) -> RankingTask
     return next((question for question in chosen if question is not None), None)
 
 
-def find_labels(answers: SkewItems, question: RankingTask, labels: Mapping[str, str]) -> Found:
+def compare_labels(answers: SkewItems, question: RankingTask, labels: Mapping[str, str]) -> Found:
     """Compare the answers to a question with the planted labels.
 
     Args:

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from cfaug.core.errors import UserError
-from cfaug.papers.social.oracle import find_labels, read_world_runs
+from cfaug.papers.social.oracle import compare_labels, read_world_runs
 from cfaug.papers.social.skew import RankedSubject, Skew, item_columns, measure
 from cfaug.planning.build import build
 from cfaug.report.arm_results import Runs
@@ -225,9 +225,9 @@ def test_answers_that_do_not_fit_the_world(tmp_path):
     answers = run.answers["Oracle"]
     question = answers.choose("colour_background", "colour_background")
     with pytest.raises(UserError, match="'green night' was planted on 'ball'"):
-        find_labels(answers, question, {"ball": "green night"})
+        compare_labels(answers, question, {"ball": "green night"})
     with pytest.raises(UserError, match="none of these subjects"):
-        find_labels(answers, question, {"doctor": "red beach"})
+        compare_labels(answers, question, {"doctor": "red beach"})
     (folder / "config.yaml").write_text("data: {world: null}\n")
     with pytest.raises(UserError, match="has no world"):
         read_world_runs(tmp_path, ["social"], SETS)
