@@ -16,7 +16,6 @@ from cfaug.train.settings import LossSettings
 from tests.models import tiny, tiny_vlm
 from tests.run.conftest import WORLD
 from tests.scripts import ROOT
-from tests.train import tiny_language
 from tests.train.test_distributed import torchrun
 from tests.train.test_entailment import hypotheses
 
@@ -157,14 +156,6 @@ def test_other_batches_are_refused_by_their_names(here):
     model.weighting = LossSettings(set_invariance=1.0)
     with pytest.raises(cfaug.UserError, match=r"module by data\.make_module\(ContrastiveM"):
         trainer().fit(model, data)
-
-
-def test_edits_of_captions_are_no_mixture(here):
-    asked = {"data": "edits", "data.edits": str(tiny_language.write(here / "rows.jsonl")),
-             "model": "perturber", "data.format": "short", "data.validation": 0.34,
-             "model.name_or_path": str(tiny_language.save_gpt2(here / "gpt2"))}  # fmt: skip
-    with pytest.raises(cfaug.UserError, match="not trained on a mixture"):
-        cfaug.CounterfactualDataModule(asked)
 
 
 class Plain(pl.LightningModule):

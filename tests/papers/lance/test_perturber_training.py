@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+from cfaug import CounterfactualDataModule
+from cfaug.core.errors import UserError
 from cfaug.editing.causal_lm import CausalLM
 from cfaug.editing.edit_prompts import EditFormat
 from cfaug.train.settings import OptimSettings, TrainerSettings
@@ -114,3 +116,12 @@ def test_table_6_is_the_preset(script):
     assert data.max_length == 1024
     lora = build(config["tuning"]).lora
     assert (lora.r, lora.alpha, lora.dropout) == (8, 16, 0.05)
+
+
+def test_edits_of_captions_are_no_mixture(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    asked = {"data": "edits", "data.edits": str(tiny_language.write(tmp_path / "rows.jsonl")),
+             "model": "perturber", "data.format": "short", "data.validation": 0.34,
+             "model.name_or_path": str(tiny_language.save_gpt2(tmp_path / "gpt2"))}  # fmt: skip
+    with pytest.raises(UserError, match="not trained on a mixture"):
+        CounterfactualDataModule(asked)
