@@ -229,6 +229,7 @@ def needs() -> list[tuple[Path, str, frozenset[Path]]]:
     return rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("paper", PAPERS)
 def test_no_settings_outside_a_paper_need_its_own(paper):
     """Settings compose without a paper if no defaults list of others names a file of its own.
