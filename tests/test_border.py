@@ -33,7 +33,7 @@ from tests.hygiene import tracked
 
 ROOT = Path(__file__).resolve().parent.parent
 PAPERS = sorted(folder.parent.name for folder in (ROOT / "cfaug/papers").glob("*/__init__.py"))
-NOT_YET = ("cfmm", "social", "visogender", "xmai")
+NOT_YET = ()
 """Papers without which quick tests still fail."""
 ALL = "CFAUG_BORDER"
 """The variable that ``make border`` sets, to ``all``."""
