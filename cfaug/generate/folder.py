@@ -113,12 +113,13 @@ EDITS = re.compile(rf"{FOLDER}/(?:\d{{5,}}\.jsonl?|report\.md)")
 
 
 @contextmanager
-def work_folder(shards: str, cache: Path) -> Iterator[Path]:
+def work_folder(shards: str, cache: Path, parts: int = 1) -> Iterator[Path]:
     """Yield the folder to make shards in: for a store its mirror, up to date, for this process.
 
     Args:
         shards: a folder, or the address of one in an object store.
         cache: the folder in which mirrors lie.
+        parts: the number of processes that share the work.
     """
     if not is_store(shards):
         local = local_name(shards)
@@ -129,6 +130,12 @@ def work_folder(shards: str, cache: Path) -> Iterator[Path]:
             )
         yield Path(local)
         return
+    if parts > 1:
+        raise UserError(
+            f"parts={parts}: parts share a folder by its locks, and paths.shards={shards} is in an "
+            "object store, which has none: leave part and parts out, and make shards at once with "
+            "engine=ray"
+        )
     if shards.startswith("hf:"):
         raise UserError(
             f"paths.shards={shards}: every file on the Hub is a commit of git, and there are four "

@@ -46,13 +46,14 @@ class ChoosesSets(Protocol):
 ExamplePer = Literal["text", "image", "questions"]
 
 
-def parts_of(stage: Stage) -> tuple[str, ...]:
-    """Return the parts of a recipe that a stage uses; the others are not loaded.
+def select_parts(recipe: Mapping[str, Any], stage: Stage) -> dict[str, Any]:
+    """Return a recipe's node with the parts that a stage uses; the others are not loaded.
 
-    >>> parts_of("captions")
-    ('annotators', 'texts_from', 'replace_texts', 'editor')
+    >>> select_parts({"name": "mine", "editor": {}, "image_editor": {}}, "captions")
+    {'name': 'mine', 'editor': {}}
     """
-    return {"captions": TEXT_PARTS, "images": IMAGE_PARTS, "all": TEXT_PARTS + IMAGE_PARTS}[stage]
+    unused = {"captions": IMAGE_PARTS, "images": TEXT_PARTS, "all": ()}[stage]
+    return {key: value for key, value in recipe.items() if key not in unused}
 
 
 @dataclass(frozen=True)

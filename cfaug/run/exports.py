@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal, TypedDict
@@ -22,6 +22,8 @@ from cfaug.planning.build import build
 
 FORMATS = ("hub", "clip_benchmark", "questions", "lmms_eval", "vlmevalkit")
 """The exports, by the names of their settings."""
+RECORD = "exports.json"
+"""What was exported of a folder of shards: {name and place: hash of its content}."""
 
 
 class ExportSettings(TypedDict):
@@ -109,41 +111,34 @@ def write_exports(folder: Path, export: Mapping[str, Any], *, overwrite: bool = 
     Args:
         overwrite: whether exports of other shards are replaced as well.
     """
-    if not _places(export):
+    places, metadata = _places(export), _metadata_elsewhere(export)
+    if not places:
         return
     card = json_file(folder / "card.json")
     if len(card["shards"]) != card["of"]:
         say(f"{shown(folder)} is not complete: the part that completes it writes the exports")
         return
-    verdicts = _read_verdicts(folder, export)
-    (folder / WORK).mkdir(exist_ok=True)
-    with hold_lock(folder / WORK / "exports.lock"):
-        for name, path, made in _list_missing(folder, card, export, verdicts):
-            known = _read_record(folder)
-            again = overwrite or _key(name, path) in known
-            _check_place(name, path, _metadata_elsewhere(export), replace=again)
-            # Its beginning is noted, so that the same command replaces what a killed one left.
-            _write_record(folder, {**known, _key(name, path): ""})
-            _export(name, folder, path, export, verdicts, replace=again)
-            say(f"wrote {path}")
-            _write_record(folder, {**known, _key(name, path): made})
-
-
-def _list_missing(
-    folder: Path, card: Mapping[str, Any], export: Mapping[str, Any], verdicts: Mapping[str, bool]
-) -> Iterator[tuple[str, Path, str]]:
-    """Yield the exports that are not written yet: name, place, and hash of their content."""
     from cfaug.data.shards.shards import read_chosen
 
+    verdicts = _read_verdicts(folder, export)
     how = {key: value for key, value in export.items() if key not in FORMATS}
     content = json.dumps([card, sorted(read_chosen(folder) or ()), how, verdicts], sort_keys=True)
     made = sha256_text(content)
-    for name, path in _places(export).items():
-        is_there = path.is_file() or (path.is_dir() and any(path.iterdir()))
-        if is_there and _read_record(folder).get(_key(name, path)) == made:
-            say(f"nothing to do: {path} is written")
-        else:
-            yield name, path, made
+    (folder / WORK).mkdir(exist_ok=True)
+    with hold_lock(folder / WORK / "exports.lock"):
+        for name, path in places.items():
+            known, key = _read_record(folder), _key(name, path)
+            is_there = path.is_file() or (path.is_dir() and any(path.iterdir()))
+            if is_there and known.get(key) == made:
+                say(f"nothing to do: {path} is written")
+                continue
+            again = overwrite or key in known
+            _check_place(name, path, metadata, replace=again)
+            # Its beginning is noted, so that the same command replaces what a killed one left.
+            write_json(folder / WORK / RECORD, {**known, key: ""})
+            _export(name, folder, path, export, verdicts, replace=again)
+            say(f"wrote {path}")
+            write_json(folder / WORK / RECORD, {**known, key: made})
 
 
 def _export(
@@ -204,10 +199,6 @@ def _key(name: str, path: Path) -> str:
 
 def _read_record(folder: Path) -> dict[str, str]:
     """Return the hashes of the content of exports that were begun, empty until they are written."""
-    file = folder / WORK / "exports.json"
+    file = folder / WORK / RECORD
     known: dict[str, str] = (read_json(file) if file.exists() else None) or {}
     return known
-
-
-def _write_record(folder: Path, known: Mapping[str, str]) -> None:
-    write_json(folder / WORK / "exports.json", known)

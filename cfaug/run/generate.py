@@ -25,7 +25,7 @@ from cfaug.core.files import check_place
 from cfaug.core.outputs import begin_record, check_output
 from cfaug.core.processes import Threads, equal_threads
 from cfaug.core.safety.json_text import json_file
-from cfaug.core.stores import is_store, mirror_of, shown
+from cfaug.core.stores import mirror_of, shown
 from cfaug.core.targets import Makes, locate
 from cfaug.core.types import Example
 from cfaug.core.validation import DryRun, Node, Positive, Processes, check
@@ -51,9 +51,8 @@ from cfaug.generate.recipe import (
     Pipeline,
     Recipe,
     RunSettings,
-    Stage,
     count_candidates,
-    parts_of,
+    select_parts,
     shard_count,
     shards_of,
 )
@@ -136,15 +135,10 @@ class GenerateSettings(RunSettings):
 
 def generate(settings: GenerateSettings) -> int:
     """Make the rest of one part, and the pages when the last part is complete."""
-    shards, export, overwrite = settings.paths["shards"], settings.export, settings.overwrite
-    if is_store(shards) and settings.parts > 1:
-        raise UserError(
-            f"parts={settings.parts}: parts share a folder by its locks, and paths.shards={shards} "
-            "is in an object store, which has none: leave part and parts out, and make shards at "
-            "once with engine=ray"
-        )
-    cache = check_place(settings.paths["cache"], "paths.cache")
-    with equal_threads(settings.threads), work_folder(shards, cache) as folder:
+    paths, export, overwrite = settings.paths, settings.export, settings.overwrite
+    cache = check_place(paths["cache"], "paths.cache")
+    workplace = work_folder(paths["shards"], cache, settings.parts)
+    with equal_threads(settings.threads), workplace as folder:
         job = plan_job(settings, folder)
         job.check_source()
         if export["verified"] is not None and not Path(export["verified"]).expanduser().is_file():
@@ -206,6 +200,7 @@ def plan_job(settings: GenerateSettings, folder: Path) -> Job:
             foreign = source is not None and not is_world(source)
         if foreign:
             _refuse_unknown_kind(settings, nonsense_of)
+    about = describe_settings(settings)
     recipe = build_recipe(settings)
     return Job(
         folder=folder,
@@ -213,7 +208,7 @@ def plan_job(settings: GenerateSettings, folder: Path) -> Job:
         source=find_source(settings, recipe),
         run=settings,
         shards=build(settings.shards),
-        about=describe_settings(settings),
+        about=about,
         cache=Path(settings.paths["cache"]).expanduser(),
     )
 
@@ -241,12 +236,6 @@ def _refuse_unknown_kind(settings: GenerateSettings, nonsense_of: str) -> None:
         f"make nonsense of {nonsense_of}. Choose zoo=paper, whose weights are downloaded"
         f"{offline}; force=true uses these models nevertheless"
     )
-
-
-def select_parts(recipe: Mapping[str, Any], stage: Stage) -> dict[str, Any]:
-    """Return a recipe's node without the parts that a stage does not use."""
-    unused = {*TEXT_PARTS, *IMAGE_PARTS} - set(parts_of(stage))
-    return {key: value for key, value in recipe.items() if key not in unused}
 
 
 def _nodes(node: Mapping[str, Any], key: str = "recipe") -> dict[str, Mapping[str, Any]]:
