@@ -139,6 +139,38 @@ def item_annotation(annotation: Any, value: Any, item: Any) -> Any:
     return Any
 
 
+@dataclass(frozen=True)
+class Located:
+    """A node whose class has been checked, and whose arguments may hold others."""
+
+    kind: type
+    arguments: Mapping[str, Any]
+    partial: bool
+
+
+def locate_all(value: Any, annotation: Any, key: str, owner: type | None = None) -> Any:
+    """Return a value with its nodes located: all of them before the first is made."""
+    if isinstance(value, list | tuple):
+        return [
+            locate_all(item, item_annotation(annotation, value, number), f"{key}[{number}]", owner)
+            for number, item in enumerate(value)
+        ]
+    if not isinstance(value, Mapping):
+        return value
+    if TARGET not in value:
+        return {
+            name: locate_all(item, item_annotation(annotation, value, name), f"{key}.{name}", owner)
+            for name, item in value.items()
+        }
+    kind = locate_class(value, annotation, key, owner)
+    arguments = {
+        name: locate_all(item, argument_annotation(kind, name), f"{key}.{name}", kind)
+        for name, item in value.items()
+        if name not in OF_NODES
+    }
+    return Located(kind, arguments, bool(value.get(PARTIAL)))
+
+
 def _wanted_classes(annotation: Any) -> list[type]:
     """Return the classes of which an object is wanted; empty if the annotation does not say."""
     wanted: list[type] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, is_dataclass
+from dataclasses import is_dataclass
 from functools import cache, partial
 from importlib import import_module
 from typing import Annotated, Any
@@ -13,15 +13,7 @@ from cfaug.core.annotations import annotation_of
 from cfaug.core.errors import UserError
 from cfaug.core.fitting import fit_value
 from cfaug.core.plugins import plugins
-from cfaug.core.targets import (
-    OF_NODES,
-    PARTIAL,
-    TARGET,
-    Makes,
-    argument_annotation,
-    item_annotation,
-    locate_class,
-)
+from cfaug.core.targets import TARGET, Located, Makes, locate_all
 from cfaug.core.worlds import worlds
 from cfaug.models import specs
 
@@ -61,41 +53,7 @@ def build(node: Mapping[str, Any], trusted: bool = True) -> Any:
     """
     if not trusted:
         return _build_settings(node)
-    return _make(_locate_all(node, OF_ANY_CLASS, "settings"))
-
-
-@dataclass(frozen=True)
-class _Located:
-    """A node whose class has been checked, and whose arguments may hold others."""
-
-    kind: type
-    arguments: Mapping[str, Any]
-    partial: bool
-
-
-def _locate_all(value: Any, annotation: Any, key: str, owner: type | None = None) -> Any:
-    """Return a value with its nodes located: all of them before the first is made."""
-    if isinstance(value, list | tuple):
-        return [
-            _locate_all(item, item_annotation(annotation, value, number), f"{key}[{number}]", owner)
-            for number, item in enumerate(value)
-        ]
-    if not isinstance(value, Mapping):
-        return value
-    if TARGET not in value:
-        return {
-            name: _locate_all(
-                item, item_annotation(annotation, value, name), f"{key}.{name}", owner
-            )
-            for name, item in value.items()
-        }
-    kind = locate_class(value, annotation, key, owner)
-    arguments = {
-        name: _locate_all(item, argument_annotation(kind, name), f"{key}.{name}", kind)
-        for name, item in value.items()
-        if name not in OF_NODES
-    }
-    return _Located(kind, arguments, bool(value.get(PARTIAL)))
+    return _make(locate_all(node, OF_ANY_CLASS, "settings"))
 
 
 def _make(value: Any) -> Any:
@@ -103,7 +61,7 @@ def _make(value: Any) -> Any:
         return [_make(item) for item in value]
     if isinstance(value, dict):
         return {name: _make(item) for name, item in value.items()}
-    if not isinstance(value, _Located):
+    if not isinstance(value, Located):
         return value
     arguments = {name: _make(item) for name, item in value.arguments.items()}
     if value.partial:

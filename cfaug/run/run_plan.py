@@ -108,20 +108,19 @@ class TrainJob:
 
 def plan_run(settings: TrainSettings) -> TrainJob:
     """Plan one run without training: read its data, draw its examples, name its folder."""
-    words, config = settings.overrides, settings.config()
     use_threads(settings.threads)
-    runs = runs_folder(settings.paths["runs"])
-    root = (runs / DEBUG if settings.debugging else runs) / experiment_name(settings.name)
+    words, config = settings.overrides, settings.config()
+    settings.check()
+    refuse_ignored_epochs(words, settings.trainer)
     # Without their length, words name the arm to extend.
     named = [w for w in words if not (settings.extend and w.partition("=")[0] in LENGTH)]
-    arm = root / arm_slug(named, config, settings.by_seed)
-    renamed = settings.arm is not None and clean_name(settings.arm) != settings.arm
+    experiment, slug = experiment_name(settings.name), arm_slug(named, config, settings.by_seed)
+    if settings.arm is not None and clean_name(settings.arm) != settings.arm:
+        say_once(f"the folder of arm={settings.arm} is called {slug}")
+    runs = runs_folder(settings.paths["runs"])
+    arm = (runs / DEBUG if settings.debugging else runs) / experiment / slug
     check_place(settings.paths["cache"], "paths.cache")
-    settings.check()
-    if renamed:
-        say_once(f"the folder of arm={settings.arm} is called {arm.name}")
     declared = settings.declared_content()
-    refuse_ignored_epochs(words, settings.trainer)
     request = TrainRequest.of(settings)
     if settings.parallel > 1 and request.trainer.devices > 1:
         raise UserError(
@@ -163,14 +162,14 @@ def plan_run(settings: TrainSettings) -> TrainJob:
     hashed = {**config, "data": {**config["data"], **planned.hashed}}
     hashes = {"weights": request.model.weights_hash(), **declared}
     run_identity = identity(hashed, {**planned.content, **hashes})
-    job = TrainJob(
+    folder = RunFolder(arm / f"seed={settings.seed}", run_identity, arm=settings.arm)
+    return TrainJob(
         task=planned.task, settings=settings, config=config,
-        folder=RunFolder(arm / f"seed={settings.seed}", run_identity, arm=settings.arm),
+        folder=folder.longer(planned.task.steps) if settings.extend else folder,
         notes=tuple(filter(None, warned)),
         sources=planned.sources,
         by_seed=what_follows_the_seed(settings.by_seed or {}, config["data"]),
     )  # fmt: skip
-    return replace(job, folder=job.folder.longer(job.task.steps)) if settings.extend else job
 
 
 PLANS: Mapping[type, Callable[[Any, TrainRequest], TrainPlan]] = {
