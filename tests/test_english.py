@@ -79,6 +79,15 @@ def spell_out(pattern: str) -> list[str]:
     return ["".join(words) for words in product(*choices)]
 
 
+NOT_A_NOUN = re.compile(r"(?i)(?:^|_)asked(?:_|$)|^_?Asked(?=[A-Z]|$)")
+"""Identifiers that leave out what was asked: a question, a request, a name, a setting."""
+
+TEXT = re.compile(r'"""[\s\S]*?"""|"(?:[^"\\\n]|\\.)*"|#.*')
+"""A text or a comment of a program."""
+
+NAMED_BY_DATA = {("cfaug/papers/visogender/table.py", "asked")}
+"""Identifiers in files that are called as a column of items or a setting is."""
+
 PHRASES = [(phrase, better) for key, better in BANNED.items() for phrase in spell_out(key)]
 
 
@@ -147,6 +156,41 @@ def test_banned_phrases_are_found(text):
 )
 def test_plain_english_is_not_banned(text):
     assert not list(find_banned(text))
+
+
+def find_identifiers(source: str) -> set[str]:
+    """Return the words of a program outside its texts and comments."""
+    return set(re.findall(r"\b[A-Za-z_]\w*", TEXT.sub(" ", source)))
+
+
+def test_what_is_asked_has_the_name_of_a_thing():
+    named = [
+        f"{file.relative_to(ROOT)}: {name}"
+        for folder in ("cfaug", "zoo", "benchmarks", "tools")
+        for file in sorted((ROOT / folder).rglob("*.py"))
+        if "asked" in (source := file.read_text()).lower()
+        for name in sorted(find_identifiers(source))
+        if NOT_A_NOUN.search(name)
+        and (file.relative_to(ROOT).as_posix(), name) not in NAMED_BY_DATA
+    ]
+    assert not named, "\n".join(named)
+
+
+def test_identifiers_are_found_outside_texts_and_comments():
+    source = 'def f(asked):  # unasked\n    """Asked."""\n    return [g("was_asked"), asked_of]'
+    assert find_identifiers(source) == {"def", "f", "asked", "return", "g", "asked_of"}
+
+
+@pytest.mark.parametrize(
+    ("name", "refused"),
+    [
+        ("asked", True), ("_asked", True), ("ASKED_BY", True), ("AskedImage", True),
+        ("settings_asked", True), ("masked", False), ("asker", False), ("ask", False),
+        ("MaskedLM", False),
+    ],
+)  # fmt: skip
+def test_names_that_leave_out_their_noun_are_found(name, refused):
+    assert bool(NOT_A_NOUN.search(name)) == refused
 
 
 def read_entries(docstring: str) -> list[str] | None:

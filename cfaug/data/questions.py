@@ -135,9 +135,6 @@ class QuestionImage:
         return _as_arguments(self)
 
 
-AskedImage = QuestionImage
-
-
 def details_of(question: SourceQuestion) -> dict[str, Any]:
     """Return a question without its text, as JSON; ``question_of`` reverses this."""
     return {

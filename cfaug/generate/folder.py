@@ -349,12 +349,12 @@ def _make_room(
         edited = [(folder / edits.FOLDER).glob("[0-9]*.json")] if with_captions else []
         if next(chain(*drawn, *edited), None) or not acquire(users, wait=False):
             before = {**there.captions, **(there.images or {})}
-            asked = {**wanted.captions, **(wanted.images or there.images or {})}
+            requested = {**wanted.captions, **(wanted.images or there.images or {})}
             absent = "(absent)"
             lines = [
-                f"  {key}: there {before.get(key, absent)!r}, asked {asked.get(key, absent)!r}"
-                for key in sorted({*before, *asked})
-                if before.get(key, absent) != asked.get(key, absent)
+                f"  {key}: there {before.get(key, absent)!r}, asked {requested.get(key, absent)!r}"
+                for key in sorted({*before, *requested})
+                if before.get(key, absent) != requested.get(key, absent)
             ]
             out = (
                 "Two ways out: overwrite=true starts anew there (what the other settings made is "

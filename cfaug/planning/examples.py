@@ -67,7 +67,7 @@ class ExampleSettings:
     leave_out: Mapping[str, float] | None = None
 
 
-def find_examples(settings: ExampleSettings) -> Callable[[], Sequence[Example]]:
+def open_examples(settings: ExampleSettings) -> Callable[[], Sequence[Example]]:
     """Return the reader of the examples, in the source's order."""
     name = settings.source
     if settings.grid is not None:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from cfaug.data.index import Index
     from cfaug.data.mixture.records import Mixture
     from cfaug.data.mixture.settings import DataSettings
-    from cfaug.data.questions import AskedImage
+    from cfaug.data.questions import QuestionImage
     from cfaug.data.sources.row import Reader
     from cfaug.evaluation.context import EvaluationContext
     from cfaug.evaluation.edit_masks import EditOracle
@@ -61,7 +61,7 @@ class DataOpener:
         self.shards, self.cache, self.image_roots = shards, cache, image_roots
         self.features = features
         self._open: dict[tuple[Any, ...], Index] = {}
-        self._questions: dict[tuple[Any, ...], Sequence[AskedImage]] = {}
+        self._questions: dict[tuple[Any, ...], Sequence[QuestionImage]] = {}
 
     def open(self, name: str, data: DataSettings) -> Index:
         """Return the index of a source that a run's settings name."""
@@ -94,7 +94,7 @@ class DataOpener:
         say_source("test", folder, index)
         return index
 
-    def questions(self, name: str, data: DataSettings) -> Sequence[AskedImage]:
+    def questions(self, name: str, data: DataSettings) -> Sequence[QuestionImage]:
         """Return a set of questions about images, read once."""
         world = (data.world, data.seed) if is_questions(name) else None
         if (name, world) not in self._questions:
@@ -130,10 +130,13 @@ def describe_data(target: EvaluationTarget, opener: DataOpener) -> EvaluationCon
     from cfaug.data.mixture.settings import DataSettings, QuestionData
     from cfaug.evaluation.context import EvaluationContext
 
-    data, asked = target.data, target.data if isinstance(target.data, QuestionData) else None
+    data, question_data = (
+        target.data,
+        target.data if isinstance(target.data, QuestionData) else None,
+    )
     world, learnt = describe_learning(data)
-    if asked is not None:
-        data = DataSettings(None, None, seed=asked.seed, world=asked.world)
+    if question_data is not None:
+        data = DataSettings(None, None, seed=question_data.seed, world=question_data.world)
     trained_on = set[str]()
     if target.trained:
         # At ratio 1 the real source is read only for the test set that it holds out.
@@ -152,13 +155,15 @@ def describe_data(target: EvaluationTarget, opener: DataOpener) -> EvaluationCon
         sources = open_data(data, open_one, opener.shards)
         return mix(data, sources)
 
-    def ask(name: str) -> Sequence[AskedImage]:
+    def read_set(name: str) -> Sequence[QuestionImage]:
         return opener.questions(name, data)
 
-    def trained_questions() -> Sequence[AskedImage]:
+    def trained_questions() -> Sequence[QuestionImage]:
         from cfaug.planning.mixture_plan import trained_images
 
-        return trained_images(asked, ask) if asked is not None and target.trained else ()
+        if question_data is None or not target.trained:
+            return ()
+        return trained_images(question_data, read_set)
 
     return EvaluationContext(
         open=lambda name: opener.open_test(name, data),
@@ -172,9 +177,9 @@ def describe_data(target: EvaluationTarget, opener: DataOpener) -> EvaluationCon
         validation=lambda: _validation(mixture()),
         withheld=lambda: _withheld(data, open_one),
         has_hypotheses=learnt == "hypotheses",
-        has_questions=asked is not None,
+        has_questions=question_data is not None,
         has_labels=learnt == "labels",
-        questions=ask,
+        questions=read_set,
         trained_questions=trained_questions,
         features=opener.features,
         oracle=_edit_oracle,

@@ -57,7 +57,7 @@ from cfaug.generate.recipe import (
     shards_of,
 )
 from cfaug.planning.build import build
-from cfaug.planning.examples import ExampleSettings, find_examples
+from cfaug.planning.examples import ExampleSettings, open_examples
 from cfaug.planning.sources import SOURCE, shows_world
 from cfaug.run.arguments import flatten, write_override
 from cfaug.run.exports import ExportSettings, check_exports, write_exports
@@ -285,7 +285,7 @@ def find_source(settings: GenerateSettings, recipe: Recipe) -> Callable[[], Sequ
     data = settings.data
     if data["source"] is None and data["grid"] is None and settings.stage == "images":
         return lambda: ()  # examples are read only for their source images
-    return find_examples(
+    return open_examples(
         ExampleSettings(
             source=data["source"],
             world=data["world"],

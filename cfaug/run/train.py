@@ -199,9 +199,9 @@ def _summarise(results: Sequence[tuple[TrainJob, int]], jobs: int) -> int:
         return failed[0][1]
     last = results[-1][0] if results else None
     if speaks() and last is not None and isinstance(last.task, MixtureTask):
-        task, data, asked = last.task, last.config["data"], last.settings
-        words = [f"name={asked.name}"] if asked.name != "main" else []
-        places = {"runs": last.folder.path.parents[2], "shards": asked.paths["shards"]}
+        task, data, settings = last.task, last.config["data"], last.settings
+        words = [f"name={settings.name}"] if settings.name != "main" else []
+        places = {"runs": last.folder.path.parents[2], "shards": settings.paths["shards"]}
         words += [f"paths.{key}={value}" for key, value in places.items() if str(value) != key]
         tested = data["holdout"] or shows_world(str(data["real"] or data["counterfactual"]))
         if isinstance(task, ContrastiveTask) and not tested:
@@ -431,8 +431,8 @@ def _fit(
 ) -> FitResult:
     from cfaug.train.task import fit
 
-    asked = job.settings
-    kept = shared_pixels(asked.share_image_cache, asked.image_cache_mib, asked.parallel)
+    settings = job.settings
+    kept = shared_pixels(settings.share_image_cache, settings.image_cache_mib, settings.parallel)
     return fit(
         job.task, job.folder.path, attempt=len(attempts), begin=begin, started=started, kept=kept
     )

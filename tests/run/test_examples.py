@@ -13,7 +13,7 @@ from cfaug.core.pixels import decode_image
 from cfaug.core.types import CounterfactualSet, Edit, Member
 from cfaug.data.detections import Attribute, Detection, detections_of
 from cfaug.data.shards.shards import write_shard
-from cfaug.planning.examples import ExampleSettings, find_examples
+from cfaug.planning.examples import ExampleSettings, open_examples
 from cfaug.worlds.shapescapes import WorldSettings
 from cfaug.worlds.shapescapes.drawing import render, scene_of
 from cfaug.worlds.shapescapes.language import parse
@@ -31,7 +31,7 @@ def settings(source, tmp_path, **changes) -> ExampleSettings:
 
 
 def find(source, tmp_path, **changes):
-    return find_examples(settings(source, tmp_path, **changes))()
+    return open_examples(settings(source, tmp_path, **changes))()
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def test_a_list_of_captions_is_a_file_and_anything_else_a_folder(photos, tmp_pat
     with pytest.raises(UserError, match=r"list\.pdf"):
         find(tmp_path / "list.pdf", tmp_path)
     with pytest.raises(UserError, match="say which examples"):
-        find_examples(replace(settings("x", tmp_path), source=None))
+        open_examples(replace(settings("x", tmp_path), source=None))
 
 
 def test_photos_of_the_world_have_labels_and_what_the_oracle_needs(tmp_path):
