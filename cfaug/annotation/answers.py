@@ -203,7 +203,7 @@ class Screening:
     def shares(self, answers: Sequence[Answer]) -> dict[str, float]:
         """Return the share of the known images that each annotator answered right.
 
-        Images without an answer count as wrong, as everyone was asked about them.
+        Images without an answer count as wrong, as everyone got them.
         """
         right = dict.fromkeys((answer.annotator for answer in answers), 0)
         for answer in answers:
@@ -258,9 +258,9 @@ def split_checks(items: Sequence[ImageItem]) -> tuple[list[ImageItem], list[Imag
 
 
 def who_failed(answers: Sequence[Answer], items: Sequence[ImageItem]) -> dict[str, float]:
-    """Return {annotator: share of checks answered as asked} of those who failed a check.
+    """Return {annotator: share of checks answered right} of those who failed a check.
 
-    A check without an answer counts as failed, as everyone was asked.
+    A check without an answer counts as failed, as everyone got it.
     """
     known = {i: item.expected for i, item in enumerate(items) if item.expected}
     if not known:

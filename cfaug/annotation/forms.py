@@ -117,7 +117,7 @@ class Form:
         fields: the questions by the names of their answers, in order.
         per_kind: number of images of each kind of edit to ask about, drawn at random; ``None`` for
             all.
-        leave_out: kinds of edits that are not asked about, such as controls.
+        leave_out: kinds of edits without questions, such as controls.
 
     Raises:
         UserError: if a field or a setting is invalid.
@@ -315,7 +315,7 @@ class CaptionForm(Form):
         return items
 
     def example_items(self, index: Index, seed: int = 0) -> list[EditedItem]:
-        """Return reference photos with their original captions, about which nothing is asked."""
+        """Return reference photos with their original captions, without questions."""
         sets = read_two_texts(index)
         if self.per_kind is None:
             return []

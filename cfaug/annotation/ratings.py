@@ -89,7 +89,7 @@ def leave_out_inattentive(
         form: the form; a check is about its first scale.
 
     Returns:
-        The forms about other images, and {annotator: share of the checks answered as asked}.
+        The forms about other images, and {annotator: share of the checks answered right}.
     """
     scale = next((name for name, field in form.fields.items() if field.kind == "scale"), None)
     if scale is None:

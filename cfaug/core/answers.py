@@ -1,4 +1,4 @@
-"""What an ``Answerer`` is asked about images, and what it answers."""
+"""Questions to an ``Answerer`` about images, and its answers."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Answered:
         scores: the score of each option, in order; empty if the question was left out.
         left_out: the reason why the question was left out, a short text that is counted; otherwise
             empty.
-        text: the text that the model wrote; ``None`` if it was not asked to, or the question was
+        text: the text that the model wrote; ``None`` if it should not, or the question was
             left out.
     """
 

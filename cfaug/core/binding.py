@@ -156,7 +156,7 @@ GIVEN = "given"
 FOLDER = "FOLDER"
 """The condition that a setting names data other than a part of the embedded world."""
 MODEL, TRAINED, WORLD, LEARNT = "@model", "@trained", "@world", "@learnt"
-"""Conditions about what is evaluated: the name of the protocol by which the model is asked, whether
+"""Conditions about what is evaluated: the name of the protocol by which the model is used, whether
 it is a finished run, whether its data are in the embedded world, and whether it learnt from
 ``captions``, ``hypotheses`` or ``questions``."""
 Condition = Mapping[str, Sequence[Any] | str]

@@ -80,7 +80,7 @@ _KEY, _VALUE = '{"key": "', '", "found": '
 class KeptRecords:
     """JSON values by key, in memory and in a folder.
 
-    A value is parsed each time it is asked for: often only a few of a folder's values are needed.
+    A value is parsed each time it is read: often only a few of a folder's values are needed.
 
     Args:
         folder: the folder of the files, created when a value is added; ``None`` keeps values in

@@ -148,7 +148,7 @@ def call(command: Sequence[str], env: Mapping[str, str] | None = None) -> int:
 
 
 class StopRequest:
-    """A record of whether this process was asked to stop, by one of ``ENDINGS`` or by Ctrl-C.
+    """A record of whether this process should stop, requested by one of ``ENDINGS`` or by Ctrl-C.
 
     Lightning's own handler ends a run at its next check, which may come after the decision whether
     to save and before the next step. This one only records the request.

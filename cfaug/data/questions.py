@@ -1,4 +1,4 @@
-"""Sets of questions about images: each with the questions that are asked about it, and answers.
+"""Sets of questions about images: each with the questions about it, and answers.
 
 A set in CFMM's form has one basic question for each image and counterfactual questions about the
 same thing (section 3.1); other sets have kinds of their own. Readers are in
@@ -103,7 +103,7 @@ class QuestionImage:
     Attributes:
         key: the image's name, unique in the set, ``[a-z0-9_-]+``.
         group: the name that images which belong together share: rows of one photo, a pair.
-        image: the image; ``None`` for questions that are asked without one.
+        image: the image; ``None`` for questions without one.
         category: the category that tables report by; may be empty.
         questions: the questions in order; the basic one precedes its counterfactual ones.
         extra: the set's further fields about the image, JSON.

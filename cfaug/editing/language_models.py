@@ -61,7 +61,7 @@ class MaskedLM(Pretrained):
 
             at = torch.tensor([every[usable[i]].index(wanted) for i in rows], device=ids.device)
             row = torch.arange(len(ids), device=ids.device)
-            # The head runs only where it is asked.
+            # The head runs only at the masks.
             head = getattr(self.model, "lm_head", None) or getattr(self.model, "cls", None)
             if head is None:
                 logits = self.model(input_ids=ids, attention_mask=shown).logits[row, at]

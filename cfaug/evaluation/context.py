@@ -100,7 +100,7 @@ class EvaluationContext:
 
         ``source`` may be another folder than the run trained on: groups are compared by name. All
         rows of such a group count, whether or not its sets were used, so every arm of the
-        experiment is asked about the same rows.
+        experiment is tested on the same rows.
         """
         import numpy as np
 

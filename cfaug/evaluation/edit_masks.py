@@ -34,7 +34,7 @@ class EditTruth:
 
     Attributes:
         mask: the pixels that the edit may change, bool (height, width).
-        success: whether its judge sees what was asked for, 1 or 0; ``nan`` if nothing was.
+        success: whether its judge sees the requested edit, 1 or 0; ``nan`` if nothing was.
         rest_kept: whether its judge sees everything else as in the photo, 1 or 0.
     """
 

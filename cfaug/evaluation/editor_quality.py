@@ -1,7 +1,7 @@
 """What do image editors keep, and do their edits succeed? ``benchmark=edit_quality``.
 
 A photo and its edits are a set of the shards, by any recipe. Every edit is compared with its photo
-outside the mask of the edit, and a judge says whether it shows what was asked for. The two are
+outside the mask of the edit, and a judge says whether it shows the requested edit. The two are
 reported against each other, since an editor that changes nothing keeps everything.
 """
 

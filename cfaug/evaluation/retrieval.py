@@ -269,8 +269,8 @@ class Matching(SourceBenchmark):
         """Use rows of an open source, and return this benchmark.
 
         Args:
-            pairs: sets of two members; in a larger set, the first member is asked with each of the
-                others.
+            pairs: sets of two members; in a larger set, the first member is compared with each
+                of the others.
             real: the captions' photographs; ``None`` measures the counterfactual gaps alone.
             rows: the rows of ``pairs`` to use, of whole sets; ``None`` for all.
         """

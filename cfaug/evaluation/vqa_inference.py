@@ -1,4 +1,4 @@
-"""Ask a model questions in batches and cache the answers, so that no question is asked twice.
+"""Ask a model questions in batches and cache the answers, so that no question is put twice.
 
 Answers are cached under the hash of the whole batch they were given in, so that their last digits
 do not depend on earlier questions: an interrupted evaluation resumes and produces identical bytes.
@@ -124,7 +124,7 @@ class Asker:
     def _recall(
         self, asks: Sequence[Ask], kind: str, answer: Callable[[Sequence[Ask]], list[Record]]
     ) -> list[Record]:
-        """Return the answer to every question; batches that are not in the cache are asked."""
+        """Return the answer to every question; batches that are not in the cache are computed."""
         keys = [self._key(ask) for ask in asks]
         batches = list(_batches(asks, keys, self._size))
         kept = {

@@ -169,7 +169,7 @@ class ImageServer(InstructedEditor):
         return kept or self._answered.is_set()
 
     def _read_kept(self, question: _Question) -> NDArray[np.uint8] | _Refusal | None:
-        """Return the kept answer; ``None`` without one. A damaged file is asked for again."""
+        """Return the kept answer; ``None`` without one. A damaged file is requested again."""
         if self._folder is None:
             return None
         file = self._folder / f"{question.key}.image"

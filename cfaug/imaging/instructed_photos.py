@@ -50,7 +50,7 @@ Arguments = Mapping[str, Plain | Sequence[Plain] | None]
 
 @dataclass(frozen=True)
 class Instructions:
-    """The words in which an editor is asked, by the kind of edit.
+    """The instructions of an editor, by the kind of edit.
 
     Args:
         templates: a text for each of ``KINDS``, with any of ``{before}``, ``{after}``,

@@ -261,7 +261,7 @@ class CosineScorer(ABC):
 
         Returns:
             ``sim_0``, a number; and unless only the base is given, ``sim_1``, ``sim_image``,
-            ``sim_direction`` and, if asked for, ``consistency``, a value for each edited image, and
+            ``sim_direction`` and, if requested, ``consistency``, a value for each edited image, and
             ``sim_direction_pairs``, a number.
         """
         import torch

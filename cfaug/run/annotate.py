@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class AnnotationSource:
-    """The data that people are asked about.
+    """The data of the questions to people.
 
     Attributes:
         name: the data's name on pages and in tables: the part of the world, or the folder's name.
@@ -104,7 +104,7 @@ def _find_answers(
     """Return the answers to a question.
 
     Args:
-        items: all items that could be asked about.
+        items: all items that questions could be about.
     """
     from cfaug.annotation.answers import read_answers
     from cfaug.annotation.findings import Findings
@@ -172,7 +172,7 @@ class Export:
 
     Args:
         out: the page to write, an .html file.
-        screening: a file of images with known answers, which everyone is asked about; ``None`` for
+        screening: a file of images with known answers, which everyone answers; ``None`` for
             no such images, and for a form.
         side: longest side of the pictures, in pixels.
 

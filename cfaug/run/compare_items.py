@@ -109,7 +109,7 @@ def compare_files(files: Sequence[str] | str, columns: Mapping[str, Any], root: 
 
 
 def name_comparison(answers: ItemAnswers, columns: ItemColumns) -> str:
-    """Return the name of a table of files: their task, the files, and what was asked of them."""
+    """Return the name of a table of files: their task, the files, and the questions."""
     more = f"-and-{len(answers.names) - 2}-more" if len(answers.names) > 2 else ""
     files = "-against-".join(clean_name(name, extra="")[:50] for name in answers.names[:2])
     settings = [

@@ -414,7 +414,7 @@ class _SignalFreeThread:
         """Call a function and wait for its end, in the main thread with this process's handlers.
 
         Raises:
-            KeyboardInterrupt: once the function has returned, if a signal asked for it meanwhile;
+            KeyboardInterrupt: once the function has returned, if a signal requested it meanwhile;
                 after ``SECONDS_TO_FINISH`` in any case.
         """
         finished = Future[None]()

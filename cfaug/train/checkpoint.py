@@ -293,7 +293,7 @@ class CheckpointCallback(pl.Callback):
         self._saved_at = time.monotonic()
 
     def stop_if_requested(self, trainer: pl.Trainer) -> None:
-        """Save and end the run if any of its processes was asked to stop.
+        """Save and end the run if any of its processes should stop.
 
         Raises:
             SIGTERMException: after saving.
@@ -372,7 +372,7 @@ class CheckpointCallback(pl.Callback):
     def _interruptible(
         self, trainer: pl.Trainer, module: pl.LightningModule, batches: Iterable[Batch]
     ) -> Iterator[Batch]:
-        """Yield the batches; stop between two of them if the run was asked to stop.
+        """Yield the batches; stop between two of them if the run should stop.
 
         With callbacks a validation is finished first: half of it may be in their state.
         """

@@ -1,6 +1,6 @@
 """Fine-tuning a classifier of images, or an entailer: the cross-entropy of labels.
 
-Imports Lightning, so it is only imported when a training starts or ``cfaug`` is asked for it.
+Imports Lightning, so it is only imported when a training starts or code takes it from ``cfaug``.
 """
 
 from __future__ import annotations

@@ -139,7 +139,7 @@ class EntailmentTask(LabelTask):
         return trained.logits(batch["pixels"], batch["texts"])
 
 
-@lru_cache(maxsize=4)  # asked for every batch that is measured
+@lru_cache(maxsize=4)  # called for every batch that is measured
 def _find_columns(
     match: Matching, labels: tuple[str, ...], classes: tuple[str, ...], owner: str
 ) -> np.ndarray:

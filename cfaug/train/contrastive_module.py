@@ -1,6 +1,6 @@
 """Learning from pairs of image and text: the contrastive step.
 
-Imports Lightning, so it is only imported when a training starts or ``cfaug`` is asked for it.
+Imports Lightning, so it is only imported when a training starts or code takes it from ``cfaug``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """An exact mixture as a LightningDataModule: for anybody's Trainer, resumed in mid-epoch.
 
-Imports Lightning, so it is only imported when ``cfaug`` is asked for it.
+Imports Lightning, so it is only imported when code takes it from ``cfaug``.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ class MixtureDataModule(pl.LightningDataModule):
     def _train_epoch(self) -> Iterator[Batch]:
         """Yield the batches from the Trainer's position to the end of its epoch.
 
-        Nothing runs before the first batch is asked for: Lightning makes the iterator before it
+        Nothing runs before the first batch is read: Lightning makes the iterator before it
         restores its progress.
         """
         length, trainer = self.task.batches_per_epoch, self.trainer

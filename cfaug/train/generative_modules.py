@@ -1,6 +1,6 @@
 """Generative models that learn to answer: their batches, their loss and their saved weights.
 
-Imports Lightning, so it is only imported when a training starts or ``cfaug`` is asked for it.
+Imports Lightning, so it is only imported when a training starts or code takes it from ``cfaug``.
 """
 
 from __future__ import annotations

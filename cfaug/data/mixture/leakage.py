@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 _JOINED: dict[tuple[Index, ...], list[np.ndarray]] = {}
-"""The joined groups that are asked for again: by the test set, and then by the plan."""
+"""The joined groups that are needed again: by the test set, and then by the plan."""
 
 
 def join_groups(sources: Sequence[Index | None], *, again: bool = False) -> list[np.ndarray]:

@@ -457,7 +457,7 @@ class QuestionRow:
     """A question of a set, with its image.
 
     Attributes:
-        left_out: the reason if the question is not asked, else empty.
+        left_out: the reason if the question is left out, else empty.
     """
 
     image: QuestionImage

@@ -235,7 +235,7 @@ class StressItems(ModelItems):
 
     @property
     def is_clustered(self) -> bool:
-        """Whether edits were clustered by their texts when the model was asked."""
+        """Whether edits were clustered by their texts when the model was evaluated."""
         return {GROUP, CENTRE} <= self.items.columns.keys()
 
     def insights(

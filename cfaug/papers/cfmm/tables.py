@@ -40,16 +40,16 @@ HEADERS = dict(zip(ACCURACIES, ("acc_b", "acc_c", "acc+"), strict=True))
 """{metric: the paper's header}."""
 TOTAL = "Total score"
 WAYS = {SEEN: "", BLIND: "without the image", PRIOR: "options alone"}
-"""The ways in which questions were asked, and the words printed after the prompt."""
+"""The ways of asking questions, and the words printed after the prompt."""
 DIGITS = 2
 
 
 @dataclass(frozen=True)
 class PromptAnswers:
-    """The answers of one model to questions asked with one prompt.
+    """The answers of one model to questions with one prompt.
 
     Attributes:
-        way: the way in which questions were asked, a key of ``WAYS``.
+        way: the way of asking questions, a key of ``WAYS``.
     """
 
     model: str

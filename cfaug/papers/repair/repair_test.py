@@ -49,7 +49,7 @@ REPAIR_ITEMS = ItemSchema(
 
 @dataclass
 class RepairTest:
-    """A benchmark whose edits are asked by declared failure, before and after a repair.
+    """A benchmark of edits by declared failure, before and after a repair.
 
     Outcomes, all but the first two not means over items:
 
@@ -69,7 +69,7 @@ class RepairTest:
         rule: the rule by which a cell is a failure, that of the finding.
         name: the name in tables, ending in ``_repair``; ``None`` takes that of ``test``.
         disjoint_from: {name: source}, such as FIND and POOL: sources that share no photo with each
-            other and with the edits, by group or by content; checked before anything is asked.
+            other and with the edits, by group or by content; checked before any evaluation.
     """
 
     test: SuiteMember

@@ -2,7 +2,7 @@
 
 Howard et al. (2023), sections 3 and 4. A subject's images of all prefixes and sets are ranked by
 their cosine to its neutral prompt, "A photo of a doctor"; the labels of the first K are compared
-with the pool's. Labels are the attributes that the generator was asked for, read from the sets'
+with the pool's. Labels are the attributes in the prompts of the generator, read from the sets'
 structured records, never parsed from captions. The items have one row per grid, labelling, K and
 subject.
 """

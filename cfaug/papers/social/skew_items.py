@@ -116,7 +116,7 @@ MIDDLE = 0.9
 
 @dataclass(frozen=True)
 class RankingTask:
-    """The question asked about every subject.
+    """The question about every subject.
 
     Attributes:
         grid: name of the grid with the ranked images.
@@ -260,11 +260,11 @@ class SkewItems(ModelItems):
         return max(most, key=lambda name: (most[name], len(name))) if most else ""
 
     def choose(self, grid: str, labelling: str, k: int | None = None) -> RankingTask | None:
-        """Return the question with a labelling; ``None`` if it was not asked.
+        """Return the question with a labelling; ``None`` if there is none.
 
         Args:
-            k: number of retrieved images; if it was not asked or is ``None``, the number of labels,
-                or else the smallest K that was asked.
+            k: number of retrieved images; if it was not measured or is ``None``, the number of
+                labels, or else the smallest K that was measured.
         """
         questions = [
             question

@@ -42,7 +42,7 @@ class EvaluatorLog:
         model: the name of the evaluated model.
         records: a record for each item; a value that is missing from some is missing there.
         question: keys of a record that describe the item, besides those that begin with ``ABOUT``.
-        prompts: keys of a record with the words in which the item was asked.
+        prompts: keys of a record with the prompt of the item.
         about: statements on all items of the log: its task, the filter of its answers.
         unfinished: why items may be missing, and how they are added; empty if none are.
         remarks: sentences that a comparison should print.
@@ -154,7 +154,7 @@ def _refuse_doubled(records: Sequence[Record], *, of_lmms_eval: bool) -> None:
 
 
 def _count_documents(results: Path, task: str) -> tuple[int, int]:
-    """Return how many documents a task has, and how many were asked; 0 where nothing says so."""
+    """Return how many documents a task has, and how many were evaluated; 0 if unknown."""
     with suppress(UserError, AttributeError, KeyError, TypeError, ValueError, OSError):
         if results.is_file() and results.stat().st_size <= LARGEST:
             counts = json_file(results)["n-samples"][task]

@@ -43,7 +43,7 @@ MEANING = frozenset({
 })  # fmt: skip
 """Columns that say more of a question, such as its right answer, and may be equal for several."""
 PROMPTS = frozenset({"prompt", "prompts", "input", "prompt_hash", "arguments", "instruction"})
-"""Columns of lists with the words in which a model was asked."""
+"""Columns of lists with the prompts of a model."""
 ANSWERS = frozenset({
     "prediction", "predictions", "pred", "preds", "predicted", "response", "responses", "output",
     "outputs", "completion", "generation", "generated", "resps", "filtered_resps", "model",
@@ -116,7 +116,7 @@ def align(tables: Sequence[ItemFileTable], columns: ItemColumns) -> Alignment:
 
 
 def is_question(table: ItemFileTable, name: str) -> bool:
-    """Return whether a column says what was asked, and not how a model answered."""
+    """Return whether a column describes the question, and not how a model answered."""
     if describes_item(name) or name in (table.question or ()):
         return True
     prefix, _, last = name.lower().rpartition(".")
@@ -147,7 +147,7 @@ def holds_results(tables: Sequence[ItemFileTable], name: str) -> bool:
 
 
 def is_prompt(table: ItemFileTable, name: str) -> bool:
-    """Return whether a column has the words in which a model was asked."""
+    """Return whether a column has the prompts of a model."""
     known = table.prompts if table.question is not None else PROMPTS
     return (name if table.question is not None else name.lower()) in known
 

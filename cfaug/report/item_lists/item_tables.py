@@ -74,7 +74,7 @@ class ItemFileTable:
         about: statements on all items of the file, such as its task.
         question: columns of a log that describe its items; ``None`` for a list, in which names of
             columns say so.
-        prompts: columns of a log with the words in which items were asked.
+        prompts: columns of a log with the prompts of the items.
         unfinished: why items may be missing, and how they are added; empty if none are.
         remarks: sentences for the notes of a comparison.
     """

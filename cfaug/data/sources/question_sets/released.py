@@ -182,7 +182,7 @@ VISMIN = QuestionForm(
 
 # HallusionBench (Guan et al., 2024), https://github.com/tianyi-lab/HallusionBench, and on the Hub:
 # a question a row; a figure and the questions about it share set_id and figure_id. Without a file
-# name the question is asked without an image.
+# name the question has no image.
 
 HALLUSION_KEPT = ("subcategory", "set_id", "figure_id", "question_id", "visual_input")
 
