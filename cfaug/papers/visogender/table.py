@@ -40,13 +40,13 @@ class VisoGenderTable(ModelsTable):
     Args:
         retrieval: the benchmark of the retrieval items, or the end of its name.
         context: the retrieval to show: ``OP`` as in the released benchmark, or ``OO``.
-        asked: the referent of the caption's pronoun, ``occupation`` or ``participant``.
+        referent: the referent of the caption's pronoun, ``occupation`` or ``participant``.
     """
 
     benchmark: str = "visogender_resolution"
     retrieval: str = "visogender_retrieval"
     context: str = "OP"
-    asked: str = "occupation"
+    referent: str = "occupation"
 
     def build(self, runs: Runs) -> Document:
         """Return the parts of both questions."""
@@ -62,7 +62,7 @@ class VisoGenderTable(ModelsTable):
 
     def _retrieval(self, model: str, answers: Sequence[Items]) -> Part:
         """Return a row of means over occupations, each first over checkpoints."""
-        wanted = {"context": self.context, "asked": self.asked}
+        wanted = {"context": self.context, "asked": self.referent}
         ks = sorted({int(k) for answer in answers for k in answer.columns["k"]})
         metrics = (("Bias", "bias", ""), ("MaxSkew", "max_skew", "max_skew_chance"))
         columns = [
@@ -71,7 +71,7 @@ class VisoGenderTable(ModelsTable):
             for k in ks
         ]
         columns.append(Column("NDKL", partial(_mean, wanted, "ndkl", "ndkl_chance")))
-        title = f"Neutral retrieval ({self.context}, {self.asked})"
+        title = f"Neutral retrieval ({self.context}, {self.referent})"
         return make_part(title, ("Model",), columns, [((model,), answers)], [RETRIEVED])
 
 
