@@ -115,9 +115,9 @@ def compose_jobs(
         use_folders(folders)
         register_arms(settings_folders(folders), experiments)
         # Last, so that no file there hides a module of another package.
-        for path in folders:
-            home = str((path.parent if path.name == CONF else path).resolve())
-            sys.path += [] if home in sys.path else [home]
+        for path in folders:  # FOLDER/conf is what --config-dir FOLDER becomes, too
+            for home in (path.parent, path) if path.name == CONF else (path,):
+                sys.path += [] if str(home.resolve()) in sys.path else [str(home.resolve())]
         every = watch(jobs, "composing the sweep", len(jobs), "jobs")
         merged = [_job(name, job, command, options) for job in every]
         before = {tuple(words): job for (_, words), job in zip(merged, jobs, strict=True)}
