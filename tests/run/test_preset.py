@@ -11,9 +11,10 @@ import yaml
 from cfaug.core.errors import UserError
 from cfaug.planning.build import build
 from cfaug.planning.training import TrainSettings, notes
+from cfaug.run.arguments import search_also
 from cfaug.run.compose import compose_jobs
 from tests.contributed import contributed
-from tests.run.conftest import CONF, compose, output_of, stdout_of
+from tests.run.conftest import compose, output_of, stdout_of
 from tests.settings import settings_files
 
 OWN = ("data=folder", "data.real=P", "data.counterfactual=C")
@@ -118,16 +119,14 @@ def test_evaluation_takes_the_model_without_the_preset():
 
 @pytest.mark.slow
 def test_a_model_without_a_preset_is_told_how_to_name_one(tmp_path):
-    import shutil
-
-    conf = tmp_path / "conf"
-    shutil.copytree(CONF, conf)
+    (tmp_path / "conf/model").mkdir(parents=True)
     mine = {"_target_": "cfaug.models.specs.HFClip", "name_or_path": "/my/clip"}
-    (conf / "model/mine.yaml").write_text(yaml.safe_dump(mine))
+    (tmp_path / "conf/model/mine.yaml").write_text(yaml.safe_dump(mine))
+    words = [search_also(str(tmp_path), "--config-dir"), "model=mine"]
     with pytest.raises(UserError, match=r"names no preset .* type \+preset=paper"):
-        compose_jobs("train", ["model=mine"], multirun=False, command=TrainSettings)
+        compose_jobs("train", words, multirun=False, command=TrainSettings)
     [(config, _)] = compose_jobs(
-        "train", ["model=mine", "+preset=paper"], multirun=False, command=TrainSettings
+        "train", [*words, "+preset=paper"], multirun=False, command=TrainSettings
     )
     assert chosen(config, PAPER) == PAPER
 
