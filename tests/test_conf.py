@@ -244,10 +244,11 @@ WHOLE = {
     "substitution": ("shapescapes", "paper"),
     "photo_edits": ("shapescapes", "paper"),
     "photo_edits_oracle": ("shapescapes",),
+    "fixed_edit": ("shapescapes", "paper"),
     **contributed("recipes", "WHOLE"),
 }
 """{recipe: zoos that have every part of it}."""
-OF_PHOTOS = {"photo_edits", *contributed("recipes", "OF_PHOTOS")}
+OF_PHOTOS = {"photo_edits", "fixed_edit", *contributed("recipes", "OF_PHOTOS")}
 PHOTO_EDITOR = "recipe.image_editor='${zoo.photo_editor}'"
 IMAGE_SERVER = "recipe.image_editor='${zoo.image_server}'"
 

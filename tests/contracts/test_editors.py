@@ -20,7 +20,10 @@ from tests.contributed import contributed
 from tests.test_conf import RECIPES, GenerateSettings, _compose
 
 FEW = 2
-SPECIAL = contributed("recipes", "NOT_ASKED")
+SPECIAL = {
+    "fixed_edit": "one intervention for a whole class is typed",
+    **contributed("recipes", "NOT_ASKED"),
+}
 """{recipe: why its editor has no example here}."""
 OF_GRIDS = contributed("recipes", "OF_GRIDS")
 """Recipes whose examples are a grid of captions, not a part of the world."""

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
 
 from benchmarks.browser import Browser
 from cfaug.core.errors import UserError
@@ -23,6 +22,7 @@ from cfaug.run.generate import GenerateSettings
 from tests.report.example import HOSTILE, data_of
 from tests.report.page_reader import PageReader
 from tests.report.stress_example import read_image, stress_items
+from tests.settings import read_settings
 
 COMMAND = ("python", "generate.py", "recipe.editor.after={after}", "recipe.editor.labels=[{label}]")
 PHOTOS = 12
@@ -126,13 +126,12 @@ def test_a_shell_gets_the_words_as_they_are():
 
 @pytest.mark.slow
 def test_the_command_of_the_page_makes_that_intervention():
-    conf = Path(__file__).parents[2] / "conf"
-    words = yaml.safe_load((conf / "benchmark/stress.yaml").read_text())["apply"]
+    words = read_settings("benchmark/stress")["apply"]
     plain = next(i for i in stress_items().insights() if i.after == "in the snow")
     for after in ("in the snow", 'a "b", [c] \\ d\'s {e}', 'x \\"y\\', "x=1, y: ${z}"):
         hostile = replace(plain, after=after.replace("${z}", "z"), label="dog, sled")
         typed = shlex.split(fill_command(words, hostile))
-        assert typed[:3] == ["python", "generate.py", "recipe=lance_fixed"]
+        assert typed[:3] == ["python", "generate.py", "recipe=fixed_edit"]
         overrides = [word for word in typed[2:] if not word.startswith("data.source")]
         [(config, _)] = compose_jobs(
             "generate", overrides, multirun=False, command=GenerateSettings

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-NOT_ASKED = {"lance_fixed": "one intervention for a whole class is typed"}
-WHOLE = dict.fromkeys(("lance", "lance_r", "lance_fixed"), ("shapescapes", "paper"))
+WHOLE = dict.fromkeys(("lance", "lance_r"), ("shapescapes", "paper"))
 OF_PHOTOS = WHOLE
 """Recipes of which every photo gives one set."""
