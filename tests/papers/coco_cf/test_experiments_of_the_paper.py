@@ -14,7 +14,6 @@ from cfaug.run.identity import arm_slug
 from cfaug.run.settings_files import find_sweep, sweep_files
 from cfaug.run.usage import options_in
 from tests.run.conftest import compose
-from tests.scripts import ROOT
 
 SMALL = [
     "data.world.real_scenes=40", "data.world.counterfactual_pairs=40", "data.batch_size=16",
@@ -115,9 +114,8 @@ def test_the_counts_relate_as_in_the_paper(trained):
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "models"), ASKED.items())
 def test_a_table_of_checkpoints(paths, script, name, models):
-    assert script("evaluate")(
-        ["--multirun", f"sweep={ROOT / 'sweeps' / name}.yaml", SEED, *paths]
-    ) == 0  # fmt: skip
+    words = ["--multirun", f"sweep=sweeps/{name}.yaml", SEED, *paths]
+    assert script("evaluate")(words) == 0
     assert script("evaluate")([f"table={name}", *paths]) == 0
     root = Path(paths[0].removeprefix("paths.runs="))
     rows = list(csv.DictReader((root / "tables" / f"{name}.csv").open()))

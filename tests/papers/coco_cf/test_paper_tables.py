@@ -25,6 +25,7 @@ from cfaug.report.results import append_results, read_results
 from cfaug.run.arguments import read
 from cfaug.run.compose import compose_jobs
 from cfaug.run.evaluate import EvaluateSettings
+from cfaug.run.settings_files import find_sweep
 from tests.paper_tables import table_node
 from tests.papers.coco_cf import made_up
 from tests.scripts import ROOT
@@ -54,7 +55,7 @@ def test_the_commands_of_every_table_compose():
         assert (ROOT / script).is_file()
         for word in words:
             if word.startswith("sweep="):
-                assert (ROOT / word.removeprefix("sweep=")).is_file()
+                assert find_sweep(word.removeprefix("sweep=sweeps/")) is not None
         if not script.startswith("benchmarks/"):
             line = read([w for w in words if not w.startswith("sweep=")])
             kind = Path(script).stem
