@@ -87,7 +87,7 @@ def papers_to_try() -> list[str]:
     return PAPERS if TRIES_ALL else [PAPERS[number_of_commit() % len(PAPERS)]]
 
 
-def tests_to_try() -> list[str]:
+def files_to_try() -> list[str]:
     """Return the files of tests to run: none stands for all."""
     if TRIES_ALL:
         return []
@@ -100,7 +100,7 @@ def tests_to_try() -> list[str]:
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("paper", papers_to_try())
 def test_without_a_paper_the_quick_tests_pass(paper, tmp_path):
-    run(copy_without(places_of(paper), tmp_path), "-m", "pytest", *QUICK, *tests_to_try())
+    run(copy_without(places_of(paper), tmp_path), "-m", "pytest", *QUICK, *files_to_try())
 
 
 LINT = "from importlinter.cli import lint_imports_command as lint; lint()"
