@@ -86,7 +86,7 @@ types: $(STAMP)  ## mypy
 floors: $(STAMP)  ## who may import whom
 	$(BIN)/lint-imports
 
-border: $(STAMP)  ## everything without each paper in turn: settings, floors, quick tests (an hour)
+border: $(STAMP)  ## everything without each paper in turn: settings, floors, quick tests
 	CFAUG_BORDER=all $(BIN)/python -m pytest -n 2 --dist load tests/test_border.py
 
 docs: $(STAMP)  ## the documentation as a site: build/docs/index.html

@@ -14,7 +14,7 @@ import heapq
 import math
 import sys
 from collections.abc import Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass, fields
 from statistics import fmean
 from typing import Annotated, Literal
 
@@ -397,7 +397,6 @@ def main(argv: Sequence[str] | None = None) -> None:
         elif isinstance(field.default, tuple):
             add(flag, type=int, nargs="+", default=field.default)
         else:
-            assert field.default is not MISSING
             add(flag, type=type(field.default), default=field.default)
     given = vars(parser.parse_args(argv))
     work = [given.pop(name) for name in ("sets", "seconds_per_set", "sets_per_batch")]

@@ -4,12 +4,11 @@ A copy of the repository lacks a paper's folder, its tests and its page of the d
 the floors of imports hold, everything that is left composes, and the quick tests pass.
 
 ``make border`` tries every paper, and the tool without its world: of the tests those that do not
-name one. That takes an hour on two cores. CI, as a part of ``make test-slow``, holds the floors,
-the names and the settings without each paper in turn (three seconds a paper), and without one of
-them runs a quarter of the quick tests that ask what is installed: those of whole commands, of
-contracts and of the documentation (about a minute). The commit's hash chooses the paper and the
-quarter. Tests of other parts of the tool differ only if they or what they import name the paper,
-for which every file is searched.
+name one. That is eight times the quick tests. CI, as a part of ``make test-slow``, holds the
+floors, the names and the settings without each paper in turn, and without one of them runs a
+quarter of the quick tests that ask what is installed: those of whole commands, of contracts and of
+the documentation. The commit's hash chooses the paper and the quarter. Tests of other parts of the
+tool differ only if they or what they import name the paper, for which every file is searched.
 """
 
 from __future__ import annotations

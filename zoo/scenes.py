@@ -11,7 +11,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from itertools import repeat
 from multiprocessing import get_context
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,9 +36,6 @@ from cfaug.worlds.shapescapes.settings import (
     draw_wording,
 )
 from zoo.model import IMAGE_SIZE
-
-if TYPE_CHECKING:
-    pass
 
 SCENE_SIDE = 64
 """The side of scenes in pixels, that of the diffusion model's pictures."""

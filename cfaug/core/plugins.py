@@ -2,8 +2,9 @@
 
 A plug-in folder is one of ``cfaug/papers``, one of ``cfaug/worlds``, a package that an installed
 distribution names in the entry point group ``cfaug.papers`` or ``cfaug.worlds``, or a folder that a
-command line names by ``--config-dir``. The tool reads what such a folder holds, and imports nothing
-of it but what settings name.
+command line names by ``--config-dir``. The tool reads what such a folder holds. It imports packages
+for what they declare (``WORLD``, ``SETTINGS_OF_A_RUN``), and of their modules and of the folders
+only what settings name.
 """
 
 from __future__ import annotations

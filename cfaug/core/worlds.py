@@ -53,7 +53,7 @@ class World(Protocol):
         """Yield the sets of a part, drawn on demand."""
 
     def draw_questions(self, settings: Any, part: str) -> Iterator[Any]:
-        """Yield the pictures of a part with their questions, each an ``QuestionImage``."""
+        """Yield the pictures of a part with their questions, each a ``QuestionImage``."""
 
     def write_labels(self, settings: Any, part: str, root: Path) -> Path:
         """Return a file with the true label of each member of a part of pairs."""

@@ -201,13 +201,13 @@ def _read_world(name: str, settings: ExampleSettings) -> Sequence[Example]:
     every: Iterator[Example]
     whole = part.partition("@")[0] in known.unedited
     if settings.images or whole:
-        folder = part_folder(known, world, settings.seed, part, worlds)
+        folder = part_folder(name, world, settings.seed, worlds)
         index = open_index(folder, Path(settings.paths["cache"]))
         unedited = _read_index(index, replace(settings, limit=None))
         every = (example for example in unedited if whole or example.key.endswith("_0"))
     else:
         if settings.limit is None:
-            sets = read_sets(part_folder(known, world, settings.seed, part, worlds))
+            sets = read_sets(part_folder(name, world, settings.seed, worlds))
         else:  # a few captions need no drawing of the whole part
             plain, settled = settle_part(world, settings.seed, part)
             sets = known.draw_sets(settled, plain)

@@ -24,7 +24,7 @@ from cfaug.core.stores import (
     mirror_folder,
     open_mirror,
 )
-from cfaug.core.worlds import World, is_questions, is_world, world_of, world_part
+from cfaug.core.worlds import is_questions, is_world, world_of, world_part
 from cfaug.data.mixture.settings import LabelData, Sources
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def open_source(
         folder = fetch_shards(name, cache) if fetch else find_copies(name, cache)
     elif is_world(name):
         settings = _require_world(world, name)
-        folder = part_folder(world_of(name), settings, data_seed, world_part(name), shards)
+        folder = part_folder(name, settings, data_seed, shards)
         image_roots = ()  # it names no images elsewhere
     else:
         check_scheme(name)
@@ -313,15 +313,14 @@ def shows_world(name: str) -> bool:
     return made is not None and is_world(str(made.captions.get(SOURCE, "")))
 
 
-def part_folder(
-    world: World, settings: Any, data_seed: int | None, part: str, shards: Path
-) -> Path:
-    """Return the shards of one part of the world; a world without a seed takes the data seed.
+def part_folder(name: str, settings: Any, data_seed: int | None, shards: Path) -> Path:
+    """Return the shards of the part that a source names, made first if they do not exist.
 
-    ``PART@STYLE`` is the same part in another style: the same scenes, rendered differently.
+    ``PART@STYLE`` is the same part in another style: the same scenes, rendered differently. A
+    world without a seed takes the data seed.
     """
-    part, settled = settle_part(settings, data_seed, part)
-    return world.write_part(settled, part, shards)
+    part, settled = settle_part(settings, data_seed, world_part(name))
+    return world_of(name).write_part(settled, part, shards)
 
 
 def settle_part(world: Any, data_seed: int | None, part: str) -> tuple[str, Any]:

@@ -41,14 +41,15 @@ from cfaug.run.usage import (
     Options,
     check_choice,
     check_files,
+    default_choice,
     explain,
     name_both,
     options_in,
     register_arms,
 )
 
-EVALUATE, DATA, WORLD, WITHOUT_WORLD = "evaluate", "data", "shapescapes", "folder"
-"""A command that also works without any world, its group ``data``, the default, and another one."""
+EVALUATE, DATA, WITHOUT_WORLD = "evaluate", "data", "folder"
+"""A command that also works without any world, its group ``data``, and the choice it then takes."""
 PRESET = "preset"
 """The node that a model's file adds for training: optimiser, batch and length (``conf/preset``)."""
 BY_SEED = "by_seed"
@@ -225,8 +226,9 @@ def _merge_words(name: str, words: tuple[str, ...]) -> Any:
 
 def _stand_in(name: str, words: Sequence[str]) -> list[str]:
     """Return a word for a default of ``evaluate`` that is a world's, where the world is absent."""
-    is_typed = any(key_of(word) == DATA for word in words)
-    if name != EVALUATE or is_typed or find_settings(settings_folders(), f"{DATA}/{WORLD}"):
+    if name != EVALUATE or any(key_of(word) == DATA for word in words):
+        return []
+    if find_settings(settings_folders(), f"{DATA}/{default_choice(name, DATA)}"):
         return []
     return [f"{DATA}={WITHOUT_WORLD}"]
 

@@ -16,7 +16,7 @@ from cfaug.core.safety.safe_loading import read_json
 from cfaug.core.stores import is_store, mirror_folder
 from cfaug.core.validation import write_value
 from cfaug.core.weights import resolve
-from cfaug.core.worlds import is_questions, is_world, world_of, world_part, worlds
+from cfaug.core.worlds import is_questions, is_world, worlds
 from cfaug.data.mixture.settings import data_seed
 from cfaug.models.specs import HFClip, NoModelSpec
 from cfaug.planning.build import build
@@ -116,9 +116,7 @@ class DataOpener:
             return []
         folder = mirror_folder(name, self.cache, "read") if is_store(name) else Path(name)
         if is_world(name):
-            folder = part_folder(
-                world_of(name), data.world, data.seed, world_part(name), self.shards
-            )
+            folder = part_folder(name, data.world, data.seed, self.shards)
         return list(islice(read_sets(folder), count)) if (folder / CARD).exists() else []
 
 
@@ -130,10 +128,8 @@ def describe_data(target: EvaluationTarget, opener: DataOpener) -> EvaluationCon
     from cfaug.data.mixture.settings import DataSettings, QuestionData
     from cfaug.evaluation.context import EvaluationContext
 
-    data, question_data = (
-        target.data,
-        target.data if isinstance(target.data, QuestionData) else None,
-    )
+    data = target.data
+    question_data = data if isinstance(data, QuestionData) else None
     world, learnt = describe_learning(data)
     if question_data is not None:
         data = DataSettings(None, None, seed=question_data.seed, world=question_data.world)

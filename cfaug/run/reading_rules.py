@@ -20,7 +20,7 @@ from cfaug.core.binding import (
 from cfaug.core.errors import UserError
 from cfaug.core.protocols import DualEncoder, NoModel
 from cfaug.core.targets import locate
-from cfaug.core.worlds import find_world, is_questions, is_world, world_family
+from cfaug.core.worlds import find_world, is_questions, is_world
 from cfaug.generate.recipe import IMAGE_PARTS, TEXT_PARTS
 from cfaug.run.arguments import flatten, key_of
 
@@ -265,13 +265,13 @@ def _tested_sources(config: Config) -> list[str]:
 
 def _drawing(sources: Iterable[str]) -> set[str]:
     """Return the settings of a world that draw the parts that sources name."""
-    drawn = ((find_world(name), world_family(name)) for name in sources)
-    return {
-        f"data.world.{setting}"
-        for world, family in drawn
-        if world is not None and family is not None
-        for setting in world.drawn_by[family]
-    }
+    drawn = set[str]()
+    for name in sources:
+        world = find_world(name)
+        family = None if world is None else world.find_family(name)
+        if world is not None and family is not None:
+            drawn.update(f"data.world.{setting}" for setting in world.drawn_by[family])
+    return drawn
 
 
 def _drawn_for_mixture(config: Config) -> set[str]:

@@ -38,7 +38,7 @@ def settings_of(folder: Path) -> Path:
     """Return where a folder of the user's has its settings: in ``conf/``, or in itself."""
     if not (folder / CONF).is_dir():
         return folder
-    beside = sorted(file for group in _groups() for file in (folder / group).glob("*.yaml"))
+    beside = sorted(file for group in settings_groups() for file in (folder / group).glob("*.yaml"))
     if beside:
         raise UserError(
             f"{folder} has settings in {CONF}/ and beside it ({beside[0].relative_to(folder)}): "
@@ -65,7 +65,7 @@ def _homes() -> dict[str, Path]:
 
 
 def _add_names(homes: dict[str, Path], folder: Path) -> None:
-    for group in _groups():
+    for group in settings_groups():
         for file in sorted((folder / group).rglob("*.yaml")):
             name = file.relative_to(folder).as_posix()
             if homes.setdefault(name, folder) != folder:
@@ -76,8 +76,8 @@ def _add_names(homes: dict[str, Path], folder: Path) -> None:
                 )
 
 
-@cache
-def _groups() -> frozenset[str]:
+def settings_groups() -> frozenset[str]:
+    """Return the groups of which any folder of settings has files."""
     return frozenset(group.name for folder in settings_folders() for group in folder.glob("*/"))
 
 

@@ -15,7 +15,7 @@ from cfaug.core.known_names import HOW_RUNS_RESUME, OF_RESUMING, nearest
 from cfaug.core.processes import find_folder
 from cfaug.core.safety.yaml_text import MOST_CHARACTERS, parse_yaml
 from cfaug.run.arguments import flatten, key_of
-from cfaug.run.settings_files import CONF, find_settings, settings_folders
+from cfaug.run.settings_files import CONF, find_settings, settings_folders, settings_groups
 from cfaug.run.unread import describe_readers
 
 # ``experiment=demo/real`` is the arm ``real`` of ``conf/experiment/demo.yaml``.
@@ -116,6 +116,11 @@ def _root(name: str) -> Path:
     return find_folder(CONF) / f"{name}.yaml"
 
 
+def default_choice(name: str, group: str) -> str | None:
+    """Return what a root configuration chooses of a group."""
+    return _chosen(_root(name))[group]
+
+
 def top_level(name: str) -> set[str]:
     """Return the groups and settings at the top of a root configuration."""
     file = _root(name)
@@ -134,9 +139,8 @@ def _parse(text: str, file: Path) -> dict[str, Any]:
 
 def check_files(folders: Iterable[Path]) -> None:
     """Refuse the user's own folders of settings with a file that Hydra should not read."""
-    groups = sorted({path.name for conf in settings_folders() for path in conf.glob("*/")})
     for folder in folders:
-        for group in groups:
+        for group in sorted(settings_groups()):
             for file in sorted((folder / group).rglob("*.yaml")):
                 _load(file)
 
@@ -207,17 +211,15 @@ def _names(folders: Iterable[Path], group: str, *, nested: bool) -> list[str]:
         if option != ""
     }
     names = []
-    for file, name in (
-        (file, file.relative_to(home).with_suffix(""))
-        for home in homes
-        for file in home.rglob("*.yaml")
-    ):
-        if name.parts[0] in inner or (len(name.parts) > 1 and not nested):
-            continue
-        if group == EXPERIMENT:
-            names += [f"{name.as_posix()}/{arm}" for arm in read_arms(file)]
-        if group != EXPERIMENT or names_itself(file):
-            names.append(name.as_posix())
+    for home in homes:
+        for file in home.rglob("*.yaml"):
+            name = file.relative_to(home).with_suffix("")
+            if name.parts[0] in inner or (len(name.parts) > 1 and not nested):
+                continue
+            if group == EXPERIMENT:
+                names += [f"{name.as_posix()}/{arm}" for arm in read_arms(file)]
+            if group != EXPERIMENT or names_itself(file):
+                names.append(name.as_posix())
     return sorted(names)
 
 
@@ -268,10 +270,11 @@ def _targets(chosen: Mapping[str, str | None]) -> Iterator[tuple[str, str]]:
         option = choice
         while option is not None:
             file = _find(f"{group}/{option}")
-            target = None if file is None else _load(file).get("_target_")
-            if file is None or target is not None:
-                if target is not None:
-                    yield group, target
+            if file is None:
+                break
+            target = _load(file).get("_target_")
+            if target is not None:
+                yield group, target
                 break
             texts = (key for key, named in _defaults(file) if named == "")
             option = next((text for text in texts if text != "_self_" and "@" not in text), None)
