@@ -74,7 +74,7 @@ class Strata:
             raise UserError(
                 f"{index.source} does not say what its images should show: it lacks the column "
                 f"{name!r} and has {', '.join(index.extra_names) or 'none'}; name sets that "
-                "a recipe of grids made, or another column with "
+                "`python generate.py recipe=social` made, or another column with "
                 "annotate.question.strata.column=NAME"
             )
         column: list[Any] = index.extra(name).to_pylist()

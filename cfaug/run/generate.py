@@ -275,7 +275,7 @@ def build_recipe(settings: GenerateSettings) -> Recipe:
     if not (grid is None or editor is None or getattr(editor, "takes_grids", False)):
         raise UserError(
             f"data.grid={grid}: recipe.editor, a {type(editor).__name__}, takes captions, not "
-            "grids of them: choose a recipe of grids, or give data.source in place of data.grid"
+            "grids of them: choose recipe=social, or give data.source in place of data.grid"
         )
     return recipe
 
