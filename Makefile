@@ -9,12 +9,17 @@ STAMP := .venv/.installed
 help:  ## list the targets (minutes are those of two cores)
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-env: $(STAMP)  ## create the environment in .venv/ from the pinned versions
+env: $(STAMP)  ## create the environment in .venv/ from the pinned versions (TORCH=cpu: 1 GB in place of 7)
+
+# Another build of torch than the registry's brings its own libraries of CUDA, or none.
+LIBRARIES := '^(nvidia-|cuda-|triton==)'
+BACKEND := $(if $(TORCH),--torch-backend $(TORCH))
 
 $(STAMP): requirements.txt pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check "$$(grep '^uv==' requirements.txt)"
-	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python -r requirements.txt
+	$(if $(TORCH),grep -vE $(LIBRARIES),cat) requirements.txt > .venv/requirements.txt
+	$(BIN)/uv pip install --compile-bytecode --python $(BIN)/python $(BACKEND) -r .venv/requirements.txt
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
 	@touch $@
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import venv
 import zipfile
 from itertools import product
@@ -24,15 +26,29 @@ pytestmark = pytest.mark.slow
 TINY = [*WORLD, "trainer.max_steps=2"]
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
+def build(kind: str, source: Path, folder: Path) -> Path:
+    """Build an ``sdist`` or a ``wheel`` of a source tree, and return the file."""
     subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)],
-        cwd=ROOT, check=True, capture_output=True,
+        [sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", str(folder)],
+        cwd=source, check=True, capture_output=True,
     )  # fmt: skip
-    [built] = folder.glob("*.whl")
+    [built] = folder.glob("*.whl" if kind == "wheel" else "*.tar.gz")
     return built
+
+
+@pytest.fixture(scope="module")
+def sdist(tmp_path_factory) -> Path:
+    return build("sdist", ROOT, tmp_path_factory.mktemp("sdist"))
+
+
+@pytest.fixture(scope="module")
+def wheel(sdist, tmp_path_factory) -> Path:
+    """Return the wheel that is built from the sdist, as for a release."""
+    folder = tmp_path_factory.mktemp("wheel")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(folder, filter="data")
+    [source] = folder.glob("cfaug-*/")
+    return build("wheel", source, folder)
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +83,15 @@ def installed(wheel, tmp_path_factory):
 
     run.work, run.python = work, python
     return run
+
+
+def test_both_are_as_a_package_index_takes_them(sdist, wheel):
+    words = [sys.executable, "-m", "twine", "check", "--strict", sdist, wheel]
+    said = subprocess.run(words, capture_output=True, text=True)
+    assert said.returncode == 0, said.stdout + said.stderr
+    version = re.search(r'^version = "(.*)"$', (ROOT / "pyproject.toml").read_text(), re.M)[1]
+    assert f"version: {version}\n" in (ROOT / "CITATION.cff").read_text()
+    assert f"## {version} (" in (ROOT / "CHANGELOG.md").read_text()
 
 
 def test_the_wheel_holds_every_setting_and_sweep(wheel):
