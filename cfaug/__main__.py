@@ -1,4 +1,4 @@
-"""``cfaug train|generate|evaluate|zoo|new|doctor ...``, also ``python -m cfaug ...``."""
+"""``cfaug train|generate|evaluate|compare|zoo|new|doctor ...``, also ``python -m cfaug ...``."""
 
 from __future__ import annotations
 
@@ -16,6 +16,10 @@ COMMANDS = {
     "train": ("cfaug.run.train", "fine-tune a model on real and counterfactual pairs"),
     "generate": ("cfaug.run.generate", "make counterfactual image-text sets"),
     "evaluate": ("cfaug.run.evaluate", "evaluate runs or a checkpoint, and compare arms"),
+    "compare": (
+        "cfaug.run.compare_answers",
+        "compare models item by item, from any evaluator's logs",
+    ),
     "zoo": ("cfaug.run.zoo", "list the tiny models that are shipped"),
     "new": ("cfaug.run.new_recipe", "write a working recipe of your own to start from"),
     "doctor": ("cfaug.run.doctor", "say which optional parts are here, and how to get the others"),

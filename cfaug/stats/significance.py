@@ -293,3 +293,29 @@ def holm(p_values: Sequence[float] | np.ndarray) -> np.ndarray:
     factor = np.arange(len(order), 0, -1)
     adjusted[order] = np.minimum(np.maximum.accumulate(p[order] * factor), 1.0)
     return adjusted
+
+
+def cochran_q(effects: Sequence[float] | np.ndarray, errors: Sequence[float] | np.ndarray) -> float:
+    """Return p of Cochran's Q: do effects differ among each other by more than their errors?
+
+    Args:
+        effects: an estimate for each study or task.
+        errors: their standard errors, above 0.
+
+    Returns:
+        The share of the chi-squared distribution above Q; ``nan`` with fewer than two effects, or
+        where an error is 0.
+
+    >>> round(cochran_q([0.1, 0.1, 0.1], [0.02, 0.05, 0.03]), 2)
+    1.0
+    >>> round(cochran_q([0.2, -0.1], [0.1, 0.1]), 3)
+    0.034
+    """
+    values, weights = require_finite(effects), np.asarray(errors, np.float64)
+    if len(values) < 2 or not (weights > 0).all():
+        return math.nan
+    weights = 1 / weights**2
+    mean = (weights * values).sum() / weights.sum()
+    from scipy.special import chdtrc
+
+    return float(chdtrc(len(values) - 1, (weights * (values - mean) ** 2).sum()))

@@ -6,6 +6,7 @@ A reader returns ``None`` for a file that it does not recognise. To add one: a f
 
 from __future__ import annotations
 
+import json
 import re
 import zipfile
 import zlib
@@ -43,6 +44,7 @@ class EvaluatorLog:
         records: a record for each item; a value that is missing from some is missing there.
         question: keys of a record that describe the item, besides those that begin with ``ABOUT``.
         prompts: keys of a record with the prompt of the item.
+        answers: the model's answer to each item, in the order of the records; empty if unknown.
         about: statements on all items of the log: its task, the filter of its answers.
         unfinished: why items may be missing, and how they are added; empty if none are.
         remarks: sentences that a comparison should print.
@@ -55,6 +57,7 @@ class EvaluatorLog:
     about: Mapping[str, str] = field(default_factory=dict)
     unfinished: str = ""
     remarks: Sequence[str] = ()
+    answers: Sequence[str] = ()
 
 
 def read_log(file: Path, chosen: str | None = None) -> EvaluatorLog | None:
@@ -95,12 +98,19 @@ def _read_harness(file: Path, chosen: str | None) -> EvaluatorLog | None:
     if first is None or not {"doc_id", "filtered_resps"} <= first[1].keys():
         return None
     filters: dict[str, list[Record]] = {}
+    answered: dict[str, list[str]] = {}
     for where, line in chain([first], lines):
         results = {name: value for name, value in line.items() if name not in NO_RESULT}
         record = unfold({"doc": line.get("doc")}) | results
         if "arguments" in line and "prompt_hash" not in line:  # of versions without hashes
             record["arguments"] = [line["arguments"]]
         filters.setdefault(str(line.get("filter", "")), []).append((where, record))
+        answer = line["filtered_resps"]
+        while isinstance(answer, list) and len(answer) == 1:
+            [answer] = answer
+        answered.setdefault(str(line.get("filter", "")), []).append(
+            answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False)
+        )
     if chosen is None and len(filters) > 1:
         raise UserError(
             f"{file} has answers of several filters: compare_columns.filter=NAME chooses one of "
@@ -131,7 +141,7 @@ def _read_harness(file: Path, chosen: str | None) -> EvaluatorLog | None:
             )
     return EvaluatorLog(
         file.absolute().parent.name, records, frozenset({"doc_hash", "target_hash", TARGET, "doc"}),
-        PROMPTS, about, unfinished, remarks,
+        PROMPTS, about, unfinished, remarks, answered[name],
     )  # fmt: skip
 
 
@@ -151,6 +161,17 @@ def _refuse_doubled(records: Sequence[Record], *, of_lmms_eval: bool) -> None:
                 f"lines for a doc_id: {why}"
             )
         places[name] = where
+
+
+def filters_of(file: Path) -> list[str]:
+    """Return the filters whose answers a log of lm-evaluation-harness has; empty for others."""
+    if file.suffix.lower() != ".jsonl":
+        return []
+    lines = json_lines(file)
+    first = next(lines, None)
+    if first is None or not {"doc_id", "filtered_resps", "filter"} <= first[1].keys():
+        return []
+    return list(dict.fromkeys(str(line.get("filter", "")) for _, line in chain([first], lines)))
 
 
 def _count_documents(results: Path, task: str) -> tuple[int, int]:
@@ -225,6 +246,7 @@ def _read_inspect(file: Path) -> EvaluatorLog | None:
             if "task" in header["eval"]
             else {},
             unfinished=unfinished, remarks=remarks,
+            answers=[*_answers_of(samples)],
         )  # fmt: skip
     except (AttributeError, KeyError, TypeError) as error:
         raise UserError(f"{file} is not a log of inspect_ai with samples: {error!r}") from error
@@ -306,21 +328,54 @@ def _mean(values: Sequence[Any]) -> Any:
     return sum(counted) / len(counted) if counted else None
 
 
-def _read_archive(file: Path) -> tuple[Any, Any]:
+def _answers_of(samples: Any) -> Iterator[str]:
+    """Yield the answer to each sample, of its first epoch, as its first scorer read it."""
+    seen: set[str] = set()
+    for sample in samples:
+        if str(sample["id"]) not in seen:
+            seen.add(str(sample["id"]))
+            scores = [*(sample.get("scores") or {}).values()]
+            yield str(next((score["answer"] for score in scores if score.get("answer")), ""))
+
+
+@dataclass(frozen=True)
+class LogHeader:
+    """What a log of inspect_ai says of itself before its samples are read."""
+
+    task: str
+    created: str
+
+
+def read_header(file: Path) -> LogHeader | None:
+    """Return the task of a log of inspect_ai and its date; ``None`` for a file of another kind."""
+    suffix = file.suffix.lower()
+    if suffix == ".eval":
+        header, _ = _read_archive(file, (HEADER,))
+    elif suffix == ".json" and file.stat().st_size <= LARGEST:
+        header = json_file(file)
+    else:
+        return None
+    about = header.get("eval") if isinstance(header, dict) else None
+    if not isinstance(about, dict):
+        return None
+    return LogHeader(str(about.get("task", "")).rpartition("/")[2], str(about.get("created", "")))
+
+
+def _read_archive(file: Path, wanted: Sequence[str] = (HEADER, SUMMARIES)) -> tuple[Any, Any]:
     """Return header and summaries of samples, which hold every score but no conversation."""
     try:
         with zipfile.ZipFile(require_regular(file)) as archive:
-            missing = {SUMMARIES, HEADER} - {*archive.namelist()}
+            missing = {*wanted} - {*archive.namelist()}
             if missing:
                 raise UserError(
                     f"{file} lacks {name_some(sorted(missing))}: the evaluation is unfinished; "
                     f"`inspect eval-retry {file}` runs what is missing"
                 )
-            contents = [_read_member(archive, name, file) for name in (HEADER, SUMMARIES)]
+            contents = [_read_member(archive, name, file) for name in wanted]
     except (zipfile.BadZipFile, zlib.error, OSError, EOFError, RuntimeError, ValueError) as error:
         raise UserError(f"{file} is not a readable .eval log: {error}") from error
-    header, samples = (parse_json(content, str(file)) for content in contents)
-    return header, samples
+    header, *samples = (parse_json(content, str(file)) for content in contents)
+    return header, next(iter(samples), None)
 
 
 def _read_member(archive: zipfile.ZipFile, name: str, file: Path) -> bytes:

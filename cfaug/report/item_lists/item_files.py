@@ -51,6 +51,9 @@ class ItemAnswers:
         copies: {column of right and wrong answers: the metric that it repeats in every file}.
         task: the task that the files are of; empty if none says so.
         notes: sentences on how rows were matched, and on what the files say differently.
+        questions: what was asked, (items,); names of items where no column says it.
+        targets: the right answers, (items,); empty where no column says them.
+        said: what each file's model answered, (files, items); empty where a file does not say it.
     """
 
     names: Sequence[str]
@@ -62,6 +65,19 @@ class ItemAnswers:
     copies: Mapping[str, str]
     task: str = ""
     notes: Sequence[str] = ()
+    questions: Sequence[str] = ()
+    targets: Sequence[str] = ()
+    said: Sequence[Sequence[str]] = ()
+
+
+QUESTIONS = (
+    "input", "doc.question", "question", "doc.query", "doc.problem", "doc.prompt", "doc.ctx",
+    "doc.sentence", "doc.premise", "doc.text", "prompt", "caption", "text",
+)  # fmt: skip
+"""Columns that say what was asked, the best first."""
+TARGETS = (TARGET, "answer", "label", "gold")
+ANSWERS = ("prediction", "response", "output")
+"""Columns of lists with the right answer, and with a model's."""
 
 
 def read_item_files(files: Sequence[Path], columns: ItemColumns) -> ItemAnswers:
@@ -118,7 +134,15 @@ def read_item_files(files: Sequence[Path], columns: ItemColumns) -> ItemAnswers:
         copies=copies,
         task=next((table.about[TASK] for table in tables if TASK in table.about), ""),
         notes=notes,
+        questions=_first_of(first, QUESTIONS) or first.places,
+        targets=_first_of(first, TARGETS) or [""] * len(first),
+        said=[table.answers or _first_of(table, ANSWERS) or [""] * len(table) for table in tables],
     )
+
+
+def _first_of(table: ItemFileTable, names: Sequence[str]) -> list[str]:
+    """Return the texts of the first of these columns that a table has; empty if it has none."""
+    return next((table.texts(name) for name in names if name in table.columns), [])
 
 
 def _choose_metrics(

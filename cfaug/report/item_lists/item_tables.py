@@ -77,6 +77,7 @@ class ItemFileTable:
         prompts: columns of a log with the prompts of the items.
         unfinished: why items may be missing, and how they are added; empty if none are.
         remarks: sentences for the notes of a comparison.
+        answers: the model's answer in each row of a log; empty if unknown.
     """
 
     file: Path
@@ -88,6 +89,7 @@ class ItemFileTable:
     prompts: frozenset[str] = frozenset()
     unfinished: str = ""
     remarks: Sequence[str] = ()
+    answers: Sequence[str] = ()
 
     def __len__(self) -> int:
         return len(self.places)
@@ -116,6 +118,7 @@ class ItemFileTable:
             self,
             columns={name: [values[row] for row in rows] for name, values in self.columns.items()},
             places=[self.places[row] for row in rows],
+            answers=[self.answers[row] for row in rows] if self.answers else (),
         )
 
     def holds_scores(self, name: str) -> bool:
@@ -173,7 +176,7 @@ def read_table(file: Path, log_filter: str | None = None) -> ItemFileTable:
         return ItemFileTable(file, columns, places, about=about)
     return ItemFileTable(
         file, columns, places, log.model, about, log.question, log.prompts, log.unfinished,
-        log.remarks,
+        log.remarks, log.answers,
     )  # fmt: skip
 
 

@@ -1,0 +1,310 @@
+"""A comparison over tasks as a page: a verdict, a forest plot, tables, items that differ."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from cfaug.report.document import Column, Document, Entry, Part, make_part, text_column
+from cfaug.report.drawing import Drawing, style
+from cfaug.report.item_lists.item_files import comparison_document
+from cfaug.report.item_lists.task_comparison import (
+    PooledDifference,
+    TaskDifference,
+    TaskResult,
+    verdict,
+)
+from cfaug.report.page import DASH, Measure, p_text, render, span_text, write_page
+from cfaug.report.plots import (
+    ACCENT,
+    DOT,
+    INK,
+    LINE,
+    QUIET,
+    around,
+    bar,
+    is_drawable,
+    lines_of,
+    mark_empty,
+    name_rows,
+    new_axes,
+    note,
+    value_axis,
+)
+from cfaug.stats.power import power_of
+
+MOST_ITEMS = 40
+"""Items on which two models differ that a page shows of a task, half for each model."""
+LONGEST = 600
+"""Letters of a question or an answer on a page."""
+
+
+@dataclass(frozen=True)
+class DifferingItem:
+    """An item that only one of two models answers right, or answers better."""
+
+    item: str
+    question: str
+    target: str
+    better: str
+    worse: str
+
+
+def overview_document(
+    name: str,
+    title: str,
+    differences: Sequence[TaskDifference],
+    pooled: Sequence[PooledDifference],
+    notes: Sequence[str],
+) -> Document:
+    """Return the table with a row for each task, and what could have been found there."""
+    many = len({(d.row.first, d.row.other) for d in differences}) > 1
+    labels = (("first", "other") if many else ()) + ("task", "metric")
+
+    def label(d: TaskDifference) -> tuple[str, ...]:
+        pair = (d.row.first, d.row.other) if many else ()
+        return (*pair, d.task, d.row.metric)
+
+    def amount(d: TaskDifference) -> Entry:
+        row, measure = d.row, d.row.measure
+        text = span_text(measure.text, row.drawn.low, row.drawn.high, "")
+        return Entry(
+            measure.difference(row.drawn.mean),
+            bold=d.shown,
+            small=f"[{text}]" if text else "",
+            numbers={"value": row.drawn.mean, "n": float(row.drawn.items)},
+        )
+
+    def needed(d: TaskDifference) -> str:
+        count = d.items_needed
+        return DASH if count is None or not d.row.drawn.mean else f"{count:,}"
+
+    first, other = differences[0].row.first, differences[0].row.other
+    heads = ("first", "other") if many else (first, other)
+    columns: list[Column[TaskDifference]] = [
+        text_column("items", lambda d: f"{d.row.drawn.items:,}"),
+        *(
+            text_column(head, lambda d, i=i: d.row.measure.text(d.row.means[i], 1))  # type: ignore[misc]
+            for i, head in enumerate(heads)
+        ),
+        Column("difference [95 %]", amount),
+        text_column("p (Holm)", lambda d: p_text(d.p_holm)),
+        text_column(
+            "detectable, 80 %",
+            lambda d: DASH if math.isnan(d.visible) else d.row.measure.text(d.visible, 1),
+        ),
+        text_column("items needed", needed),
+    ]
+    part = make_part("Task by task", labels, columns, [(label(d), d) for d in differences])
+    return Document(name, title, (part,), (*explain(differences, pooled), *notes))
+
+
+def explain(differences: Sequence[TaskDifference], pooled: Sequence[PooledDifference]) -> list[str]:
+    """Return the notes under the table of tasks: what is subtracted, which tests, which means."""
+    tests = dict.fromkeys(d.row.drawn.test for d in differences)
+    lines = [
+        f"Difference: first minus other, in points. p: {' or '.join(filter(None, tests))}, "
+        f"two-sided; corrected (Holm) over {len(differences)} "
+        f"comparison{'s' * (len(differences) != 1)}; bold: p of at most 0.05. Each place is one "
+        "model: this says nothing about what training again would give.",
+        "Detectable: the smallest true difference that 80 % of tests of this size find. Items "
+        "needed: how many such items find a true difference as large as the measured one in 80 % "
+        "of tests.",
+    ]
+    for mean in pooled:
+        low, high = mean.interval
+        what = f"{mean.metric} of " * bool(mean.metric)
+        about = f"95 % {100 * low:+.1f} to {100 * high:+.1f}, p = {p_text(mean.p)}"
+        text = (
+            f"Mean over {what}{mean.tasks} tasks, each counted once: {mean.first} minus "
+            f"{mean.other} {100 * mean.mean:+.1f} points ({about}), for these tasks and no others."
+        )
+        if mean.heterogeneity_p <= 0.05:
+            text += (
+                f" The tasks differ among each other by more than chance (Cochran's Q, p = "
+                f"{p_text(mean.heterogeneity_p)}): read them one by one."
+            )
+        lines.append(text)
+    return lines
+
+
+@style()
+def forest_plot(
+    differences: Sequence[TaskDifference], pooled: Sequence[PooledDifference], title: str
+) -> Drawing:
+    """Draw the difference of each task with its 95 % interval, and the means over tasks below.
+
+    All differences are of one pair of models and in percent.
+    """
+    named: list[tuple[str, float, float, float, bool, bool]] = []
+    tasks = [d.task for d in differences]
+    for d in differences:
+        name = d.task if tasks.count(d.task) == 1 else f"{d.task}: {d.row.metric}"
+        named.append((name, d.row.drawn.mean, *d.interval, d.shown, False))
+    for mean in pooled:
+        name = f"mean of {mean.tasks} tasks" + f" ({mean.metric})" * bool(mean.metric)
+        low, high = mean.interval
+        named.append((name, mean.mean, low, high, not low <= 0 <= high, True))
+    measure = Measure()
+    row = max(34, 10 + LINE * lines_of([name for name, *_ in named]))
+    axes = new_axes(row * len(named) + 48)
+    middles = [row * (i + 0.5) for i in range(len(named))]
+    name_rows(
+        axes, [(name, y) for (name, *_), y in zip(named, middles, strict=True)], row * len(named)
+    )
+    ends = [0.0]
+    axes.plot([0, 0], [0, row * len(named)], color=INK, linewidth=1.2)
+    for (name, mean, low, high, shown, pools), y in zip(named, middles, strict=True):
+        if not is_drawable(mean):
+            mark_empty(axes, y)
+            continue
+        colour = ACCENT if shown else DOT
+        said = f"{name}: {measure.difference(mean)} points"
+        if is_drawable(low, high):
+            bar(axes, (low, high), y, 16 if pools else 8, said, color=colour, alpha=0.3)
+            ends += [low, high]
+        (drawn,) = axes.plot(mean, y, "o", markersize=9 if pools else 7, color=colour)
+        note(drawn, said)
+        ends.append(mean)
+    if pooled:
+        line = row * len(differences)
+        axes.axhline(line, color=QUIET, linewidth=1, linestyle=(0, (3, 2)))
+    value_axis(axes, "x", around(ends), title, measure.factor)
+    return Drawing.of(axes, title)
+
+
+def list_differing(result: TaskResult) -> list[tuple[str, str, list[DifferingItem], int]]:
+    """Return the items on which two models differ, of the first metric: those each is better on.
+
+    Returns:
+        (better model, worse model, items, how many there are in all), twice.
+    """
+    answers = result.answers
+    values = answers.metrics[next(iter(answers.metrics))]
+    first, other = answers.names[:2]
+    listed = []
+    for ahead, behind in ((0, 1), (1, 0)):
+        with np.errstate(invalid="ignore"):
+            rows = np.flatnonzero(values[ahead] > values[behind])
+        shown = [
+            DifferingItem(
+                Path(answers.items[row]).name,
+                _cut(answers.questions[row]),
+                _cut(answers.targets[row]),
+                _cut(answers.said[ahead][row]),
+                _cut(answers.said[behind][row]),
+            )
+            for row in rows[: MOST_ITEMS // 2].tolist()
+        ]
+        names = (first, other) if ahead == 0 else (other, first)
+        listed.append((*names, shown, len(rows)))
+    return listed
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[:LONGEST].rstrip()} ..."
+
+
+def write_comparison_page(
+    file: Path,
+    overview: Document,
+    results: Sequence[TaskResult],
+    differences: Sequence[TaskDifference],
+    pooled: Sequence[PooledDifference],
+) -> Path:
+    """Write the page of a comparison, and return its path."""
+    figures = []
+    for first, other in dict.fromkeys((d.row.first, d.row.other) for d in differences):
+        rows = [
+            d
+            for d in differences
+            if (d.row.first, d.row.other) == (first, other) and d.row.measure.is_fraction
+        ]
+        means = [m for m in pooled if (m.first, m.other) == (first, other)]
+        if rows:
+            axis = f"points by which {first} is better than {other}"
+            figures.append(forest_plot(rows, means, axis))
+    details: list[tuple[str, Part, list[tuple[str, str, list[DifferingItem], int]]]] = []
+    for result in results:
+        document = comparison_document(result.answers, result.comparisons, result.task)
+        two = len(result.answers.names) == 2
+        details.append((result.task, document.parts[0], list_differing(result) if two else []))
+    text = render(
+        "comparison.html",
+        title=overview.title,
+        verdict=verdict(differences, pooled),
+        overview=overview,
+        figures=figures,
+        details=details,
+    )
+    return write_page(file, text, "a page of a comparison")
+
+
+def plan_part(
+    results: Sequence[TaskResult], differences: Sequence[TaskDifference], points: float
+) -> Part:
+    """Return how large a test has to be to find a difference, by task, from these answers.
+
+    Args:
+        points: the difference to find, in points of a percentage.
+    """
+    rows = [
+        (d, share)
+        for d in differences
+        if d.components is not None and d.row.measure.is_fraction
+        for share in (0.5, 1, 2, 4)
+    ]
+
+    def size(row: tuple[TaskDifference, float]) -> int:
+        d, share = row
+        assert d.components is not None
+        return max(2, round(d.components.clusters * share))
+
+    def error(row: tuple[TaskDifference, float]) -> float:
+        d, _ = row
+        assert d.components is not None
+        return d.components.error(size(row))
+
+    def needed(row: tuple[TaskDifference, float]) -> str:
+        d, _ = row
+        assert d.components is not None
+        clusters = d.components.clusters_needed(points / 100)
+        if clusters is None:
+            return DASH
+        return f"{math.ceil(clusters * d.components.per_cluster):,}"
+
+    columns: list[Column[tuple[TaskDifference, float]]] = [
+        text_column("clusters", lambda row: f"{size(row):,}"),
+        text_column(
+            "items",
+            lambda row: f"{round(size(row) * row[0].components.per_cluster):,}",  # type: ignore[union-attr]
+        ),
+        text_column("SE, points", lambda row: f"{100 * error(row):.2f}"),
+        text_column(
+            f"power for {points:g} points",
+            lambda row: f"{100 * power_of(points / 100, error(row), size(row)):.0f} %",
+        ),
+        text_column("items for 80 %", needed),
+    ]
+    many = len({(d.row.first, d.row.other) for d, _ in rows}) > 1
+    pair = ("first", "other") if many else ()
+    labelled = [
+        ((*((d.row.first, d.row.other) if many else ()), d.task, d.row.metric), (d, share))
+        for d, share in rows
+    ]
+    note = (
+        "From the variances of the item differences of this pilot, between clusters and within "
+        "them: tests of half, equal, double and four times its size. Two-sided, at the level of "
+        "5 %, for one comparison; a family of several needs more."
+    )
+    return make_part(
+        f"Is a difference of {points:g} points found?",
+        (*pair, "task", "metric"),
+        columns,
+        labelled,
+        [note],
+    )

@@ -1,0 +1,150 @@
+"""Compare models item by item, over all tasks that two folders, or files, of answers share.
+
+cfaug compare A B
+cfaug compare A B columns.cluster=doc.image_id
+cfaug compare A/samples_TASK_DATE.jsonl B/samples_TASK_DATE.jsonl columns.filter=strict-match
+cfaug compare A B plan=1
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Annotated
+
+from cfaug.core.annotations import Keys, Means
+from cfaug.core.errors import UserError, say
+from cfaug.core.targets import Makes
+from cfaug.core.validation import Node, PositiveNumber
+from cfaug.planning.build import build
+from cfaug.run.arguments import write_override
+from cfaug.run.identity import clean_name
+from cfaug.run.launch import DONE, Jobs, Script, launch, report
+
+DIGITS = 8
+"""Hexadecimal digits that tell two comparisons of one name apart."""
+SETTING = re.compile(r"[~+]{0,2}[\w./@-]+(:[\w.@-]+)?=|--|-[a-z]$")
+"""How words begin that are settings or options, and no folders."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareSettings:
+    """The top level of ``conf/compare.yaml``, which describes each setting."""
+
+    places: Sequence[str] | None
+    columns: Annotated[Node, Makes("cfaug.report.item_lists.item_tables.ItemColumns")]
+    newest: bool
+    plan: PositiveNumber | Annotated[None, Means("no plan")]
+    paths: Annotated[dict[str, str], Keys(("runs",))]
+    overrides: Sequence[str] = ()
+
+
+def compare(settings: CompareSettings) -> int:
+    """Compare the places on every task that they share; print one table, write it and a page."""
+    from cfaug.report.document import read_document, to_terminal, write_document
+    from cfaug.report.item_lists.comparison_page import (
+        overview_document,
+        plan_part,
+        write_comparison_page,
+    )
+    from cfaug.report.item_lists.evaluation_folders import find_tasks
+    from cfaug.report.item_lists.item_files import comparison_document
+    from cfaug.report.item_lists.task_comparison import (
+        compare_tasks,
+        list_differences,
+        pool,
+        verdict,
+    )
+
+    places = [Path(place).expanduser() for place in settings.places or ()]
+    columns = build(settings.columns)
+    shared = find_tasks(places, newest=settings.newest)
+    results, left = compare_tasks(shared, columns)
+    differences = list_differences(results)
+    pooled = pool(differences)
+    notes = [
+        *left,
+        *(
+            f"{task} is not compared: only {' and '.join(names)} "
+            f"{'has' if len(names) == 1 else 'have'} it."
+            for task, names in shared.lacking.items()
+        ),
+        *(f"{r.task}: {note}" for r in results if len(results) > 1 for note in r.answers.notes),
+    ]
+    folder = Path(settings.paths["runs"]).expanduser() / "compared"
+    identity = hashlib.sha256(
+        json.dumps(
+            [[str(place.resolve()) for place in places], asdict(columns), settings.plan],
+            sort_keys=True, default=list,
+        ).encode()
+    ).hexdigest()[:DIGITS]  # fmt: skip
+    name = _name(shared.names, results[0].answers.task if len(results) == 1 else "", settings)
+    file = folder / f"{name}.json"
+    if file.exists() and read_document(file).compared != identity:
+        name = f"{name}-{identity}"
+    overview = overview_document(name, "Models compared item by item", differences, pooled, notes)
+    if settings.plan:
+        plan = plan_part(results, differences, settings.plan)
+        overview = replace(overview, parts=(*overview.parts, plan))
+    answer = verdict(differences, pooled)
+    details = [
+        replace(comparison_document(r.answers, r.comparisons, name).parts[0], title=r.task)
+        for r in results
+    ]
+    whole = replace(
+        overview, parts=(*overview.parts, *details), compared=identity, answer=answer[0]
+    )
+    say(to_terminal(overview), sys.stdout)
+    page = folder / f"{name}.html"
+    paths = [
+        *write_document(whole, folder),
+        write_comparison_page(page, overview, results, differences, pooled),
+    ]
+    say("wrote " + ", ".join(map(str, paths)), sys.stdout)
+    for line in answer:
+        say(line, sys.stdout)
+    say(f"next: open {shlex.quote(str(paths[-1]))} in a browser")
+    return DONE
+
+
+def _name(names: Sequence[str], task: str, settings: CompareSettings) -> str:
+    """Return the name of a table: its task if there is one, the places, and the questions asked."""
+    more = f"-and-{len(names) - 2}-more" if len(names) > 2 else ""
+    places = "-against-".join(clean_name(name, extra="")[:50] for name in names[:2])
+    columns = build(settings.columns)
+    asked = [
+        f"{word}={'+'.join([values] if isinstance(values, str) else values)}"
+        for word in ("filter", "cluster", "by", "metrics")
+        if (values := getattr(columns, word))
+    ]
+    if columns.common:
+        asked.append("common")
+    if settings.plan:
+        asked.append(f"plan={settings.plan:g}")
+    return clean_name("-".join([*[task] * bool(task), places + more, *asked]))
+
+
+def run_jobs(jobs: Jobs) -> int:
+    """Run every composed job, and return the worst exit code."""
+    return max(compare(CompareSettings(**config, overrides=words)) for config, words in jobs)
+
+
+SCRIPT = Script("compare", CompareSettings, run_jobs, __doc__ or "")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    places = [word for word in words if not SETTING.match(word)]
+    if places:
+        settings = [word for word in words if SETTING.match(word)]
+        if any(word.startswith("places=") for word in settings):
+            return report(UserError("compare: name folders as words or by places=[...], not both"))
+        words = [write_override("places", places), *settings]
+    return launch(SCRIPT, words)

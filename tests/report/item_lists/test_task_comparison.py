@@ -1,0 +1,252 @@
+"""Models compared over the tasks of two folders: which files, which numbers, which words."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cfaug.core.errors import UserError
+from cfaug.report.item_lists.comparison_page import (
+    list_differing,
+    overview_document,
+    write_comparison_page,
+)
+from cfaug.report.item_lists.evaluation_folders import find_tasks, shown_places
+from cfaug.report.item_lists.item_tables import ItemColumns
+from cfaug.report.item_lists.task_comparison import (
+    compare_tasks,
+    describe_difference,
+    list_differences,
+    pool,
+    verdict,
+)
+from cfaug.run.compare_answers import main
+
+LOGS = Path(__file__).parent / "logs"
+DATE = "2026-11-01T10-00-00.000000"
+
+
+def write_log(folder, task, right, *, filters=("none",), metric="acc", date=DATE, photo=None):
+    """Write a log of lm-evaluation-harness in the form of its release 0.4.13."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = [
+        json.dumps({
+            "doc_id": number, "doc": {"question": f"Is {number} <b>odd</b>?", "photo": number // 3},
+            "target": str(number % 2), "arguments": {}, "resps": [["x"]],
+            "filtered_resps": [str(number % 2) if value else "<i>no</i>"], "filter": name,
+            "doc_hash": f"h{number}", "prompt_hash": f"p{number}", "target_hash": f"t{number}",
+            metric: float(value),
+        })
+        for name in filters for number, value in enumerate(right)
+    ]  # fmt: skip
+    (folder / f"samples_{task}_{date}.jsonl").write_text("\n".join(lines) + "\n")
+
+
+@pytest.fixture
+def pair(tmp_path):
+    """Return two folders: b is better on sums, a on words, and they are alike on facts."""
+    rng = np.random.default_rng(0)
+    base = {task: rng.random(300) for task in ("sums", "words", "facts")}
+    for name, gains in (("a", (0.4, 0.7, 0.5)), ("b", (0.6, 0.5, 0.5))):
+        for task, share in zip(base, gains, strict=True):
+            noise = rng.random(300) * 0.3
+            write_log(tmp_path / name / "org__model", task, 0.7 * base[task] + noise < share)
+    write_log(tmp_path / "a" / "org__model", "alone", [1, 0, 1])
+    return tmp_path / "a", tmp_path / "b"
+
+
+def compared(places, **columns):
+    shared = find_tasks(places)
+    results, left = compare_tasks(shared, ItemColumns(**columns))
+    differences = list_differences(results)
+    return shared, results, differences, pool(differences), left
+
+
+def test_every_number_is_that_of_a_plain_loop(pair):
+    shared, results, differences, pooled, left = compared(pair)
+    assert not left
+    assert shared.names == ["a", "b"]
+    assert shared.lacking == {"alone": ["a"]}
+    assert [result.task for result in results] == ["facts", "sums", "words"]
+    plain = {}
+    for task in ("facts", "sums", "words"):
+        answers = []
+        for place in pair:
+            [file] = place.rglob(f"samples_{task}_*")
+            answers.append([json.loads(line)["acc"] for line in file.read_text().splitlines()])
+        plain[task] = [x - y for x, y in zip(*answers, strict=True)]
+    for d in differences:
+        values = plain[d.task]
+        mean = sum(values) / 300
+        error = math.sqrt(sum((v - mean) ** 2 for v in values) / 299 / 300)
+        assert d.row.drawn.mean == pytest.approx(mean)
+        assert d.error == pytest.approx(error)
+        if d.task != "facts":  # the same items again: enough, as the difference is detectable
+            assert d.items_needed <= 300
+            assert abs(mean) >= d.visible
+    # Holm, written down: the smallest p times 3, the next times 2, never falling.
+    order = sorted(differences, key=lambda d: d.row.p)
+    least = 0.0
+    for left_over, d in zip((3, 2, 1), order, strict=True):
+        least = max(least, min(1.0, left_over * d.row.p))
+        assert d.p_holm == pytest.approx(least)
+    [mean] = pooled
+    assert (mean.tasks, mean.metric) == (3, "")
+    assert mean.mean == pytest.approx(sum(map(sum, plain.values())) / 900)
+    assert mean.error == pytest.approx(math.sqrt(sum(d.error**2 for d in differences)) / 3)
+    assert mean.heterogeneity_p < 1e-6
+    [said] = verdict(differences, pooled)
+    low, high = (100 * (mean.mean + side * 1.96 * mean.error) for side in (-1, 1))
+    assert said == (
+        "Of 3 tasks, a is better on 1 and b on 1; on average a answers "
+        f"{100 * mean.mean:.1f} points more (95 % {low:.1f} to {high:.1f})."
+    )
+    assert len(said.split()) <= 25
+
+
+def test_one_task_is_a_sentence_with_the_better_model_first(pair):
+    files = [next(place.rglob("samples_sums_*")) for place in pair]
+    _, _, differences, pooled, _ = compared(files)
+    assert not pooled
+    said = describe_difference(differences[0])
+    row = differences[0].row
+    amount = f"{100 * abs(row.drawn.mean):.1f}"
+    assert f" answers {amount} points more of sums than " in said
+    assert said.startswith(row.other)
+    low, high = -100 * row.drawn.high, -100 * row.drawn.low
+    assert f"(95 % {low:.1f} to {high:.1f}, p = " in said
+    assert len(said.split()) <= 25
+    _, _, alike, _, _ = compared([next(place.rglob("samples_facts_*")) for place in pair])
+    assert "No difference between" in describe_difference(alike[0])
+
+
+def test_clusters_count_as_they_do_in_one_file(pair):
+    _, _, differences, _, _ = compared(pair, cluster="doc.photo")
+    for d in differences:
+        assert d.row.drawn.clusters == 100
+        assert d.error == d.row.cluster_error
+        assert d.components.clusters == 100
+        assert d.components.per_cluster == 3
+
+
+def test_each_filter_is_a_row_and_counts_in_no_mean_of_all(tmp_path):
+    rng = np.random.default_rng(1)
+    for name in "ab":
+        write_log(tmp_path / name, "math", rng.random(60) < 0.5, filters=("strict", "loose"))
+        write_log(tmp_path / name, "facts", rng.random(60) < 0.5)
+    places = (tmp_path / "a", tmp_path / "b")
+    _, _, differences, pooled, _ = compared(places)
+    assert [d.task for d in differences] == ["facts", "math, strict", "math, loose"]
+    assert not pooled
+    assert verdict(differences, pooled)[0].endswith("of 3 comparisons.")
+    _, _, differences, pooled, _ = compared(places, filter="loose")
+    assert [d.task for d in differences] == ["facts", "math, loose"]
+    assert pooled[0].tasks == 2
+    _, _, differences, _, left = compared(places, filter="none")
+    assert [d.task for d in differences] == ["facts"]
+    assert "columns.filter=none is not a filter of its logs, which have strict, loose" in left[0]
+
+
+def test_what_could_mean_two_things_is_asked_about(pair, tmp_path):
+    first, second = pair
+    write_log(first / "org__model", "sums", [1, 0], date="2026-11-02T10-00-00.000000")
+    with pytest.raises(UserError, match=r"several logs of sums: .*newest=true takes the last"):
+        find_tasks(pair)
+    tasks = {task.task: task.files for task in find_tasks(pair, newest=True).tasks}
+    assert "2026-11-02" in tasks["sums"][0].name
+    write_log(first / "other__model", "words", [1, 0])
+    with pytest.raises(UserError, match=r"several logs of words, .*the folder of one model"):
+        find_tasks(pair, newest=True)
+    (tmp_path / "none").mkdir()
+    for places, said in (
+        ([first, tmp_path / "gone"], "no file or folder"),
+        ([second, tmp_path / "b/../b"], "more than once"),
+        ([second], "two folders or files"),
+        ([second, next(second.rglob("*.jsonl"))], "is a file and .* a folder"),
+        ([second, tmp_path / "none"], "has no log that is read"),
+    ):
+        with pytest.raises(UserError, match=said):
+            find_tasks(places)
+    write_log(tmp_path / "c", "poems", [1, 0])
+    with pytest.raises(UserError, match=r"no task in common: b has .*; c has poems"):
+        find_tasks([second, tmp_path / "c"])
+
+
+@pytest.mark.parametrize("evaluator", ["lm_eval", "lmms_eval", "inspect_ai"])
+def test_the_evaluators_own_logs_are_found_in_their_folders(tmp_path, evaluator):
+    places = []
+    for name in "ab":
+        source = LOGS / evaluator / name
+        place = tmp_path / name
+        place.mkdir()
+        found = source.iterdir() if source.is_dir() else [source.with_suffix(".eval")]
+        for file in found:
+            (place / file.name).write_bytes(file.read_bytes())
+        (place / "results_2026.json").write_text('{"results": {}}')
+        places.append(place)
+    _, results, differences, _, _ = compared(places)
+    assert len(results) == (2 if evaluator == "lm_eval" else 1)  # that task has two filters
+    assert differences
+    assert any(any(said) for said in results[0].answers.said)
+
+
+def test_names_are_as_long_as_they_have_to_be():
+    assert shown_places([Path("x/v1.5/run"), Path("x/v2.0/run")]) == ["v1.5/run", "v2.0/run"]
+
+
+def test_a_page_shows_the_items_that_differ_and_escapes_them(pair, tmp_path):
+    _, results, differences, pooled, _ = compared(pair)
+    ahead, behind = list_differing(results[1])
+    values = results[1].answers.metrics["acc"]
+    assert ahead[3] == int((values[0] > values[1]).sum())
+    assert behind[3] == int((values[1] > values[0]).sum())
+    item = behind[2][0]
+    assert (item.better, item.worse) == (item.target, "<i>no</i>")
+    overview = overview_document("x", "x", differences, pooled, ["<script>"])
+    page = write_comparison_page(tmp_path / "x.html", overview, results, differences, pooled)
+    text = page.read_text()
+    assert text.count("<svg") == 1
+    assert "&lt;b&gt;odd&lt;/b&gt;" in text
+    assert not {"<b>odd", "<i>no", "<script"} & {
+        part for part in ("<b>odd", "<i>no", "<script") if part in text
+    }
+
+
+@pytest.mark.slow
+def test_the_command_writes_every_form_and_one_table(pair, tmp_path, capsys, monkeypatch):
+    runs = tmp_path / "all runs"
+    words = [*map(str, pair), f"paths.runs='{runs}'"]
+    assert main([*words, "plan=2"]) == 0
+    said = capsys.readouterr()
+    assert said.out.count("\n| facts") == 5  # a row, and four of the plan
+    assert "Of 3 tasks, a is better on 1 and b on 1" in said.out.splitlines()[-1]
+    assert "alone is not compared: only a has it" in said.out
+    assert said.err.startswith("next: open ")
+    folder = runs / "compared"
+    stem = "a-against-b-plan=2"
+    assert {file.name for file in folder.iterdir() if not file.name.startswith(".")} == {
+        f"{stem}.{kind}" for kind in ("tex", "md", "csv", "json", "html")
+    }
+    with (folder / f"{stem}.csv").open() as handle:
+        cells = {(row["row"], row["column"]): row["value"] for row in csv.DictReader(handle)}
+    first = compared(pair)[2][0]
+    assert float(cells["facts | acc", "difference [95 %]"]) == pytest.approx(first.row.drawn.mean)
+    before = (folder / f"{stem}.html").read_bytes()
+    assert main([*words, "plan=2"]) == 0  # the same names, the same bytes
+    assert (folder / f"{stem}.html").read_bytes() == before
+    monkeypatch.chdir(pair[0].parent)
+    capsys.readouterr()
+    for wrong, reason in (
+        (["a", "gone"], "no file or folder gone"),
+        (["a"], "two folders or files"),
+        (["a", "b", "plan=0"], "plan"),
+        (["a", "b", "column.by=x"], "did you mean columns.by"),
+        (["a", "b", "places=[a,b]"], "not both"),
+    ):
+        assert main(wrong) == 2, wrong
+        assert reason in capsys.readouterr().err
