@@ -21,7 +21,15 @@ from cfaug.report.records import Run
 from cfaug.report.results import Cell, Result, by_seed
 from cfaug.report.significance_rows import Table
 from cfaug.report.significance_table import RunItems
-from cfaug.report.summary_text import Finding, cost, describe_pairing, how_tested, pairing, verdict
+from cfaug.report.summary_text import (
+    Finding,
+    cost,
+    describe_pairing,
+    how_tested,
+    pairing,
+    steps_part,
+    verdict,
+)
 from cfaug.stats.significance import summarise
 
 
@@ -64,6 +72,7 @@ def write_report(
         samples=[show(example) for example in samples],
         verdict=verdict(rows, headline, baselines, items),
         cost=cost(rows, headline, baselines, items),
+        steps=steps_part(rows, headline, baselines, items),
         how_tested=how_tested(rows, headline, baselines, items),
         pairing=_pairing_part(compared, headline) if compared else None,
         describe_pairing=describe_pairing(compared, headline),

@@ -22,8 +22,9 @@ from cfaug.report.comparison import (
     obstacle,
     values,
 )
+from cfaug.report.document import Column, Part, make_part, text_column
 from cfaug.report.item_tests import ItemTest
-from cfaug.report.page import PERCENT, Measure, p_text
+from cfaug.report.page import DASH, PERCENT, Measure, p_text, span_text
 from cfaug.report.results import Cell, Result, arms_of, cells_of
 from cfaug.report.significance_rows import ALPHA, describe_no_spread
 from cfaug.report.significance_table import ItemSource, compare_pair
@@ -59,79 +60,111 @@ def verdict(
     baselines: Sequence[str],
     items: ItemSource | None = None,
 ) -> str:
-    """Return one sentence on which steps of the expected order were reached, and which were NOT."""
+    """Return the sentence that a reader may quote: the main arm against the main one to beat.
+
+    With one seed it has no p: a test over items says nothing about training again.
+    """
     checks = expected(rows, headline, baselines, items)
     if not checks:
         tested = join_words([headline.label(arm) for arm in headline.tested])
         return f"Nothing was compared: {tested} without an arm to beat."
-    beaten: dict[str, list[str]] = {}
-    for check in checks:
-        if check.shown:
-            beaten.setdefault(check.arm, []).append(
-                f"{headline.label(check.other)} by {check.measure.amount(check.gain).lstrip('+')} "
-                f"(p = {p_text(check.p)})"
-            )
-    reached = [
-        f"{headline.label(arm)} beats {join_words(others)}" for arm, others in beaten.items()
-    ]
-    missed = [_misses(c, headline) for c in checks if not c.shown]
-    lead = _lead(rows, headline)
-    order = f"the expected order {headline.expectation}"
-    if headline.declared and missed:
-        missed[0] = f"NOT reached of {order}: {missed[0]}"
-    elif headline.declared:
-        reached[0] = f"{order} was reached: {reached[0]}"
-    return f"{lead} {'; '.join([*reached, *missed])}."
-
-
-def _lead(rows: Sequence[Result], headline: Headline) -> str:
-    """Return what happened to the number of the headline, as the beginning of a sentence."""
-    known = answers(rows)
-    means = {
-        arm: fmean(values(by_seed).values())
-        for arm in (headline.tested[0], *headline.order[-1:])
-        if (by_seed := known.get((arm, headline.cell)))
-    }
-    count = max(len(known.get((arm, headline.cell), ())) for arm in headline.tested)
-    seeds = f"{count} seed{'s' * (count != 1)}" if count else "no results"
-    if len(means) < 2:
-        return f"On {headline.benchmark} ({headline.metric}, {seeds}),"
-    measure = measures(rows)[headline.cell]
-    new, old = means.values()
+    main = headline.tested[0]
+    steps = [check for check in checks if check.arm == main] or checks
+    check = next((step for step in steps if step.other in headline.order[-1:]), steps[0])
+    arm, other = headline.label(check.arm), headline.label(check.other)
     shifted = headline.in_distribution is not None
     where = "out of distribution" if shifted else f"on {headline.benchmark}"
-    after, before = (measure.text(value, 1) for value in (new, old))
-    moved = f"{'rose' if new > old else 'fell'} from {before} to {after}"
-    change = f"stayed at {after}" if after == before else moved
-    arm = headline.label(headline.tested[0])
+    metric = METRICS.get(headline.metric, headline.metric)
+    if check.obstacle == BOTH_AT_CHANCE:
+        return f"Neither {arm} nor {other} is shown to be better than chance {where} ({metric})."
+    if check.comparison is None:
+        return f"{arm} was not compared with {other} {where}, because {_why_not_compared(check)}."
     if headline.share is not None and re.fullmatch(r"cf_ratio=[\d.]+", arm):
         arm = f"{100 * headline.share:g} % counterfactual examples"
-    metric = {"acc1": "accuracy"}.get(headline.metric, headline.metric)
-    return f"With {arm}, {metric} {where} {change} {measure.sign} ({seeds}):"
-
-
-def _misses(check: Finding, headline: Headline) -> str:
-    arm, other = headline.label(check.arm), headline.label(check.other)
-    if check.obstacle == BOTH_AT_CHANCE:
-        return f"neither {arm} nor {other} is shown to be better than chance"
-    if check.comparison is None:
-        why = {
-            OTHER_DATA: "they have different test data",
-            SAME_WEIGHTS: "both have the same weights",
-        }.get(check.obstacle, "one of them has no results")
-        return f"{arm} was not compared with {other}, because {why}"
+    measure, rises = check.measure, check.comparison.diff > 0
+    if check.seeds < 2:
+        known = answers(rows)
+        after, before = (
+            measure.text(fmean(values(known[name, headline.cell]).values()), 1)
+            for name in (check.arm, check.other)
+        )
+        moved = f"{'rose' if rises else 'fell'} from {before} to {after}"
+        change = f"stayed at {after}" if after == before else moved
+        ending = "one training each: more seeds are needed to know"
+        return f"With {arm}, {metric} {where} {change} {measure.sign} ({ending})."
+    if check.shown or check.lost:
+        size = measure.amount(abs(check.comparison.diff)).lstrip("+")
+        moved = f"{'rises' if rises else 'falls'} by {size} against {other}"
+        p = p_text(check.p if check.shown else check.p_two_sided)
+        return f"With {arm}, {metric} {where} {moved} ({_interval(check)}p = {p})."
+    ending = f"p = {p_text(check.p)}"
     if math.isnan(check.p):
-        why = "these seeds cannot test it"
-        if check.comparison.n < 2:
-            why = "one seed allows no test over seeds, and there is none over items"
-        elif check.paired:
-            why = describe_no_spread(check.comparison.diff, check.measure)
-        return f"{arm} is not shown to beat {other} ({check.amount}): {why}"
-    if check.lost:
-        p = p_text(check.p_two_sided)
-        return f"{arm} is significantly worse than {other} ({check.amount}, two-sided p = {p})"
-    beats = "does not beat" if check.gain <= 0 else "is not shown to beat"
-    return f"{arm} {beats} {other} ({check.amount}, p = {p_text(check.p)})"
+        ending = "these seeds cannot test it"
+        if check.paired:
+            ending = describe_no_spread(check.comparison.diff, measure)
+    said = f"With {arm}, no gain of {metric} {where} against {other} is shown"
+    return f"{said}: {check.amount} ({_interval(check)}{ending})."
+
+
+METRICS = {"acc1": "accuracy", "acc5": "accuracy among the first five"}
+"""Metrics in words."""
+
+
+def _interval(check: Finding) -> str:
+    """Return the 95 % interval of a size, in the direction of the change, before a comma."""
+    low, high = check.interval
+    if math.isnan(low) or check.comparison is None:
+        return ""
+    text = check.measure.text
+    if not (check.shown or check.lost):
+        return f"95 % {check.measure.difference(low)} to {check.measure.difference(high)}, "
+    low, high = sorted(end if check.comparison.diff > 0 else -end for end in (low, high))
+    return f"95 % {text(low, 1)} to {text(high, 1)}, "
+
+
+def _why_not_compared(check: Finding) -> str:
+    return {
+        OTHER_DATA: "they have different test data",
+        SAME_WEIGHTS: "both have the same weights",
+        BOTH_AT_CHANCE: "neither is shown to be better than chance",
+    }.get(check.obstacle, "one of them has no results")
+
+
+def steps_part(
+    rows: Sequence[Result],
+    headline: Headline,
+    baselines: Sequence[str],
+    items: ItemSource | None = None,
+) -> Part | None:
+    """Return every step of the expected order as a table; ``None`` for a single one.
+
+    Its last column says whether a step was reached: by its one-sided test, corrected over them.
+    """
+    checks = expected(rows, headline, baselines, items)
+    if len(checks) < 2:
+        return None
+
+    def outcome(check: Finding) -> str:
+        if check.comparison is None:
+            return f"not compared: {_why_not_compared(check)}"
+        if check.shown:
+            return "reached"
+        if check.lost:
+            return f"worse (two-sided p = {p_text(check.p_two_sided)})"
+        return "not tested" if math.isnan(check.p) else "not shown"
+
+    columns: list[Column[Finding]] = [
+        text_column("difference", lambda check: check.amount or DASH),
+        text_column(
+            "95 % interval",
+            lambda check: span_text(check.measure.difference, *check.interval, DASH),
+        ),
+        text_column("p (one-sided, Holm)", lambda check: p_text(check.p)),
+        text_column("step", outcome),
+    ]
+    title = f"The declared order {headline.expectation}" if headline.declared else "Step by step"
+    labelled = [((headline.label(c.arm), headline.label(c.other)), c) for c in checks]
+    return make_part(title, ("arm", "better than"), columns, labelled)
 
 
 def how_tested(
@@ -140,7 +173,7 @@ def how_tested(
     baselines: Sequence[str],
     items: ItemSource | None = None,
 ) -> str:
-    """Return the note under the verdict: the test, and the smallest p possible with n seeds."""
+    """Return the note under the steps: the test, and the smallest p possible with n seeds."""
     compared = [c for c in expected(rows, headline, baselines, items) if c.comparison is not None]
     checks = [c for c in compared if c.test is None]
     over_items = [c for c in compared if c.test is not None]
@@ -172,35 +205,36 @@ def cost(
     baselines: Sequence[str],
     items: ItemSource | None = None,
 ) -> str:
-    """Return one sentence on what the arms under test lose or gain in distribution.
+    """Return one sentence on what the main arm under test loses or gains in distribution.
 
     Empty if the headline is not about a distribution shift.
     """
     cell = headline.cost_cell(rows)
     if headline.in_distribution is None:
         return ""
-    pairs = [(arm, b, cell) for arm in headline.tested for b in baselines if cell and b != arm]
+    arm = headline.tested[0]
+    pairs = [(arm, other, cell) for other in baselines if cell and other != arm]
     compared = findings(rows, pairs, items, two_sided=True, corrected=False)
-    made = [f for f in compared if f.comparison is not None]
-    if not made or cell is None:
+    made = next((finding for finding in compared if finding.comparison is not None), None)
+    if made is None or made.comparison is None:
         return "In distribution nothing was compared, so the cost of the gain is not known."
-    parts: dict[str, list[str]] = {}
-    for f in made:
-        low, high = f.interval
-        text = f.measure.difference
-        interval = "" if math.isnan(low) else f" [{text(low)}, {text(high)}]"
-        if f.shown:
-            word = "a gain" if f.gain > 0 else "a cost"
-        else:
-            word = "not tested" if math.isnan(f.p) else "no difference shown"
-        parts.setdefault(f.arm, []).append(
-            f"{f.amount}{interval} against {headline.label(f.other)} "
-            f"(two-sided p = {p_text(f.p)}: {word})"
+    other, size = headline.label(made.other), made.measure.amount(abs(made.comparison.diff))
+    better, worse = "gains", "loses"
+    if made.measure.better == "lower":  # to gain a loss would mean two things
+        better, worse = "improves by", "is worse by"
+    verb = better if made.gain > 0 else worse
+    if made.seeds < 2:
+        verb = {"gains": "gained", "loses": "lost", "improves by": "improved by"}.get(
+            verb, "was worse by"
         )
-    clauses = [
-        f"{headline.label(arm)} stands at {join_words(changes)}" for arm, changes in parts.items()
-    ]
-    return f"In distribution ({cell[0]}) {'; '.join(clauses)}."
+        return f"In distribution it {verb} {size.lstrip('+')} against {other} (one training each)."
+    interval = _interval(made)
+    if made.shown:
+        said = f"it {verb} {size.lstrip('+')} against {other} ({interval}p = {p_text(made.p)})"
+        return f"In distribution {said}."
+    tested = "not tested" if math.isnan(made.p) else f"p = {p_text(made.p)}"
+    said = f"no difference from {other} is shown: {made.amount} ({interval}{tested})"
+    return f"In distribution {said}."
 
 
 def pairing(
@@ -275,6 +309,7 @@ class Finding:
     obstacle: str = ""
     measure: Measure = PERCENT
     test: ItemTest | None = None
+    seeds: int = 0
 
     @property
     def amount(self) -> str:
@@ -347,7 +382,10 @@ def findings(
         if test is not None:
             one_sided, both = test.p, test.p_two_sided
         p = both if two_sided else one_sided
-        made.append(Finding(arm, other, cell, comparison, p, paired, both, why, measure, test))
+        fewest = min(len(ours), len(theirs))
+        made.append(
+            Finding(arm, other, cell, comparison, p, paired, both, why, measure, test, fewest)
+        )
     if not corrected:
         return made
     one_side, both_sides = (holm([getattr(f, p) for f in made]) for p in ("p", "p_two_sided"))

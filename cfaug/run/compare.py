@@ -28,7 +28,7 @@ from cfaug.report.joint_tests import (
     seeds_and_items_parts,
     write_seeds_and_items,
 )
-from cfaug.report.layout import comparisons_csv, print_table, write_tables
+from cfaug.report.layout import comparisons_csv, part_lines, print_table, write_tables
 from cfaug.report.records import (
     experiment_folder,
     leak_sentences,
@@ -38,7 +38,7 @@ from cfaug.report.records import (
 from cfaug.report.results import Result, arms_of
 from cfaug.report.significance_rows import Primary, SignificanceRow, Table, family_of
 from cfaug.report.significance_table import RunItems, significance_table
-from cfaug.report.summary_text import verdict
+from cfaug.report.summary_text import steps_part, verdict
 from cfaug.run.compare_items import publish
 from cfaug.run.identity import clean_name
 from cfaug.run.launch import DONE, report
@@ -276,27 +276,23 @@ def compare(
         *write_seeds_and_items(joint, labels, experiment),
         *report,
     ]
-    _print(experiment, table, written, "" if brief else verdict(rows, headline, baselines, items))
+    if brief:
+        cautions = len(table.cautions)
+        warned = f", {cautions} caution{'s' * (cautions != 1)}" if cautions else ""
+        say(
+            f"{experiment.name}: {len(table.arms)} arms, {len(table.comparisons)} "
+            f"comparisons{warned}: {experiment / 'table.md'}",
+            sys.stdout,
+        )
+        return table
+    print_table(table)
+    steps = steps_part(rows, headline, baselines, items)
+    for line in part_lines(steps, WIDTH, styled=False) if steps is not None else ():
+        say(line.plain, sys.stdout)
+    say(f"wrote {', '.join(path.name for path in written)} in {experiment}", sys.stdout)
+    say(verdict(rows, headline, baselines, items), sys.stdout)
+    say(f"next: open {experiment / 'report.html'} in a browser")
     return table
-
-
-def _print(experiment: Path, table: Table, paths: Sequence[Path], answer: str) -> None:
-    """Print the table with its answer or, without an answer, one line."""
-    from cfaug.report.layout import print_table
-
-    if answer:
-        print_table(table)
-        say(answer, sys.stdout)
-        say(f"wrote {', '.join(path.name for path in paths)} in {experiment}", sys.stdout)
-        say(f"next: open {experiment / 'report.html'} in a browser")
-        return
-    cautions = len(table.cautions)
-    warned = f", {cautions} caution{'s' * (cautions != 1)}" if cautions else ""
-    say(
-        f"{experiment.name}: {len(table.arms)} arms, {len(table.comparisons)} comparisons{warned}: "
-        f"{experiment / 'table.md'}",
-        sys.stdout,
-    )
 
 
 def _sizes(trained: Mapping[str, Arm], labels: Mapping[str, str]) -> list[str]:

@@ -283,10 +283,9 @@ def test_the_verdict_of_one_seed_is_of_items(single, metric):
         arm: verdict(rows, Headline("own", metric, ("base",), (arm,)), ["base"], items)
         for arm in ("good", "same", "bad")
     }
-    assert "the expected order base < good was reached: good beats base by" in says["good"]
-    assert "same is not shown to beat base" in says["same"] or "does not beat" in says["same"]
-    assert "bad is significantly worse than base" in says["bad"]
-    assert not any("no test" in text for text in says.values())
+    for text in says.values():  # of these models, not of what training again would give
+        assert text.endswith("(one training each: more seeds are needed to know).")
+        assert "p =" not in text
     small = how_tested(rows, Headline("own", metric, ("base",), ("good",)), ["base"], items)
     assert (MCNEMAR if metric == "acc1" else SIGN_FLIPS) in small
     assert "not of what training again would give" in small
@@ -297,9 +296,7 @@ def test_the_cost_and_the_pairing_of_one_seed_are_of_items(single):
     rows, runs = single
     items = RunItems(runs, rows)
     about = Headline("own", "acc1", ("base",), ("good",), in_distribution="own", controls=("bad",))
-    assert "two-sided p = –" not in cost(rows, about, ["base"], items)
-    assert "a gain" in cost(rows, about, ["base"], items)
-    assert "not tested" in cost(rows, about, ["base"])
+    assert cost(rows, about, ["base"], items).endswith("against base (one training each).")
     (made, *_) = pairing(rows, about, items)
     low, high = made.interval
     assert made.shown
@@ -311,13 +308,13 @@ def test_the_page_of_one_seed_has_a_verdict_and_intervals_over_items(single, tab
     rows, runs = single
     about = Headline("own", "acc1", ("base",), ("good",))
     page = report_page(tmp_path, rows, runs, table, about)
-    assert "was reached" in page
+    assert "one training each" in page
     assert "(over the test&#39;s items)" in page
     assert "± –" not in page
     rows, runs = put(tmp_path / "e", skip=("base",))
     without = significance_table(rows, "base", items=RunItems(runs, rows))
     bare = report_page(tmp_path, rows, runs, without, about)
-    assert "there is none over items" in bare
+    assert "one training each" in bare
     assert "(over the test&#39;s items)" not in bare
 
 

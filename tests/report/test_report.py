@@ -23,7 +23,7 @@ from cfaug.report.gallery import changed_pixels, outline, show
 from cfaug.report.plots import curve, strip_plot
 from cfaug.report.results import Result
 from cfaug.report.significance_table import significance_table
-from cfaug.report.summary_text import cost, describe_pairing, pairing, verdict
+from cfaug.report.summary_text import cost, describe_pairing, pairing, steps_part, verdict
 from tests.report.example import (
     ID,
     LABELS,
@@ -88,42 +88,71 @@ def written(folder, rows, run_records, *, baselines=BASELINES, cautions=(), **ch
     return page
 
 
+def steps(rows, headline, baselines=BASELINES) -> dict[tuple[str, str], list[str]]:
+    """Return {(arm, other): difference, interval, p, outcome} of the declared steps."""
+    part = steps_part(rows, headline, baselines)
+    return {labels: [cell.text for cell in cells] for labels, cells in part.rows}
+
+
+def quoted(rows, headline=HEADLINE, baselines=BASELINES) -> str:
+    said = verdict(rows, headline, baselines)
+    assert len(said.partition(" (")[0].split()) <= 25, "a sentence that one can quote"
+    assert said.count(". ") == 0
+    return said
+
+
 def test_the_verdict_follows_the_numbers():
-    good = verdict(results(), HEADLINE, BASELINES)
-    assert "before < real < counterfactual was reached" in good
-    assert re.search(r"counterfactual beats real by .* and more_real by \d", good)
-    assert "NOT" not in good
+    rows = results()
+    gain = np.mean([r.value for r in rows if r.cell == (OOD, "acc1") and r.arm == "counterfactual"])
+    gain -= np.mean([r.value for r in rows if r.cell == (OOD, "acc1") and r.arm == "real"])
+    assert re.fullmatch(
+        r"With counterfactual, accuracy out of distribution rises by "
+        rf"{100 * gain:.1f} points against real \(95 % [\d.]+ to [\d.]+, p = [\d.e-]+\)\.",
+        quoted(rows),
+    )
+    assert {row[-1] for row in steps(rows, HEADLINE).values()} == {"reached"}
+    assert steps_part(rows, HEADLINE, BASELINES).title.endswith("before < real < counterfactual")
     swapped = {**MEANS, "before": MEANS["real"], "real": MEANS["before"]}
-    bad = verdict(results(swapped), HEADLINE, BASELINES)
-    assert "NOT reached" in bad
-    assert "real is significantly worse than before (-" in bad
-    assert "counterfactual beats real" in bad
-    same = verdict(results(dict.fromkeys(MEANS, (0.5, 0.5))), HEADLINE, BASELINES)
-    assert same.count("beat ") == 3
-    assert " beats " not in same
-    absent = verdict([r for r in results() if r.arm != "before"], HEADLINE, BASELINES)
-    assert "real was not compared with before" in absent
-    plain = verdict(results(), replace(HEADLINE, declared=False), BASELINES)
-    assert "counterfactual beats real by" in plain
-    assert "order" not in plain
+    bad = steps(results(swapped), HEADLINE)
+    assert re.fullmatch(r"worse \(two-sided p = .*\)", bad["real", "before"][-1])
+    assert bad["real", "before"][0].startswith("-")
+    assert bad["counterfactual", "real"][-1] == "reached"
+    worse = results({**MEANS, "counterfactual": (0.2, 0.3)})
+    assert re.search(r"falls by [\d.]+ points against real \(95 % [\d.]+ to", quoted(worse))
+    same = results(dict.fromkeys(MEANS, (0.5, 0.5)))
+    assert "no gain of accuracy out of distribution against real is shown: +" in quoted(same)
+    assert {row[-1] for row in steps(same, HEADLINE).values()} == {"not shown"}
+    absent = steps([r for r in results() if r.arm != "before"], HEADLINE)
+    assert absent["real", "before"][-1] == "not compared: one of them has no results"
+    plain = replace(HEADLINE, declared=False)
+    assert steps_part(rows, plain, BASELINES).title == "Step by step"
     alone = Headline(OOD, "acc1", (), ("real",))
-    assert "Nothing was compared" in verdict(results(), alone, ["real"])
+    assert "Nothing was compared" in quoted(results(), alone, ["real"])
+
+
+def test_one_training_each_has_no_p(tmp_path):
+    rows = [row for row in results() if row.seed == 11]
+    assert re.fullmatch(
+        r"With counterfactual, accuracy out of distribution rose from [\d.]+ to [\d.]+ % "
+        r"\(one training each: more seeds are needed to know\)\.",
+        quoted(rows),
+    )
+    assert cost(rows, HEADLINE, BASELINES).endswith("against real (one training each).")
+    shares = replace(HEADLINE, labels={"counterfactual": "cf_ratio=0.6"}, share=0.6)
+    assert quoted(rows, shares).startswith("With 60 % counterfactual examples, accuracy out of")
 
 
 def test_every_arm_under_test_is_spoken_of(tmp_path):
     both = replace(HEADLINE, tested=("generated", "counterfactual"))
     rows = results({**MEANS, "generated": (0.64, 0.6), "unbiased": (0.64, 0.74)})
-    said = verdict(rows, both, BASELINES)
-    assert "before < real < generated and counterfactual was reached" in said
+    said = steps(rows, both)
     for arm in both.tested:
-        assert re.search(rf"{arm} beats real by .* and more_real by \d", said)
-    worse = results({**MEANS, "generated": (0.38, 0.6)})
-    said = verdict(worse, both, BASELINES)
-    assert "counterfactual beats real by" in said
-    assert "NOT reached of the expected order" in said
-    assert "generated is significantly worse than more_real (-" in said
-    assert re.search(r"generated stands at -.* against more_real .*; counterfactual stands at",
-                     cost(rows, both, BASELINES))  # fmt: skip
+        assert said[arm, "real"][-1] == said[arm, "more_real"][-1] == "reached"
+    assert quoted(rows, both).startswith("With generated, accuracy")
+    worse = steps(results({**MEANS, "generated": (0.38, 0.6)}), both)
+    assert worse["counterfactual", "real"][-1] == "reached"
+    assert worse["generated", "more_real"][-1].startswith("worse (two-sided")
+    assert re.search(r"it loses [\d.]+ points against real \(95 % ", cost(rows, both, BASELINES))
     compared = {(f.arm, f.other) for f in pairing(rows, both)}
     assert compared == {("generated", "unbiased"), ("counterfactual", "unbiased")}
     page = written(tmp_path, rows, runs(rows), headline=both)
@@ -141,10 +170,14 @@ def test_unedited_sources_are_no_pairs():
 
 
 def test_the_cost_is_named_as_such():
-    said = cost(results(), HEADLINE, BASELINES)
-    assert re.search(
-        r"-\d+\.\d points \[-.*, -.*\] against more_real \(two-sided p = \S+: a cost\)", said
+    said = cost(results(), HEADLINE, ["more_real"])
+    assert re.fullmatch(
+        r"In distribution it loses \d+\.\d points against more_real "
+        r"\(95 % \d+\.\d to \d+\.\d, p = \S+\)\.",
+        said,
     )
+    said = cost(results(), HEADLINE, BASELINES)
+    assert "no difference from real is shown: +1.0 points (95 % -0.5 to +2.5, p = 0.14)" in said
     only_ood = [r for r in results() if r.benchmark == OOD]
     assert "not known" in cost(only_ood, HEADLINE, BASELINES)
     rows = [replace(r, benchmark="flickr") for r in only_ood]
@@ -153,7 +186,7 @@ def test_the_cost_is_named_as_such():
 
 def test_before_with_one_seed_is_tested_unpaired():
     rows = [r for r in results() if r.arm != "before" or r.seed in (11, 12)]
-    assert "real beats before" in verdict(rows, HEADLINE, BASELINES)
+    assert steps(rows, HEADLINE)["real", "before"][-1] == "reached"
 
 
 def test_what_pairing_brings_is_computed():
@@ -201,7 +234,7 @@ def test_generic_results_make_a_page(tmp_path):
     ]
     about = Headline("flickr_retrieval", "text_to_image_R@1", arms[:1], arms[1:])
     page = written(tmp_path, rows, [], headline=about, samples=[], baselines=["real"])
-    assert "counterfactual beats real" in page.texts[0]
+    assert page.texts[0].startswith("With counterfactual, text_to_image_R@1 on flickr_retrieval ri")
     assert "Sample pairs" not in page.texts
     missing = replace(about, benchmark="elsewhere")
     page = written(tmp_path, rows, [], headline=missing, samples=[], baselines=["real"])
