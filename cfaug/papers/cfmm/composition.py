@@ -100,29 +100,29 @@ class CompositionFigure(PaperTable):
         sizes = [Column(name, size) for name, size in zip(theirs.columns, SIZES, strict=True)]
         rows = [((name,), images) for name, images in sets.items()]
         ours = make_part("Ours", theirs.labels, sizes, rows, [MEANS_NOTE])
+        by_kind: dict[tuple[str, str], list[SourceQuestion]] = {}
+        answered = []
+        for name, images in sets.items():
+            questions = _all_questions(images)
+            for question in questions:
+                by_kind.setdefault((name, question.kind), []).append(question)
+            answers = Counter(q.right for q in questions if q.right is not None)
+            first = sorted(answers.items(), key=lambda item: (-item[1], item[0]))[: self.shown]
+            answered += [((name, answer), (answer, answers)) for answer, _ in first]
+        title = "Ours: kinds of questions"
+        kinds = make_part(title, ("Set", "Kind"), KIND_COLUMNS, by_kind.items(), [KINDS_NOTE])
+        columns: list[Column[tuple[str, Counter[str]]]] = [
+            Column("questions", lambda row: _count(*row))
+        ]
+        title = "Ours: the most frequent right answers"
+        frequent = make_part(title, ("Set", "Answer"), columns, answered)
         return self.document(
-            theirs, ours, categories, _kinds_part(sets), self._answers_part(sets),
+            theirs, ours, categories, kinds, frequent,
             bars=[
                 BarPlot("Images by category", "share of the images (%)", groups, tuple(counts))
             ],
             curves=[_lengths(name, images) for name, images in sets.items()],
         )  # fmt: skip
-
-    def _answers_part(self, sets: Mapping[str, Sequence[QuestionImage]]) -> Part:
-        rows = []
-        for name, images in sets.items():
-            answers = Counter(
-                question.right
-                for image in images
-                for question in image.questions
-                if question.right is not None
-            )
-            frequent = sorted(answers.items(), key=lambda item: (-item[1], item[0]))[: self.shown]
-            rows += [((name, answer), (answer, answers)) for answer, _ in frequent]
-        columns: list[Column[tuple[str, Counter[str]]]] = [
-            Column("questions", lambda row: _count(*row))
-        ]
-        return make_part("Ours: the most frequent right answers", ("Set", "Answer"), columns, rows)
 
 
 def _all_questions(images: Sequence[QuestionImage]) -> list[SourceQuestion]:
@@ -166,15 +166,6 @@ def _count(name: str, counts: Counter[str]) -> Entry:
     return Entry(f"{count:,}", small=small, numbers={"value": float(count), "n": float(of)})
 
 
-def _kinds_part(sets: Mapping[str, Sequence[QuestionImage]]) -> Part:
-    rows: dict[tuple[str, str], list[SourceQuestion]] = {}
-    for name, images in sets.items():
-        for question in _all_questions(images):
-            rows.setdefault((name, question.kind), []).append(question)
-    title = "Ours: kinds of questions"
-    return make_part(title, ("Set", "Kind"), KIND_COLUMNS, rows.items(), [KINDS_NOTE])
-
-
 def _options(questions: Sequence[SourceQuestion]) -> Entry:
     options = summarise([len(question.options) for question in questions]).mean
     return Entry(f"{options:.3g}", numbers={"value": options})
@@ -212,8 +203,8 @@ KIND_COLUMNS: tuple[Column[Sequence[SourceQuestion]], ...] = (
 def _lengths(name: str, images: Sequence[QuestionImage]) -> Curve:
     """Return the shares of questions with each number of words, by kind."""
     counts: dict[str, Counter[int]] = {}
-    for every in (question for image in images for question in image.questions):
-        counts.setdefault(every.kind, Counter())[len(every.text.split())] += 1
+    for question in _all_questions(images):
+        counts.setdefault(question.kind, Counter())[len(question.text.split())] += 1
     series = {
         kind: {
             float(words): {0: lengths[words] / lengths.total()}

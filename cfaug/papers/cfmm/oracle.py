@@ -28,7 +28,13 @@ from cfaug.data.questions import BASIC, COUNTERFACTUAL, QuestionImage
 from cfaug.data.sources.question_sets import read_questions
 from cfaug.evaluation.questions.question_items import SEEN, QuestionItems
 from cfaug.evaluation.questions.question_page import compare_kinds
-from cfaug.papers.cfmm.tables import PromptAnswers, QuestionTable, in_every_way, percent_entry
+from cfaug.papers.cfmm.tables import (
+    PromptAnswers,
+    QuestionTable,
+    in_every_way,
+    percent_entry,
+    phi_entry,
+)
 from cfaug.report.arm_results import Runs
 from cfaug.report.document import (
     BarPlot,
@@ -106,23 +112,20 @@ class QuestionOracleTable(QuestionTable):
                 for name in ("acc_c", "acc_b")
             )
             summaries.append(f"{answers.name}: {right} of counterfactual and {basic} of basic")
+        part, bars = _part(models), [_bars(answers, categories) for answers in models]
+        # The first picture of each category with answers.
+        first: dict[str, QuestionImage] = {}
+        if self.questions is not None:
+            roots = [Path(root) for root in self.image_roots]
+            for image in read_questions(self.questions, roots):
+                if image.image is not None and image.key in models[0].checkpoints[0].keys:
+                    first.setdefault(image.category, image)
         return self.document(
-            _part(models),
-            bars=[_bars(answers, categories) for answers in models],
-            pictures=self._pictures(models),
+            part,
+            bars=bars,
+            pictures=[illustrate(image, models) for image in first.values()],
             answer=f"Right answers to questions (chance is 50 %): {'; '.join(summaries)}.",
         )
-
-    def _pictures(self, models: Sequence[PromptAnswers]) -> list[DocumentImage]:
-        """Return the first picture of each category with answers."""
-        if self.questions is None:
-            return []
-        roots = [Path(root) for root in self.image_roots]
-        first: dict[str, QuestionImage] = {}
-        for image in read_questions(self.questions, roots):
-            if image.image is not None and image.key in models[0].checkpoints[0].keys:
-                first.setdefault(image.category, image)
-        return [illustrate(image, models) for image in first.values()]
 
 
 def _part(models: Sequence[PromptAnswers]) -> Part:
@@ -139,9 +142,15 @@ def _part(models: Sequence[PromptAnswers]) -> Part:
         small = "" if math.isnan(interval.low) else f"[{', '.join(ends)}]"
         return Entry(entry.text, entry.sub, small=small, numbers=entry.numbers)
 
+    def phi(answers: PromptAnswers | None) -> Entry:
+        drop = None
+        if answers is not None and answers.way == SEEN:
+            (drop,) = compare_kinds([answers.checkpoints])
+        return Entry(DASH) if drop is None else phi_entry(drop)
+
     columns: list[Column[PromptAnswers | None]] = [
         *(Column(name, partial(cell, name)) for name in CHOICES),
-        Column("phi", lambda answers: Entry(DASH) if answers is None else _phi(answers)),
+        Column("phi", phi),
     ]
     rows: list[tuple[tuple[str, ...], PromptAnswers | None]] = [
         *((answers.labels, answers) for answers in in_every_way(models)),
@@ -191,19 +200,6 @@ def _average(
     average = np.mean([values for *_, values in columns], axis=0)
     means = [float(values.mean()) for *_, values in columns]
     return means, cluster_mean(average, clusters, bounds=(0.0, 1.0))
-
-
-def _phi(answers: PromptAnswers) -> Entry:
-    drop = compare_kinds([answers.checkpoints])[0] if answers.way == SEEN else None
-    if drop is None or drop.phi is None:
-        return Entry(DASH)
-    low, high = drop.phi_low, drop.phi_high
-    return Entry(
-        f"{drop.phi.mean:+.3f}",
-        "" if math.isnan(drop.phi.sd) else f"{drop.phi.sd:.3f}",
-        small="" if math.isnan(low) else f"[{low:+.3f}, {high:+.3f}]",
-        numbers={"value": drop.phi.mean, "n": float(drop.phi.n)},
-    )
 
 
 def _ignoring(items: QuestionItems) -> dict[str, Entry]:

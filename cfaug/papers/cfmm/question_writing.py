@@ -36,7 +36,7 @@ from cfaug.editing.protocols import Described
 from cfaug.editing.sentence import normalise
 from cfaug.evaluation.questions.question_checks import DUPLICATED, check_question
 from cfaug.generate.annotators import BROKEN_PHOTO
-from cfaug.generate.question_server import QuestionRequest, WrittenQuestion, WrittenQuestions
+from cfaug.generate.question_server import QuestionRequest, WrittenQuestions
 
 if TYPE_CHECKING:
     from cfaug.models.checkpoints import Checkpoint
@@ -164,7 +164,14 @@ class QuestionExpansion:
             rejected.append(Rejected("", Edit(COUNTERFACTUAL, "", ""), reason, answer.extra))
         valid: list[SourceQuestion] = []
         for written in answer.questions:
-            question = self._question(example, written)
+            text = normalise(written.text)
+            options = (normalise(written.right), normalise(written.wrong))
+            # Keyed by the question, so that the order is independent of the other questions.
+            first = int(generator(self.seed, "option order", example.key, text).integers(2))
+            ordered = options if first == 0 else options[::-1]
+            presupposed = normalise(written.presupposition)
+            extra = {PRESUPPOSITION: presupposed, SOURCE: "llm", VERIFIED: False}
+            question = SourceQuestion(NEW, COUNTERFACTUAL, text, ordered, first, extra)
             if reason := _wrong(question, [*given, *valid], self.max_words):
                 rejected.append(_reject(question, reason))
             else:
@@ -186,15 +193,6 @@ class QuestionExpansion:
             return Edited((), survivors, tuple(rejected))
         new = [replace(question, id=f"c{len(given) + i}") for i, question in enumerate(chosen)]
         return Edited((_propose(example, (*given, *new)),), survivors, tuple(rejected))
-
-    def _question(self, example: Example, question: WrittenQuestion) -> SourceQuestion:
-        text = normalise(question.text)
-        options = (normalise(question.right), normalise(question.wrong))
-        # Keyed by the question, so that the order is independent of the other questions.
-        first = int(generator(self.seed, "option order", example.key, text).integers(2))
-        extra = {PRESUPPOSITION: normalise(question.presupposition), SOURCE: "llm", VERIFIED: False}
-        ordered = options if first == 0 else options[::-1]
-        return SourceQuestion(NEW, COUNTERFACTUAL, text, ordered, first, extra)
 
 
 def _wrong(question: SourceQuestion, others: Sequence[SourceQuestion], max_words: int) -> str:

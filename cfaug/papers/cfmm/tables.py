@@ -228,10 +228,23 @@ class TotalTable(QuestionTable):
             ]
         )
         parts = [
-            *(theirs, derived_part(), text_part(), _lay_out_ours(columns, models, TOTALS_NOTE)),
-            *_drop_parts(models),
-            *_pair_parts(compared),
+            theirs,
+            derived_part(),
+            text_part(),
+            _lay_out_ours(columns, models, TOTALS_NOTE),
         ]
+        drops = [
+            (answers.labels, (answers, drop))
+            for answers, drop in zip(
+                models, compare_kinds([answers.checkpoints for answers in models]), strict=True
+            )
+            if drop is not None
+        ]
+        if drops:
+            title, labels = "Ours: basic against counterfactual questions", ("Model", "Prompt")
+            rules = rules_of([model for (model, _), _ in drops])
+            parts.append(make_part(title, labels, DROP_COLUMNS, drops, [DROPS_NOTE], rules=rules))
+        parts += _pair_parts(compared)
         left_out = []
         for answers in models:
             reasons = Counter[str]()
@@ -272,18 +285,6 @@ def _lay_out(
     return mark_best_two(part, ["higher"] * len(columns), beside)
 
 
-def _drop_parts(models: Sequence[PromptAnswers]) -> list[Part]:
-    drops = compare_kinds([answers.checkpoints for answers in models])
-    rows = [
-        (answers.labels, (answers, drop))
-        for answers, drop in zip(models, drops, strict=True)
-        if drop is not None
-    ]
-    title, labels = "Ours: basic against counterfactual questions", ("Model", "Prompt")
-    rules = rules_of([model for (model, _), _ in rows])
-    return [make_part(title, labels, DROP_COLUMNS, rows, [DROPS_NOTE], rules=rules)] if rows else []
-
-
 AnsweredDrop = tuple[PromptAnswers, CounterfactualDrop]
 
 
@@ -306,8 +307,9 @@ def _holm(p: float) -> Entry:
     return Entry(p_text(p), bold=p <= ALPHA)
 
 
-def _phi(row: AnsweredDrop) -> Entry:
-    phi, low, high = row[1].phi, row[1].phi_low, row[1].phi_high
+def phi_entry(drop: CounterfactualDrop) -> Entry:
+    """Return the correlation of right answers with its interval; a dash if it is unknown."""
+    phi, low, high = drop.phi, drop.phi_low, drop.phi_high
     if phi is None:
         return Entry(DASH)
     return Entry(
@@ -325,7 +327,7 @@ DROP_COLUMNS: tuple[Column[AnsweredDrop], ...] = (
     Column("drop", _drop),
     text_column("p", lambda row: p_text(row[1].p)),
     Column("Holm", lambda row: _holm(row[1].p_holm)),
-    Column("phi", _phi),
+    Column("phi", lambda row: phi_entry(row[1])),
     Column("strict", partial(_measured, "strict")),
     Column("consistency", partial(_measured, "consistency")),
 )

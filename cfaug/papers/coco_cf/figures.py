@@ -63,6 +63,17 @@ class GapFigure:
 
     def build(self, runs: Runs) -> Document:
         """Return a table of the gaps and a plot per model, for every place with scores."""
+        columns = [
+            Column(header, partial(cell, name), f"{name} ({READABLE[name]})")
+            for name in ORDER
+            for header, cell in (("mean", _mean_gap), ("below 0", _below_zero))
+        ]
+        columns += [Column(way, partial(_shift, way), "p of the shift") for way in ("IR", "TR")]
+        note = (
+            "Gap: score of the right pair minus that of the wrong one, in the model's own unit; ± "
+            "is over pairs. p: one-sided Wilcoxon test that an anchor's counterfactual gap is "
+            "below its random gap."
+        )
         parts, plots, missing = [], [], []
         for place in PLACES:
             benchmark = self.benchmarks[place]
@@ -78,7 +89,8 @@ class GapFigure:
                 for model, arms in self.models.items()
                 if model not in with_gaps
             ]
-            parts.append(_gap_part(with_gaps, benchmark))
+            rows = [((model, kind), gaps) for model, (kind, gaps) in with_gaps.items()]
+            parts.append(make_part(f"Ours: {benchmark}", ("Model", "Score"), columns, rows, [note]))
             for model, (kind, gaps) in with_gaps.items():
                 kept = {  # five significant digits are enough for the plot
                     name: [float(f"{value:.5g}") for value in values[np.isfinite(values)]]
@@ -103,26 +115,6 @@ class GapFigure:
             )
             for name in names
         }
-
-
-def _gap_part(gaps_of: Mapping[str, tuple[str, Gaps]], benchmark: str) -> Part:
-    columns = [
-        Column(header, partial(cell, name), f"{name} ({READABLE[name]})")
-        for name in ORDER
-        for header, cell in (("mean", _mean_gap), ("below 0", _below_zero))
-    ]
-    columns += [Column(way, partial(_shift, way), "p of the shift") for way in ("IR", "TR")]
-    return make_part(
-        f"Ours: {benchmark}",
-        ("Model", "Score"),
-        columns,
-        [((model, kind), gaps) for model, (kind, gaps) in gaps_of.items()],
-        (
-            "Gap: score of the right pair minus that of the wrong one, in the model's own unit; ± "
-            "is over pairs. p: one-sided Wilcoxon test that an anchor's counterfactual gap is "
-            "below its random gap.",
-        ),
-    )
 
 
 def _summary(name: str, gaps: Gaps) -> GapSummary | None:

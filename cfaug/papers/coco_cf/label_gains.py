@@ -64,7 +64,8 @@ class GainTable:
                 continue  # no measurements there
             missing += lacks
             heads = [c.header(place) for c in columns]
-            parts += self._parts(f"Ours: {self._where(place)}", heads, frequency, gains, ours=True)
+            where = "the embedded world ShapeScapes" if place == "world" else "real data"
+            parts += self._parts(f"Ours: {where}", heads, frequency, gains, ours=True)
         if (missing or len(parts) == 2) and not self.partial:
             none = [f"classification results of {arm}" for arm in self._arms]
             raise MissingError(self.name, missing or none, self.commands)
@@ -73,9 +74,6 @@ class GainTable:
     @property
     def _arms(self) -> list[str]:
         return [self.before, *self.mixtures.values()]
-
-    def _where(self, place: Place) -> str:
-        return "the embedded world ShapeScapes" if place == "world" else "real data"
 
     def _measure(
         self, runs: Runs, columns: Sequence[ValueColumn], place: Place
@@ -126,12 +124,13 @@ class GainTable:
     ) -> list[Part]:
         # The paper's order is by gain; ours is by frequency, as some gains may be missing.
         order = np.argsort(-np.nan_to_num(frequency), kind="stable") if ours else range(len(names))
-        columns = [
-            Column("Label frequency", partial(_count, frequency)),
-            *(
-                Column(f"Δ {mixture}", partial(_gain, gains[:, at]))
-                for at, mixture in enumerate(self.mixtures)
-            ),
+
+        def gain(mixture: int, row: int) -> Entry:
+            return _number(gains[row, mixture], "+.2f")
+
+        columns: list[Column[int]] = [
+            Column("Label frequency", lambda row: _number(frequency[row], ",.0f")),
+            *(Column(f"Δ {name}", partial(gain, at)) for at, name in enumerate(self.mixtures)),
         ]
         rows = [((names[i],), int(i)) for i in order]
         parts = [make_part(title, ("Data set",), columns, rows, ours=ours)]
@@ -161,20 +160,8 @@ def _describe(frequency: np.ndarray, gains: np.ndarray) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _count(frequency: np.ndarray, at: int) -> Entry:
-    value = frequency[at]
-    return Entry(DASH) if math.isnan(value) else Entry(f"{value:,.0f}", numbers={"value": value})
-
-
-def _gain(gains: np.ndarray, at: int) -> Entry:
-    value = gains[at]
-    return Entry(DASH) if math.isnan(value) else Entry(f"{value:+.2f}", numbers={"value": value})
-
-
-def _correlation(value: float) -> Entry:
-    if math.isnan(value):
-        return Entry(DASH)
-    return Entry(f"{value:.3f}", numbers={"value": value})
+def _number(value: float, form: str) -> Entry:
+    return Entry(DASH) if math.isnan(value) else Entry(f"{value:{form}}", numbers={"value": value})
 
 
 def _p(value: float) -> Entry:
@@ -182,11 +169,11 @@ def _p(value: float) -> Entry:
 
 
 CORRELATION: tuple[Column[Association], ...] = (
-    Column("Pearson r", lambda association: _correlation(association.r)),
+    Column("Pearson r", lambda association: _number(association.r, ".3f")),
     Column("p, every gain counted as independent", lambda association: _p(association.naive_p)),
     Column("p, whole data sets exchanged", lambda association: _p(association.permutation_p)),
-    Column("Spearman r", lambda association: _correlation(association.spearman)),
-    Column("Pearson r with log10 frequency", lambda association: _correlation(association.log_r)),
+    Column("Spearman r", lambda association: _number(association.spearman, ".3f")),
+    Column("Pearson r with log10 frequency", lambda association: _number(association.log_r, ".3f")),
     Column(
         "p of it, whole data sets exchanged", lambda association: _p(association.log_permutation_p)
     ),

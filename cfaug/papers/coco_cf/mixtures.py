@@ -122,32 +122,19 @@ class PaperMixture:
         """Return the drawn rows of both sources before the split, int64, in drawn order."""
         real, counterfactual = pool.rows
         real = real[: half_up(self.shares.real * len(real))]
-        if not self.shares.of_sets:
-            count = half_up(self.shares.counterfactual * len(counterfactual))
-            return real, counterfactual[:count]
+        share, source = self.shares.counterfactual, pool.sources[COUNTERFACTUAL]
+        if source is None or not self.shares.of_sets:
+            return real, counterfactual[: half_up(share * len(counterfactual))]
         if pool.split == "random":
-            counterfactual = _keep_sets(pool)
-        return real, _first_sets(pool, counterfactual, self.shares.counterfactual)
-
-
-def _first_sets(pool: Pool, rows: np.ndarray, share: Fraction) -> np.ndarray:
-    """Return the rows of the first share of the counterfactual sets, in their order."""
-    source = pool.sources[COUNTERFACTUAL]
-    if source is None:
-        return rows
-    sets = np.asarray(source.sets)[rows]
-    _, first, set_of_row = np.unique(sets, return_index=True, return_inverse=True)
-    place_of_set = np.argsort(np.argsort(first))
-    return rows[place_of_set[set_of_row] < half_up(share * len(first))]
-
-
-def _keep_sets(pool: Pool) -> np.ndarray:
-    """Return the counterfactual rows in a random order that keeps their sets whole."""
-    source, rows = pool.sources[COUNTERFACTUAL], np.sort(pool.rows[COUNTERFACTUAL])
-    if source is None:
-        return rows
-    sets = np.asarray(source.sets)[rows].astype(np.uint64)
-    return rows[sort_rows(random_keys(sets, pool.seed, "mixture", "sets"))]
+            # A random order that keeps the sets whole.
+            counterfactual = np.sort(counterfactual)
+            sets = np.asarray(source.sets)[counterfactual].astype(np.uint64)
+            keys = random_keys(sets, pool.seed, "mixture", "sets")
+            counterfactual = counterfactual[sort_rows(keys)]
+        sets = np.asarray(source.sets)[counterfactual]
+        _, first, set_of_row = np.unique(sets, return_index=True, return_inverse=True)
+        place_of_set = np.argsort(np.argsort(first))
+        return real, counterfactual[place_of_set[set_of_row] < half_up(share * len(first))]
 
 
 def _by_source(rows: np.ndarray) -> list[np.ndarray]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
 
@@ -372,8 +372,17 @@ def published_part(
         rivals = [r for r in paper["rows"] if r.get("pretrained") == row.get("pretrained")]
         best = max(mean_sd(other["values"][at])[0] for other in rivals)
         rival = base["values"][at] if base is not None and row.get("cf_percent") else None
-        entry = _entry(row["values"][at], rival, paper.get("n", 0), best)
-        return entry if len(rivals) > 1 else replace(entry, bold=False)
+        n, (mean, sd) = paper.get("n", 0), mean_sd(row["values"][at])
+        numbers = {"value": mean / 100}
+        sub, p = "", math.nan
+        if not math.isnan(sd):
+            numbers |= {"sd": sd / 100, "n": n}
+            sub = f"{sd:g}"
+        if rival is not None and n:
+            p = welch(SeedSummary(mean, sd, n), SeedSummary(*mean_sd(rival), n))
+            numbers["p_independent"] = p
+        bold = mean == best and len(rivals) > 1
+        return Entry(f"{mean:.2f}", sub, bold=bold, underlined=p <= ALPHA, numbers=numbers)
 
     rows = [(tuple(label_text(key, row.get(key)) for key in labels), row) for row in paper["rows"]]
     return make_part(
@@ -384,21 +393,4 @@ def published_part(
         (paper["note"], *((TESTED,) if base is not None else ())),
         rules=rules_of([names[0] for names, _ in rows]) if "pretrained" in labels else (),
         ours=False,
-    )
-
-
-def _entry(
-    value: float | list[float], rival: float | list[float] | None, n: int, best: float
-) -> Entry:
-    mean, sd = mean_sd(value)
-    numbers = {"value": mean / 100}
-    sub, p = "", math.nan
-    if not math.isnan(sd):
-        numbers |= {"sd": sd / 100, "n": n}
-        sub = f"{sd:g}"
-    if rival is not None and n:
-        p = welch(SeedSummary(mean, sd, n), SeedSummary(*mean_sd(rival), n))
-        numbers["p_independent"] = p
-    return Entry(
-        text=f"{mean:.2f}", sub=sub, bold=mean == best, underlined=p <= ALPHA, numbers=numbers
     )

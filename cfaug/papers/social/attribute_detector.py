@@ -142,24 +142,20 @@ class AttributeDetector(SourceBenchmark):
                 raise UserError(f"benchmark.prompts: the prompt of {empty[0]!r} is empty")
         self._rows = np.concatenate([grid.rows for grid in self._grids])
         self._images = Pixels(sets.index, self._rows)
-        self._said = self._read_answers()
+        self._said: HumanAnswers | None = None
+        if self.labels is not None:
+            choices = (AS_CAPTIONED, LEFT_OUT, *self.class_names)
+            strange = [(n, v) for n, v in self.answers.items() if v not in choices]
+            if strange or not self.answers:
+                shown = "it is empty" if not strange else f"{strange[0][0]} is {strange[0][1]!r}"
+                raise UserError(
+                    f"benchmark.answers is invalid, {shown}: the meaning of an answer is one of "
+                    f"{', '.join(choices)}"
+                )
+            self._said = read_human_answers(self.labels, self.answers)
+            names_of_all = sets.index.keys(np.arange(len(sets.index)))
+            self._said.check_images(names_of_all, sets.index.source)
         return self
-
-    def _read_answers(self) -> HumanAnswers | None:
-        if self.labels is None:
-            return None
-        choices = (AS_CAPTIONED, LEFT_OUT, *self.class_names)
-        wrong = [(n, v) for n, v in self.answers.items() if v not in choices]
-        if wrong or not self.answers:
-            shown = "it is empty" if not wrong else f"{wrong[0][0]} is {wrong[0][1]!r}"
-            raise UserError(
-                f"benchmark.answers is invalid, {shown}: the meaning of an answer is one of "
-                f"{', '.join(choices)}"
-            )
-        human = read_human_answers(self.labels, self.answers)
-        index = self._sets.index
-        human.check_images(index.keys(np.arange(len(index))), index.source)
-        return human
 
     @property
     def data_hash(self) -> str:

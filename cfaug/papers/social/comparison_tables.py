@@ -125,7 +125,11 @@ def skew_columns(paired: bool, extremes: bool = True) -> list[Column[Compared]]:
         Column("subjects", lambda row: Entry(f"{len(row.skews):,}")),
         Column("mean", lambda row: _nats(row.skews.mean(), len(row.skews)), skew),
         *(ends if extremes else ()),
-        Column("by chance", _skew_by_chance, chance),
+        Column(
+            "by chance",
+            lambda row: _nats(row.mean("max_skew_chance"), len(row.values("max_skew_chance"))),
+            chance,
+        ),
         Column("beyond chance", _beyond_chance, chance),
         Column(
             "Holm", lambda row: _count([len(subjects.corrected) for subjects in row.standing]), out
@@ -149,7 +153,13 @@ def gap_columns(paired: bool) -> list[Column[Compared]]:
     group = "places within sets"
     return [
         Column("subjects", lambda row: Entry(f"{len(row.values(RANK_GAP)):,}")),
-        Column("largest gap", _largest_gap, group),
+        Column(
+            "largest gap",
+            lambda row: Entry(
+                f"{row.mean(RANK_GAP):.3f}", numbers={"n": float(len(row.values(RANK_GAP)))}
+            ),
+            group,
+        ),
         Column("by chance", lambda row: Entry(f"{row.mean('rank_gap_chance'):.3f}"), group),
         Column("Holm", _significant_gaps, "subjects that stand out"),
         *(PAIRED_COLUMNS if paired else ()),
@@ -160,19 +170,10 @@ def _nats(value: float, n: int) -> Entry:
     return Entry(f"{value + 0.0:.2f}", numbers={"value": float(value), "n": float(n)})
 
 
-def _skew_by_chance(row: Compared) -> Entry:
-    return _nats(row.mean("max_skew_chance"), len(row.values("max_skew_chance")))
-
-
 def _beyond_chance(row: Compared) -> Entry:
     excess = row.values("max_skew_excess")
     change = mean_over_subjects(excess)
     return _change(change.mean, (change.low, change.high), len(excess))
-
-
-def _largest_gap(row: Compared) -> Entry:
-    n = float(len(row.values(RANK_GAP)))
-    return Entry(f"{row.mean(RANK_GAP):.3f}", numbers={"n": n})
 
 
 def _significant_gaps(row: Compared) -> Entry:
@@ -422,6 +423,17 @@ class GapsFigure(SkewTable):
     def build(self, runs: Runs) -> Document:
         """Return a table and bars for each labelling."""
         models = self.read(runs)
+        # One question per labelling, as ranks within sets do not depend on K.
+        questions: dict[tuple[str, str], RankingTask] = {}
+        for model in models:
+            for question in model.checkpoints[0].questions:
+                wanted = (
+                    question.condition is None
+                    if self.labellings is None
+                    else question.labelling in self.labellings
+                )
+                if wanted and self.grid in (None, question.grid):
+                    questions.setdefault((question.grid, question.labelling), question)
         by_question = {
             question: {
                 (model.name, label): mean_over_subjects(by_subject)
@@ -429,7 +441,7 @@ class GapsFigure(SkewTable):
                 for label, by_subject in model.gaps(question, self.subject_type).items()
                 if by_subject
             }
-            for question in self._questions(models)
+            for question in questions.values()
         }
         by_question = {question: gaps for question, gaps in by_question.items() if gaps}
         self.require(by_question, "places of labels within sets")
@@ -441,20 +453,6 @@ class GapsFigure(SkewTable):
         ]
         parts, bars = zip(*laid_out, strict=True) if laid_out else ((), ())
         return self.document(*parts, bars=bars, notes=[NOTE] if parts else [])
-
-    def _questions(self, models: Sequence[ModelAnswers]) -> list[RankingTask]:
-        """Return one question per labelling, as ranks within sets do not depend on K."""
-        questions: dict[tuple[str, str], RankingTask] = {}
-        for model in models:
-            for question in model.checkpoints[0].questions:
-                wanted = (
-                    question.condition is None
-                    if self.labellings is None
-                    else question.labelling in self.labellings
-                )
-                if wanted and self.grid in (None, question.grid):
-                    questions.setdefault((question.grid, question.labelling), question)
-        return list(questions.values())
 
 
 def _lay_out_gaps(

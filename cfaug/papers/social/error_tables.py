@@ -98,11 +98,18 @@ class ErrorTable(PaperTable):
         if self.shows == "examples":
             with _reading(file):
                 every = from_json(list[ImageExample], record.extra[ILLUSTRATIONS])
-            examples = [example for example in every if example.category in CATEGORIES]
-            document = self.document(
-                theirs, _lay_out_examples(record.title, examples),
-                pictures=[_picture(example) for example in examples],
-            )  # fmt: skip
+            rows, pictures = [], []
+            for example in every:
+                if example.category not in CATEGORIES:
+                    continue
+                category, caption = CATEGORIES[example.category], example.texts[example.member]
+                rows.append(((category, caption, example.key), example))
+                shown = f"{category}. {caption} ({example.key})"
+                pictures.append(DocumentImage(shown, example.png))
+            labels = ("Error Category", "Caption", "Set")
+            note = "Images with unanimous answers, drawn by key; the page shows them."
+            ours = make_part(record.title, labels, (), rows, (note,))
+            document = self.document(theirs, ours, pictures=pictures)
         elif self.shows == "strata":
             document = self.document(theirs, _lay_out_strata(record, self.by, file))
         else:
@@ -144,20 +151,6 @@ def _lay_out_categories(record: AnnotationRecord) -> Part:
     ]
     rows = [((CATEGORIES.get(name, name),), name) for name in names]
     return make_part(record.title, ("Error Category",), columns, rows, notes)
-
-
-def _lay_out_examples(title: str, examples: Sequence[ImageExample]) -> Part:
-    rows = [
-        ((CATEGORIES[example.category], example.texts[example.member], example.key), example)
-        for example in examples
-    ]
-    notes = ("Images with unanimous answers, drawn by key; the page shows them.",)
-    return make_part(title, ("Error Category", "Caption", "Set"), (), rows, notes)
-
-
-def _picture(example: ImageExample) -> DocumentImage:
-    caption = example.texts[example.member]
-    return DocumentImage(f"{CATEGORIES[example.category]}. {caption} ({example.key})", example.png)
 
 
 def _lay_out_strata(record: AnnotationRecord, by: str, file: Path) -> Part:
@@ -284,14 +277,13 @@ def _score(metric: str, scores: Sequence[ClassScores]) -> Entry:
     return Entry(f"{summary.mean:.2f}", f"{summary.sd:.2f}", numbers={**numbers, "sd": summary.sd})
 
 
-def _support(scores: Sequence[ClassScores]) -> Entry:
-    return Entry(f"{scores[0].support:,}", numbers={"value": scores[0].support})
-
-
 DETECTOR_COLUMNS = (
     *(
         Column[Sequence[ClassScores]](name, partial(_score, metric))
         for name, metric in (("precision", "precision"), ("recall", "recall"), ("f1-score", "f1"))
     ),
-    Column("support", _support),
+    Column(
+        "support",
+        lambda scores: Entry(f"{scores[0].support:,}", numbers={"value": scores[0].support}),
+    ),
 )

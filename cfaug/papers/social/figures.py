@@ -116,25 +116,22 @@ class DistributionFigure(SkewTable):
                     {row.model.name: chance_band(row.model.chance(*panel)) for row in rows},
                 )
             )
-        conditional = self._conditional_questions(models)
+        # The questions about the values of a second attribute that have answers.
+        chosen: dict[RankingTask | None, None] = {}
+        for model in models if self.conditional is not None else ():
+            for question in model.checkpoints[0].questions:
+                if self.grid in (None, question.grid) and question.labelling.startswith(
+                    f"{self.conditional}="
+                ):
+                    task = model.choose(question.grid, question.labelling, self.conditional_k)
+                    chosen[task] = None
+        conditional = [task for task in chosen if task is not None]
         if conditional:
             part, plot = _lay_out_conditions(models, conditional, self.subject_type)
             parts.append(part)
             bars.append(plot)
         notes = (*NOTES, *explain_comparison(models))
         return self.document(*parts, boxes=boxes, bars=bars, notes=notes)
-
-    def _conditional_questions(self, models: Sequence[ModelAnswers]) -> list[RankingTask]:
-        """Return the questions about the values of a second attribute that have answers."""
-        questions: dict[RankingTask | None, None] = {}
-        for model in models if self.conditional is not None else ():
-            for question in model.checkpoints[0].questions:
-                if self.grid in (None, question.grid) and question.labelling.startswith(
-                    f"{self.conditional}="
-                ):
-                    chosen = model.choose(question.grid, question.labelling, self.conditional_k)
-                    questions[chosen] = None
-        return [question for question in questions if question is not None]
 
 
 def _lay_out_conditions(

@@ -191,24 +191,19 @@ class _GridColumns:
 
         column = self.index.extra(name)
         if name != ATTRIBUTES:
-            self._require_texts(name)
+            # The index would give other values than texts as JSON.
+            row = int(self.rows[0])
+            shown = self.index.extra_row(row).get(name)
+            if not pa.types.is_string(column.type) or shown != column[row].as_py():
+                every = ((int(row), self.index.extra_row(int(row)).get(name)) for row in self.rows)
+                row, value = next(pair for pair in every if not isinstance(pair[1], str))
+                where = self.index.image_name(row)
+                raise UserError(f"{where}: {name} should be a text, not {value!r}")
         encoded = column.take(pa.array(self.rows)).combine_chunks().dictionary_encode()
         if encoded.null_count:
             row = int(self.rows[int(np.flatnonzero(encoded.is_null())[0])])
             raise UserError(_unshown(self.index, row, name))
         return encoded.indices.to_numpy().astype(np.int64), encoded.dictionary.to_pylist()
-
-    def _require_texts(self, name: str) -> None:
-        """Refuse a column with values other than texts, which would be read as JSON."""
-        import pyarrow as pa
-
-        column, row = self.index.extra(name), int(self.rows[0])
-        shown = column[row].as_py()
-        if pa.types.is_string(column.type) and self.index.extra_row(row).get(name) == shown:
-            return
-        every = ((int(row), self.index.extra_row(int(row)).get(name)) for row in self.rows)
-        row, value = next(pair for pair in every if not isinstance(pair[1], str))
-        raise UserError(f"{self.index.image_name(row)}: {name} should be a text, not {value!r}")
 
     def of_set(self, name: str) -> list[str]:
         """Return one text per set: that of its first member."""

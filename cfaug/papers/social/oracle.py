@@ -7,7 +7,7 @@ world without such labels. The labels and their strength are known.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from operator import itemgetter
@@ -199,28 +199,25 @@ def read_world_runs(root: Path, experiments: Sequence[str], sets: Mapping[str, s
         answers = {
             which: SkewItems(name, saved) for which, saved in items.items() if saved is not None
         }
-        if answers:
-            trained = int(run.record.get("steps") or 0) > 0
-            world = World(_read_world(folder, int(run.record["data_seed"])))
-            runs.append(WorldRun(folder, world, run.seed, trained, answers))
+        if not answers:
+            continue
+        trained = int(run.record.get("steps") or 0) > 0
+        data_seed = int(run.record["data_seed"])
+        # The world that the run was trained in.
+        node = setting_node(read_config(folder), "data", folder).get("world")
+        if not isinstance(node, dict):
+            raise UserError(
+                f"{folder}: the run has no world (data.world): nothing was planted there"
+            )
+        known = {name: value for name, value in node.items() if not name.startswith("_")}
+        try:
+            settings = WorldSettings(**known)
+        except TypeError as error:
+            raise UserError(f"{folder}: data.world is invalid: {error}") from error
+        if settings.seed is None:
+            settings = replace(settings, seed=data_seed)
+        runs.append(WorldRun(folder, World(settings), run.seed, trained, answers))
     return WorldRuns(runs)
-
-
-def _read_world(folder: Path, data_seed: int) -> WorldSettings:
-    """Return the world that a run was trained in.
-
-    Args:
-        data_seed: the seed of a world without a seed of its own.
-    """
-    node = setting_node(read_config(folder), "data", folder).get("world")
-    if not isinstance(node, dict):
-        raise UserError(f"{folder}: the run has no world (data.world): nothing was planted there")
-    known = {name: value for name, value in node.items() if not name.startswith("_")}
-    try:
-        settings = WorldSettings(**known)
-    except TypeError as error:
-        raise UserError(f"{folder}: data.world is invalid: {error}") from error
-    return settings if settings.seed is not None else replace(settings, seed=data_seed)
 
 
 # The frequency of findings in worlds where nothing was planted.
@@ -270,39 +267,36 @@ def _alarm_part(
         ps = [finding.placement.p for finding in findings if finding is not None]
         alarm = "a planted label is found (placement)"
         rows.append(((f"{name} sets", alarm), _count_alarms(ps)))
+    # The alarms for a reader of the page who does not know what was planted.
     for name in (shuffled, *sets):
-        if any(name in run.answers for run in runs):
-            tasks = [
-                (run.answers[name], question)
-                for run in runs
-                if name in run.answers
-                for kind in SKEWED
-                for question in [choose_question(run.answers[name], kind, k)]
-                if question is not None
-            ]
-            rows += [((f"{name} sets", alarm), cells) for alarm, cells in _blind(tasks)]
+        if not any(name in run.answers for run in runs):
+            continue
+        tasks = [
+            (run.answers[name], question)
+            for run in runs
+            if name in run.answers
+            for kind in SKEWED
+            for question in [choose_question(run.answers[name], kind, k)]
+            if question is not None
+        ]
+        subjects, levels = list[float](), list[float]()
+        for items, question in tasks:
+            subjects += items.values(question, "p_permutation").values()
+            # The chance that p is at most 0.05 differs, as MaxSkew takes few values.
+            chances = list(items.values(question, "p_level").values())
+            levels.append(float(np.mean(chances)) if chances else LEVEL)
+        expected = float(np.mean(levels)) if subjects else LEVEL
+        cells = _count_alarms(subjects, expected)
+        rows.append(((f"{name} sets", "a subject's MaxSkew, p without correction"), cells))
+        for column, alarm in (
+            ("p_holm", "some subject's MaxSkew after correction (Holm), a question"),
+            ("p_gap_holm", "some subject's paired gaps after correction (Holm), a question"),
+        ):
+            least = [min(items.values(q, column).values(), default=1.0) for items, q in tasks]
+            rows.append(((f"{name} sets", alarm), _count_alarms(least)))
     title = f"Ours: alarms in {len(runs)} worlds in which nothing was planted"
     columns = [Column(name, itemgetter(name)) for name in ALARMS]
     return make_part(title, ("Asked about", "Alarm"), columns, rows, NOTES)
-
-
-def _blind(
-    tasks: Sequence[tuple[SkewItems, RankingTask]],
-) -> Iterator[tuple[str, dict[str, Entry]]]:
-    """Yield the alarms for a reader of the page who does not know what was planted."""
-    subjects, levels = list[float](), list[float]()
-    for items, question in tasks:
-        subjects += items.values(question, "p_permutation").values()
-        # The chance that p is at most 0.05 differs, as MaxSkew takes few values.
-        chances = list(items.values(question, "p_level").values())
-        levels.append(float(np.mean(chances)) if chances else LEVEL)
-    expected = float(np.mean(levels)) if subjects else LEVEL
-    yield "a subject's MaxSkew, p without correction", _count_alarms(subjects, expected)
-    for name, alarm in (
-        ("p_holm", "some subject's MaxSkew after correction (Holm), a question"),
-        ("p_gap_holm", "some subject's paired gaps after correction (Holm), a question"),
-    ):
-        yield alarm, _count_alarms([min(i.values(q, name).values(), default=1.0) for i, q in tasks])
 
 
 ABOUT = (

@@ -236,14 +236,6 @@ class SkewItems(ModelItems):
             for question, rows in self._places.items()
         }
 
-    @cached_property
-    def _types(self) -> list[str]:
-        return self.texts("subject_type")
-
-    @cached_property
-    def _subjects(self) -> list[str]:
-        return self.texts("subject")
-
     @property
     def questions(self) -> tuple[RankingTask, ...]:
         """The questions, in the order of the items."""
@@ -283,7 +275,7 @@ class SkewItems(ModelItems):
 
     def rows(self, question: RankingTask, subject_type: str | None = None) -> list[int]:
         """Return the rows of a question, without those that were left out."""
-        types = self._types
+        types = self.texts("subject_type")
         return [row for row in self._kept.get(question, []) if subject_type in (None, types[row])]
 
     def values(
@@ -292,7 +284,7 @@ class SkewItems(ModelItems):
         """Return the values of a column by subject, without missing ones."""
         if metric not in self._metrics:
             self._metrics[metric] = self.items.metric(metric)
-        column, subjects = self._metrics[metric], self._subjects
+        column, subjects = self._metrics[metric], self.texts("subject")
         rows = self.rows(question, subject_type)
         return {subjects[row]: float(column[row]) for row in rows if not math.isnan(column[row])}
 
@@ -322,13 +314,14 @@ class SkewItems(ModelItems):
         """Return {label: {subject: its mean rank within sets, above 1/2}}, without missing ones."""
         if "rank_gaps" not in self.items.columns:
             raise UserError(f"the items of {self.items.benchmark} lack 'rank_gaps'; {self.renew}")
+        subjects = self.texts("subject")
         gaps: dict[str, dict[str, float]] = {}
         for row in self.rows(question, subject_type):
             values = read_list(self.texts("rank_gaps")[row])
             for label, value in zip(self.retrieved(row).labels, values, strict=False):
                 by_subject = gaps.setdefault(label, {})
                 if isinstance(value, int | float):
-                    by_subject[self._subjects[row]] = float(value)
+                    by_subject[subjects[row]] = float(value)
         return gaps
 
     def standing(

@@ -69,9 +69,21 @@ def label_gaps(
     >>> gaps.mean.round(3).tolist(), round(gaps.range, 3)
     ([0.15, -0.15], 0.3)
     """
+    from scipy.special import stdtr, stdtrit
+
     values = finite(as_array(values_N).astype(np.float64), "values")
     gaps = gaps_by_set(values, labels_N, sets_N)
-    return LabelGaps(*_student(gaps, float(np.abs(values).max()), level))
+    unseen = NO_SPREAD * max(float(np.abs(values).max()), 1.0)
+    n = (~np.isnan(gaps)).sum(axis=0)
+    mean = np.where(n > 0, np.nansum(gaps, axis=0) / np.maximum(n, 1), np.nan)
+    squares = np.nansum((gaps - mean) ** 2, axis=0)
+    error = np.sqrt(squares / np.maximum(n - 1, 1) / np.maximum(n, 1))
+    spread = (n > 1) & (error > unseen)
+    degrees = np.maximum(n - 1, 1)
+    reach = np.where(spread, stdtrit(degrees, (1 + level) / 2) * error, np.nan)
+    p = np.where(spread, 2 * stdtr(degrees, -np.abs(mean / np.where(spread, error, 1))), np.nan)
+    nothing = (n > 1) & ~spread & (np.abs(mean) <= unseen)
+    return LabelGaps(mean, mean - reach, mean + reach, np.where(nothing, 1.0, p))
 
 
 def gaps_by_set(values_N: Any, labels_N: np.ndarray, sets_N: np.ndarray) -> np.ndarray:
@@ -176,8 +188,11 @@ def friedman(values_N: Any, labels_N: np.ndarray, sets_N: np.ndarray) -> float:
 
     values = as_array(values_N).astype(np.float64)
     labels, sets = np.asarray(labels_N), np.asarray(sets_N)
-    pairs = _paired(values, labels, sets)
-    if pairs is not None:
+    # Pairs: every set has one image of each of two labels.
+    cell = np.bincount(sets * 2 + np.minimum(labels, 1))
+    if labels.max() == 1 and len(cell) % 2 == 0 and (cell == 1).all():
+        order = np.lexsort((labels, sets))
+        pairs = values[order][::2] - values[order][1::2]
         sizes = np.abs(pairs[pairs != 0])
         if not len(sizes) or sizes.max() - sizes.min() <= ROUNDING * sizes.max():
             return sign_test(pairs)
@@ -190,19 +205,6 @@ def friedman(values_N: Any, labels_N: np.ndarray, sets_N: np.ndarray) -> float:
     free = spread > 1e-9  # without the sum of all labels, which no permutation changes
     along = directions[:, free].T @ sums
     return float(chdtrc(int(free.sum()), (along**2 / spread[free]).sum() / scale))
-
-
-def _paired(values: np.ndarray, labels: np.ndarray, sets: np.ndarray) -> np.ndarray | None:
-    """Return the first label's value minus the second's in each set, (sets,).
-
-    ``None`` if sets are not pairs of one image of each of two labels.
-    """
-    cell = np.bincount(sets * 2 + np.minimum(labels, 1))
-    if labels.max() != 1 or len(cell) % 2 or not (cell == 1).all():
-        return None
-    order = np.lexsort((labels, sets))
-    differences: np.ndarray = values[order][::2] - values[order][1::2]
-    return differences
 
 
 def chance_range(values_N: Any, labels_N: np.ndarray, sets_N: np.ndarray) -> float:
@@ -259,24 +261,6 @@ def _means(values: np.ndarray, groups: np.ndarray) -> np.ndarray:
     """Return the mean of each group, numbered from 0; 0 for an empty group."""
     means: np.ndarray = np.bincount(groups, values) / np.maximum(np.bincount(groups), 1)
     return means
-
-
-def _student(
-    gaps_SA: np.ndarray, largest: float, level: float
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return mean, interval and two-sided p of each column over sets, by ``paired_t``."""
-    from scipy.special import stdtr, stdtrit
-
-    n = (~np.isnan(gaps_SA)).sum(axis=0)
-    mean = np.where(n > 0, np.nansum(gaps_SA, axis=0) / np.maximum(n, 1), np.nan)
-    squares = np.nansum((gaps_SA - mean) ** 2, axis=0)
-    error = np.sqrt(squares / np.maximum(n - 1, 1) / np.maximum(n, 1))
-    spread = (n > 1) & (error > NO_SPREAD * max(largest, 1.0))
-    degrees = np.maximum(n - 1, 1)
-    reach = np.where(spread, stdtrit(degrees, (1 + level) / 2) * error, np.nan)
-    p = np.where(spread, 2 * stdtr(degrees, -np.abs(mean / np.where(spread, error, 1))), np.nan)
-    nothing = (n > 1) & ~spread & (np.abs(mean) <= NO_SPREAD * max(largest, 1.0))
-    return mean, mean - reach, mean + reach, np.where(nothing, 1.0, p)
 
 
 # Is a planted skew found? The label planted for each subject is known and was drawn at random.
