@@ -91,22 +91,10 @@ class JudgeSettings:
         return CHOICES if len(self.domain_names) == 1 else FACTORS
 
 
-def _worsen(images: Tensor, rng: np.random.Generator) -> Tensor:
-    """Blur some pictures, and add noise with a standard deviation of up to 0.2 to each."""
-    import torch
-    from torch.nn.functional import avg_pool2d, pad
-
-    chosen = torch.from_numpy(rng.random(len(images)) < 0.3)[:, None, None, None]
-    blurred = avg_pool2d(pad(images, (1, 1, 1, 1), mode="replicate"), 3, stride=1)
-    strength = rng.uniform(0, 0.2, (len(images), 1, 1, 1)).astype(np.float32)
-    noise = rng.standard_normal(images.shape, dtype=np.float32) * strength
-    return torch.where(chosen, blurred, images) + torch.from_numpy(noise)
-
-
 def train(scenes: Scenes, settings: JudgeSettings) -> nn.Module:
     """Train a network with progress on stderr, from scratch or from ``settings.start``."""
     import torch
-    from torch.nn.functional import cross_entropy
+    from torch.nn.functional import avg_pool2d, cross_entropy, pad
 
     torch.manual_seed(derive(settings.seed, "zoo", "judge") % 2**63)
     choices = settings.choices
@@ -128,7 +116,14 @@ def train(scenes: Scenes, settings: JudgeSettings) -> nn.Module:
 
     def loss(step: int) -> Tensor:
         rows = rng.choice(len(scenes.pixels), settings.batch_size, replace=True)
-        parts = split_logits(network(_worsen(normalise(scenes.pixels[rows]), rng)), choices)
+        images = normalise(scenes.pixels[rows])
+        # Blur some pictures, and add noise with a standard deviation of up to 0.2 to each.
+        chosen = torch.from_numpy(rng.random(len(images)) < 0.3)[:, None, None, None]
+        blurred = avg_pool2d(pad(images, (1, 1, 1, 1), mode="replicate"), 3, stride=1)
+        strength = rng.uniform(0, 0.2, (len(images), 1, 1, 1)).astype(np.float32)
+        noise = rng.standard_normal(images.shape, dtype=np.float32) * strength
+        worse = torch.where(chosen, blurred, images) + torch.from_numpy(noise)
+        parts = split_logits(network(worse), choices)
         return sum(
             (cross_entropy(parts[k], labels[k][rows]) for k in choices), start=torch.zeros(())
         )

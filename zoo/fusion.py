@@ -34,7 +34,6 @@ from cfaug.models.encoder import Encoder, HFEncoder
 from cfaug.models.fusion import BridgeTowerEncoder, BridgeTowerMatcher, ViltMatcher
 from cfaug.models.image_text import PairMatcher
 from cfaug.models.specs import BridgeTower, BridgeTowerMatching, HFClip, ViltMatching
-from cfaug.worlds.shapescapes.judge import Pixels
 from cfaug.worlds.shapescapes.settings import CHOICES, CaptionWording, caption, edit_factors, words
 from zoo.command import DrawingSettings, fit, make_model, save_half
 from zoo.model import IMAGE_SIZE, MAX_LENGTH, SPECIAL, build_tokenizer
@@ -306,21 +305,17 @@ def evaluate(folder: Path, settings: FusionSettings) -> dict[str, float]:
     drawings = draw_unbiased(settings.seed, "held-out", settings.held_out)
     kind = KINDS[settings.kind]
     spec = kind.spec(str(folder))
-    if kind.start is None:
-        return _zero_shot(spec.load(DualEncoder), drawings)
-    return _separation(spec.load(Matcher), drawings, settings.seed)
-
-
-def _zero_shot(encoder: Encoder, drawings: Drawings) -> dict[str, float]:
-    """Return the zero-shot accuracy of subject, colour and background."""
-    labels = drawings.labels()
+    if kind.start is not None:
+        return _separation(spec.load(Matcher), drawings, settings.seed)
+    # The zero-shot accuracy of subject, colour and background.
+    encoder, labels = spec.load(DualEncoder), drawings.labels()
     metrics: dict[str, float] = {"n": len(labels)}
     with torch.inference_mode():
         images = encoder.encode_image(torch.from_numpy(drawings.pixels))
-        for column, (kind, texts) in enumerate(PROMPTS.items()):
+        for column, (name, texts) in enumerate(PROMPTS.items()):
             classes = F.normalize(encoder.encode_text(encoder.tokenize(texts)), dim=-1)
             guess = (images @ classes.T).argmax(1).numpy()
-            metrics[f"{kind}_acc1"] = float((guess == labels[:, column]).mean())
+            metrics[f"{name}_acc1"] = float((guess == labels[:, column]).mean())
     return metrics
 
 
@@ -343,15 +338,12 @@ def _separation(matcher: PairMatcher, drawings: Drawings, seed: int) -> dict[str
         pairs[f"{kind}_auc"] = (full, edited)
     metrics: dict[str, float] = {"n": len(wrong)}
     for name, pair in pairs.items():
-        true, false = (_scores(matcher, drawings.pixels, texts) for texts in pair)
+        with torch.inference_mode():
+            pixels = torch.from_numpy(drawings.pixels)
+            true, false = (matcher.match(pixels, texts).double().numpy() for texts in pair)
         # The share of (true, false) pairs in the right order; ties count half.
         metrics[name] = float(mannwhitneyu(true, false).statistic) / (len(true) * len(false))
     return metrics
-
-
-def _scores(matcher: PairMatcher, pixels: Pixels, texts: list[str]) -> NDArray[Any]:
-    with torch.inference_mode():
-        return matcher.match(torch.from_numpy(pixels), texts).double().numpy()
 
 
 def _save(wrapped: Any, folder: Path) -> None:

@@ -32,7 +32,7 @@ from cfaug.core.pixels import ImageTransform
 from cfaug.core.rng import generator
 from cfaug.core.safety.safe_loading import from_folder
 from cfaug.core.weights import resolve
-from cfaug.data.questions import QuestionImage, SourceQuestion
+from cfaug.data.questions import QuestionImage
 from cfaug.models.checkpoints import quiet
 from cfaug.worlds.shapescapes.judge import Pixels
 from cfaug.worlds.shapescapes.question_parts import SCENE, draw_pair
@@ -247,20 +247,17 @@ def tokenize_questions(
     by_image = [image.questions[: 1 if basic_alone else None] for image in images]
     texts = [f"{question.text} Answer" for questions in by_image for question in questions]
     prompts = iter(tokenizer(texts)["input_ids"])
-    return [
-        [_tokenize(question, next(prompts), tokenizer) for question in questions]
-        for questions in by_image
-    ]
-
-
-def _tokenize(
-    question: SourceQuestion, prompt: list[int], tokenizer: PreTrainedTokenizerFast
-) -> TokenizedQuestion:
-    [other] = (option for option in question.options if option != question.right)
-    right, wrong = (tokenizer(option)["input_ids"] for option in (question.right, other))
-    position = next(at for at, (a, b) in enumerate(zip(right, wrong, strict=True)) if a != b)
-    ids = [*prompt, *right, tokenizer.eos_token_id]
-    return TokenizedQuestion(ids, len(prompt), position, wrong[position])
+    tokenized: list[list[TokenizedQuestion]] = []
+    for questions in by_image:
+        tokenized.append([])
+        for question in questions:
+            prompt = next(prompts)
+            [other] = (option for option in question.options if option != question.right)
+            right, wrong = (tokenizer(option)["input_ids"] for option in (question.right, other))
+            at = next(i for i, (a, b) in enumerate(zip(right, wrong, strict=True)) if a != b)
+            ids = [*prompt, *right, tokenizer.eos_token_id]
+            tokenized[-1].append(TokenizedQuestion(ids, len(prompt), at, wrong[at]))
+    return tokenized
 
 
 # The vision tower.
@@ -283,7 +280,12 @@ def train_tower(
 
     def loss(step: int) -> Tensor:
         rows = rng.choice(len(pictures.pixels), rates.batch_size, replace=False)
-        pixels, things = _jitter(pictures.pixels[rows], pictures.things[rows], rng)
+        # Shift the batch, and mirror half of its pictures with their cells.
+        moved = shift(pictures.pixels[rows], rng)
+        mirrored = (rng.random(len(moved)) < 0.5)[:, None, None, None]
+        pixels = np.where(mirrored, moved[..., ::-1], moved)
+        cells = pictures.things[rows].reshape(len(rows), SIDE, SIDE, -1)
+        things = np.where(mirrored, cells[:, :, ::-1], cells).reshape(len(rows), CELLS, -1)
         features = encode_batch(tower, TRANSFORM.normalize(torch.from_numpy(pixels)))
         # An empty cell is a class of its own, the first.
         shown = torch.from_numpy(things - EMPTY)
@@ -297,17 +299,6 @@ def train_tower(
     tower.train()
     fit(nn.ModuleList([tower, heads]), loss, rates, steps, "the vision tower")
     tower.eval()
-
-
-def _jitter(
-    pixels: Pixels, things: NDArray[np.int64], rng: np.random.Generator, reach: int = 2
-) -> tuple[Pixels, NDArray[np.int64]]:
-    """Shift a batch by up to ``reach`` pixels, and mirror half of its pictures with their cells."""
-    moved = shift(pixels, rng, reach)
-    mirrored = (rng.random(len(moved)) < 0.5)[:, None, None, None]
-    cells = things.reshape(len(things), SIDE, SIDE, -1)
-    turned = np.where(mirrored, cells[:, :, ::-1], cells)
-    return np.where(mirrored, moved[..., ::-1], moved), turned.reshape(things.shape)
 
 
 def encode_batch(tower: Any, pixels: Tensor) -> Tensor:

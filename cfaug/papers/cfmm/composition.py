@@ -275,9 +275,15 @@ def mean_phi(percentages: Iterable[tuple[float, float, float]]) -> float:
 def derived_part() -> Part:
     """Return quantities derived from the paper's percentages, a row per model and prompt."""
     printed = cells()
+
+    def consistency(setting: Setting) -> Entry:
+        acc_b, _, acc_plus = totals()[setting]
+        both = acc_plus / acc_b
+        return Entry(f"{100 * both:.1f}", numbers={"value": both})
+
     columns: tuple[Column[Setting], ...] = (
         Column("drop", lambda row: _entry(drop(row), "{:.2f}")),
-        Column("consistency, %", _consistency),
+        Column("consistency, %", consistency),
         Column("phi", lambda row: _entry(mean_phi(printed[row].values()), "{:+.3f}")),
     )
     return make_part(
@@ -293,12 +299,6 @@ def derived_part() -> Part:
 
 def _entry(value: float, form: str) -> Entry:
     return Entry(form.format(value), numbers={"value": value})
-
-
-def _consistency(setting: Setting) -> Entry:
-    acc_b, _, acc_plus = totals()[setting]
-    both = acc_plus / acc_b
-    return Entry(f"{100 * both:.1f}", numbers={"value": both})
 
 
 def text_part() -> Part:

@@ -192,7 +192,16 @@ class QuestionExpansion:
         if not enough:
             return Edited((), survivors, tuple(rejected))
         new = [replace(question, id=f"c{len(given) + i}") for i, question in enumerate(chosen)]
-        return Edited((_propose(example, (*given, *new)),), survivors, tuple(rejected))
+        questions = (*given, *new)
+        edits = [
+            Edit(COUNTERFACTUAL, "", str(question.extra.get(PRESUPPOSITION) or question.text))
+            for question in questions[1:]
+        ]
+        # Every member has its own question, without repeating those of its example.
+        details = ({QUESTION: details_of(question), QUESTIONS: None} for question in questions)
+        texts = tuple(question.text for question in questions)
+        proposal = Proposal(example, texts, (None, *edits), details=tuple(details))
+        return Edited((proposal,), survivors, tuple(rejected))
 
 
 def _wrong(question: SourceQuestion, others: Sequence[SourceQuestion], max_words: int) -> str:
@@ -210,20 +219,6 @@ def _wrong(question: SourceQuestion, others: Sequence[SourceQuestion], max_words
 def _reject(question: SourceQuestion, reason: str) -> Rejected:
     edit = Edit(COUNTERFACTUAL, "", str(question.extra[PRESUPPOSITION]))
     return Rejected(question.text, edit, reason, {QUESTION: details_of(question)})
-
-
-def _propose(example: Example, questions: Sequence[SourceQuestion]) -> Proposal:
-    edits = [
-        Edit(COUNTERFACTUAL, "", str(question.extra.get(PRESUPPOSITION) or question.text))
-        for question in questions[1:]
-    ]
-    return Proposal(
-        example,
-        tuple(question.text for question in questions),
-        (None, *edits),
-        # Every member has its own question, without repeating those of its example.
-        details=tuple({QUESTION: details_of(question), QUESTIONS: None} for question in questions),
-    )
 
 
 def _said(question: SourceQuestion) -> str:

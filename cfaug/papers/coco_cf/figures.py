@@ -77,44 +77,37 @@ class GapFigure:
         parts, plots, missing = [], [], []
         for place in PLACES:
             benchmark = self.benchmarks[place]
-            by_model = {
-                model: self._gaps(runs, arms[place], benchmark)
-                for model, arms in self.models.items()
-            }
-            with_gaps = {model: scores for model, scores in by_model.items() if scores[1]}
-            if not with_gaps:
+            rows: list[tuple[tuple[str, ...], Gaps]] = []
+            lacking = []
+            for model, arms in self.models.items():
+                # The gaps of all seeds together.
+                per_run = [read_gaps(folder).get(benchmark) for folder in runs.folders(arms[place])]
+                known = [scores for scores in per_run if scores is not None]
+                gaps = {
+                    name: np.concatenate(
+                        [scores.gaps.get(name, np.full(len(scores), np.nan)) for scores in known]
+                    )
+                    for name in ORDER
+                    if any(name in scores.gaps for scores in known)
+                }
+                if gaps:
+                    rows.append(((model, known[0].kind), gaps))
+                else:
+                    lacking.append(f"{benchmark} of {arms[place]}")
+            if not rows:
                 continue
-            missing += [
-                f"{benchmark} of {arms[place]}"
-                for model, arms in self.models.items()
-                if model not in with_gaps
-            ]
-            rows = [((model, kind), gaps) for model, (kind, gaps) in with_gaps.items()]
+            missing += lacking
             parts.append(make_part(f"Ours: {benchmark}", ("Model", "Score"), columns, rows, [note]))
-            for model, (kind, gaps) in with_gaps.items():
+            for (model, kind), of_model in rows:
                 kept = {  # five significant digits are enough for the plot
                     name: [float(f"{value:.5g}") for value in values[np.isfinite(values)]]
-                    for name, values in gaps.items()
+                    for name, values in of_model.items()
                 }
                 plots.append(GapPlot(f"{model}, {benchmark}", kind, kept))
         if (missing or not parts) and not self.partial:
             every = [f"matching scores of {arms[PLACES[0]]}" for arms in self.models.values()]
             raise MissingError(self.name, missing or every, self.commands)
         return Document(self.name, self.title, tuple(parts), tuple(self.notes), gaps=tuple(plots))
-
-    def _gaps(self, runs: Runs, arm: str, benchmark: str) -> tuple[str, dict[str, np.ndarray]]:
-        """Return the unit of the scores and the gaps of all seeds together."""
-        per_run = [read_gaps(folder).get(benchmark) for folder in runs.folders(arm)]
-        known = [scores for scores in per_run if scores is not None]
-        if not known:
-            return "", {}
-        names = [name for name in ORDER if any(name in scores.gaps for scores in known)]
-        return known[0].kind, {
-            name: np.concatenate(
-                [scores.gaps.get(name, np.full(len(scores), np.nan)) for scores in known]
-            )
-            for name in names
-        }
 
 
 def _summary(name: str, gaps: Gaps) -> GapSummary | None:
@@ -255,13 +248,13 @@ class AnnotationTable(PaperTable):
 
     def build(self, runs: Runs) -> Document:
         """Lay out the paper's numbers and those under ``<runs>/annotation``."""
-        theirs, ours = _PARTS[self.shows]
+        lay_out = _PARTS[self.shows]
         file = runs.root / FOLDER / FILE
         record = read_record(file) if file.exists() else None
         missing = "no answers were read" if record is None else self._lacks(record)
         self.require(not missing, f"{file}: {missing}")
         if record is None or missing:
-            document = self.document(*theirs(self))
+            document = self.document(*lay_out(self, None))
             return replace(document, notes=(*document.notes, f"Ours: {DASH}. {file}: {missing}"))
         examples = _shown(record, self) if self.shows == "examples" else ()
         notes = []
@@ -278,7 +271,7 @@ class AnnotationTable(PaperTable):
                 f"({example.key}; the {about} image was labelled: {example.said})"
             )
             pictures.append(DocumentImage(caption, example.png))
-        document = self.document(*theirs(self), *ours(record, self), pictures=pictures)
+        document = self.document(*lay_out(self, record), pictures=pictures)
         return replace(document, notes=(*document.notes, *notes))
 
     def _lacks(self, record: AnnotationRecord) -> str:
@@ -298,17 +291,20 @@ def _shown(record: AnnotationRecord, table: AnnotationTable) -> tuple[ImageExamp
     return record.examples[table.first : table.first + 3]
 
 
-def _paper_labels(table: AnnotationTable) -> tuple[Part, ...]:
-    agreed = published(table.name)["agreement"]
-    labels = {name: agreed[name] / 100 for name in OUTCOMES if name in agreed}
-    kappas = {"Fleiss' kappa": agreed["fleiss"]}
-    return (
+# The parts of each kind of table: the paper's, and those of a record of answers if there is one.
+
+
+def _labels(table: AnnotationTable, record: AnnotationRecord | None) -> list[Part]:
+    theirs = published(table.name)["agreement"]
+    labels = {name: theirs[name] / 100 for name in OUTCOMES if name in theirs}
+    kappas = {"Fleiss' kappa": theirs["fleiss"]}
+    parts = [
         table.printed("Image set", "images", lambda _, value: _percent(value / 100, 2)),
         _agreement(table.paper, kappas, labels, (), ours=False),
-    )
+    ]
+    if record is None:
+        return parts
 
-
-def _our_labels(record: AnnotationRecord, table: AnnotationTable) -> tuple[Part, ...]:
     def share(name: str, counts: AnswerCounts) -> Entry:
         return _percent(counts.share(name), 2, counts.images)
 
@@ -323,11 +319,12 @@ def _our_labels(record: AnnotationRecord, table: AnnotationTable) -> tuple[Part,
         f"{agreed.images:,} images have {agreed.raters} answers (kappa), {agreed.several:,} two or "
         f"more (alpha, nominal); the answers to {agreed.disputed:,} of them differ.",
     )
-    labels = agreed.labels if agreed.disputed else {}
-    return (
+    disputed = agreed.labels if agreed.disputed else {}
+    return [
+        *parts,
         make_part(record.title, ("Image set",), columns, rows, notes[:1]),
-        _agreement(record.title, kappas, labels, notes[1:], ours=True),
-    )
+        _agreement(record.title, kappas, disputed, notes[1:], ours=True),
+    ]
 
 
 def _agreement(
@@ -357,15 +354,14 @@ def _percent(share: float, digits: int, n: int | None = None) -> Entry:
     return Entry(f"{percent(share, digits)}%", numbers=numbers)
 
 
-def _paper_categories(table: AnnotationTable) -> tuple[Part, ...]:
-    return (table.printed("Error category", "category", lambda _, v: _percent(v / 100, 0)),)
-
-
 DIFFUSION = ("subject", "details", "spatial", "count", "attribute")
 """Errors that the paper calls limits of text-to-image diffusion."""
 
 
-def _our_categories(record: AnnotationRecord, table: AnnotationTable) -> tuple[Part, ...]:
+def _categories(table: AnnotationTable, record: AnnotationRecord | None) -> list[Part]:
+    theirs = table.printed("Error category", "category", lambda _, v: _percent(v / 100, 0))
+    if record is None:
+        return [theirs]
     sampled = record.sampled
 
     def interval(count: float) -> str:
@@ -384,57 +380,43 @@ def _our_categories(record: AnnotationRecord, table: AnnotationTable) -> tuple[P
         f"{sampled} errors, drawn at random; {percent(known, 0)} % are in the categories "
         "that the paper calls known limits of text-to-image diffusion (66 % of its own)."
     )
-    return (make_part(record.title, ("Error category",), columns, rows, [note]),)
+    return [theirs, make_part(record.title, ("Error category",), columns, rows, [note])]
 
 
-EXAMPLES = ("", "Original", "Counterfactual")
-
-
-def _paper_examples(table: AnnotationTable) -> tuple[Part, ...]:
-    paper = published(table.name)
+def _examples(table: AnnotationTable, record: AnnotationRecord | None) -> list[Part]:
+    paper, header = published(table.name), ("", "Original", "Counterfactual")
+    columns: tuple[Column[Any], ...] = ()
     rows = [
         ((row["category"], row["original"], row["counterfactual"]), row) for row in paper["rows"]
     ]
-    columns: tuple[Column[Any], ...] = ()
-    return (make_part(table.paper, EXAMPLES, columns, rows, [paper["note"]], ours=False),)
-
-
-def _our_examples(record: AnnotationRecord, table: AnnotationTable) -> tuple[Part, ...]:
-    rows = [
-        ((CATEGORIES[example.category], *example.texts), example)
-        for example in _shown(record, table)
-    ]
-    return (make_part(record.title, EXAMPLES, (), rows),) if rows else ()
-
-
-def _paper_subjects(table: AnnotationTable) -> tuple[Part, ...]:
-    return (table.printed("Altered subjects", "subjects", lambda _, count: _count(count)),)
+    parts = [make_part(table.paper, header, columns, rows, [paper["note"]], ours=False)]
+    examples = () if record is None else _shown(record, table)
+    if record is not None and examples:
+        shown = [((CATEGORIES[example.category], *example.texts), example) for example in examples]
+        parts.append(make_part(record.title, header, columns, shown))
+    return parts
 
 
 def _count(count: int) -> Entry:
     return Entry(f"{count:,}", numbers={"value": count})
 
 
-def _our_subjects(record: AnnotationRecord, table: AnnotationTable) -> tuple[Part, ...]:
+def _subjects(table: AnnotationTable, record: AnnotationRecord | None) -> list[Part]:
+    theirs = table.printed("Altered subjects", "subjects", lambda _, count: _count(count))
+    if record is None:
+        return [theirs]
     subjects = Subjects.read(record.extra)
     rows = [((f"{before} → {after}",), count) for before, after, count in subjects.altered]
     notes = subjects.notes()
     if subjects.hyponymy is not None:
         notes += (describe_hyponymy(*subjects.hyponymy),)
     columns = [Column("Count", _count)]
-    return (make_part(record.title, ("Altered subjects",), columns, rows, notes),)
+    return [theirs, make_part(record.title, ("Altered subjects",), columns, rows, notes)]
 
 
-_PARTS: dict[
-    str,
-    tuple[
-        Callable[[AnnotationTable], tuple[Part, ...]],
-        Callable[[AnnotationRecord, AnnotationTable], tuple[Part, ...]],
-    ],
-] = {
-    "labels": (_paper_labels, _our_labels),
-    "categories": (_paper_categories, _our_categories),
-    "examples": (_paper_examples, _our_examples),
-    "subjects": (_paper_subjects, _our_subjects),
+_PARTS: Mapping[str, Callable[[AnnotationTable, AnnotationRecord | None], list[Part]]] = {
+    "labels": _labels,
+    "categories": _categories,
+    "examples": _examples,
+    "subjects": _subjects,
 }
-"""The paper's part and ours of every kind of table."""

@@ -79,7 +79,16 @@ class GainTable:
         self, runs: Runs, columns: Sequence[ValueColumn], place: Place
     ) -> tuple[np.ndarray, np.ndarray, list[str]]:
         """Return frequencies (D,), gains in points (D, mixtures), and names of missing values."""
-        counts = self._counts(runs)
+        # The label frequencies in the counterfactual source that the mixtures share.
+        counts: dict[str, int] = {}
+        for folder in (folder for arm in self.mixtures.values() for folder in runs.folders(arm)):
+            file = folder / FILE
+            counted = read_record(file).get("frequency", {}) if file.exists() else {}
+            for benchmark, count in counted.items():
+                if counts.setdefault(benchmark, count) != count:
+                    raise UserError(
+                        f"{file}: {benchmark} has {count} pairs, another run {counts[benchmark]}"
+                    )
         benchmarks = {str(getattr(column, place)) for column in columns}
         require_one_test(self.name, [(name, runs.arm(name)) for name in self._arms], benchmarks)
         frequency = np.full(len(columns), np.nan)
@@ -98,20 +107,6 @@ class GainTable:
                 else:
                     lacks.append(f"{benchmark} of {name}")
         return frequency, means[:, 1:] - means[:, :1], lacks
-
-    def _counts(self, runs: Runs) -> dict[str, int]:
-        """Return the label frequencies in the counterfactual source that the mixtures share."""
-        known: dict[str, int] = {}
-        for name in self.mixtures.values():
-            for folder in runs.folders(name):
-                file = folder / FILE
-                counted = read_record(file).get("frequency", {}) if file.exists() else {}
-                for benchmark, count in counted.items():
-                    if known.setdefault(benchmark, count) != count:
-                        raise UserError(
-                            f"{file}: {benchmark} has {count} pairs, another run {known[benchmark]}"
-                        )
-        return known
 
     def _parts(
         self,
@@ -134,30 +129,24 @@ class GainTable:
         ]
         rows = [((names[i],), int(i)) for i in order]
         parts = [make_part(title, ("Data set",), columns, rows, ours=ours)]
-        known = np.isfinite(frequency) & np.isfinite(gains).all(axis=1)
-        if known.any():
-            association = associate(frequency[known], gains[known])
-            notes = _describe(frequency[known], gains[known])
-            name = f"{title}: correlation"
-            parts.append(
-                make_part(name, ("",), CORRELATION, [(("",), association)], notes, ours=ours)
-            )
+        kept = np.isfinite(frequency) & np.isfinite(gains).all(axis=1)
+        if not kept.any():
+            return parts
+        known, changes, count = frequency[kept], gains[kept], int(kept.sum())
+        association = associate(known, changes)
+        # Notes on the data of the correlation, or the reason why there is none.
+        notes = [f"Frequency and gains of {count} data set{'s' * (count > 1)}; two-sided p."]
+        if count < 3:
+            notes.append("There is no correlation of fewer than 3 data sets.")
+        elif np.ptp(known) == 0:
+            notes.append("There is no correlation: every data set has the same label frequency.")
+        elif np.ptp(changes) == 0:
+            notes.append("There is no correlation: every gain is the same.")
+        elif (known == 0).any():
+            notes.append("A label frequency is 0: log10 is of frequency + 1.")
+        name = f"{title}: correlation"
+        parts.append(make_part(name, ("",), CORRELATION, [(("",), association)], notes, ours=ours))
         return parts
-
-
-def _describe(frequency: np.ndarray, gains: np.ndarray) -> tuple[str, ...]:
-    """Return notes on the data of the correlation, or the reason why there is none."""
-    count = len(frequency)
-    notes = [f"Frequency and gains of {count} data set{'s' * (count > 1)}; two-sided p."]
-    if count < 3:
-        notes.append("There is no correlation of fewer than 3 data sets.")
-    elif np.ptp(frequency) == 0:
-        notes.append("There is no correlation: every data set has the same label frequency.")
-    elif np.ptp(gains) == 0:
-        notes.append("There is no correlation: every gain is the same.")
-    elif (frequency == 0).any():
-        notes.append("A label frequency is 0: log10 is of frequency + 1.")
-    return tuple(notes)
 
 
 def _number(value: float, form: str) -> Entry:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypedDict
@@ -97,7 +97,17 @@ class CompositionalTable(PaperTable):
         except TypeError as error:
             raise UserError(f"table.sets of {self.name}: {error}") from error
         benchmarks = {test.benchmark for test in sets.values()}
-        arms = self._arms(runs, benchmarks)
+        if self.models is None:
+            folders = sorted({folder.parent for folder in runs.root.glob("*/*/seed=*")})
+            known = [folder.relative_to(runs.root).as_posix() for folder in folders]
+            arms = {name: runs.arm(name) for name in known}
+            arms = {
+                name: arm
+                for name, arm in arms.items()
+                if any(row.benchmark in benchmarks for row in arm.rows)
+            }
+        else:
+            arms = {printed: runs.arm(name) for printed, name in self.models.items()}
         self.require(arms, *(f"results of {test.benchmark}" for test in sets.values()))
         require_one_test(self.name, arms.items(), benchmarks)
         rows = [
@@ -138,20 +148,6 @@ class CompositionalTable(PaperTable):
             rules=rules_of([labels[0] for labels, _ in rows]),
         )
         return self.document(part)
-
-    def _arms(self, runs: Runs, benchmarks: Collection[str]) -> dict[str, ArmResults]:
-        if self.models is None:
-            folders = sorted({folder.parent for folder in runs.root.glob("*/*/seed=*")})
-            names = [folder.relative_to(runs.root).as_posix() for folder in folders]
-            named = {name: name for name in names}
-        else:
-            named = dict(self.models)
-        arms = {printed: runs.arm(name) for printed, name in named.items()}
-        return {
-            name: arm
-            for name, arm in arms.items()
-            if self.models is not None or any(row.benchmark in benchmarks for row in arm.rows)
-        }
 
     def _cells(
         self, test: CompositionalTest, arms: Mapping[str, ArmResults]

@@ -51,15 +51,30 @@ class SensitivityFigure(StressTable):
         self.require(by_model, f"answers to the edits of {self.part}")
         if not by_model:
             return self.document()
+
+        def cell(name: str, kind: str) -> Entry:
+            effects = by_model[name].get(kind, ())
+            if not effects:
+                return Entry(DASH)
+            summary = summarise([effect.mean for effect in effects])
+            mean, (_, low, high) = summary.mean, _bar(effects)
+            single = len(effects) == 1
+            numbers = {"value": mean, "n": float(sum(map(len, effects)))}
+            sensitive = sum(effect.p_holm <= SENSITIVE and effect.excess > 0 for effect in effects)
+            return Entry(
+                f"{mean:.3f}",
+                sub="" if single else f"{summary.sd:.3f}",
+                bold=2 * sensitive > len(effects),
+                small=f"[{low:.3f}, {high:.3f}]" if single and low is not None else "",
+                numbers=numbers if single else {**numbers, "sd": summary.sd},
+            )
+
         # The kind that moves the models farthest comes first.
         kinds = sorted(means, key=lambda kind: -sum(means[kind]) / len(means[kind]))
         part = make_part(
             "Ours: mean Δp of the true class, by kind of edit",
             ("Kind",),
-            [
-                Column(name, partial(lambda effects, kind: _cell(effects.get(kind, ())), effects))
-                for name, effects in by_model.items()
-            ],
+            [Column(name, partial(cell, name)) for name in by_model],
             [((kind,), kind) for kind in kinds],
             (
                 "Absolute change, from the full softmax. Brackets: 95 % interval "
@@ -86,23 +101,6 @@ def _bar(effects: Sequence[GroupEffect]) -> tuple[float | None, float | None, fl
         return mean, low, high
     sd = summarise([effect.mean for effect in effects]).sd
     return mean, mean - sd, mean + sd
-
-
-def _cell(effects: Sequence[GroupEffect]) -> Entry:
-    if not effects:
-        return Entry(DASH)
-    summary = summarise([effect.mean for effect in effects])
-    mean, (_, low, high) = summary.mean, _bar(effects)
-    single = len(effects) == 1
-    numbers = {"value": mean, "n": float(sum(map(len, effects)))}
-    return Entry(
-        f"{mean:.3f}",
-        sub="" if single else f"{summary.sd:.3f}",
-        bold=2 * sum(effect.p_holm <= SENSITIVE and effect.excess > 0 for effect in effects)
-        > len(effects),
-        small=f"[{low:.3f}, {high:.3f}]" if single and low is not None else "",
-        numbers=numbers if single else {**numbers, "sd": summary.sd},
-    )
 
 
 @dataclass(frozen=True, kw_only=True)

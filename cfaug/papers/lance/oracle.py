@@ -166,13 +166,18 @@ class DiscoveryTable(StressTable):
                 "chance: among all edits.",
             ),
         )
+
+        def strongest(planted: str, results: Findings) -> Entry:
+            each = [finding.strongest or DASH for name, finding in results if name == planted]
+            return Entry(", ".join(each))
+
         planted_factors = dict.fromkeys(
             name for results in findings.values() for name, _ in results
         )
         each = make_part(
             "Ours: the factors found, classifier by classifier",
             ("Edits",),
-            [Column(f"planted: {name}", partial(_list, name)) for name in planted_factors],
+            [Column(f"planted: {name}", partial(strongest, name)) for name in planted_factors],
             rows,
             ("The strongest factor of each seed's classifier; a dash: none.",),
         )
@@ -190,12 +195,6 @@ def summarise_findings(findings: Mapping[str, Findings]) -> str:
     return (
         f"Planted shortcuts that are found: {', '.join(right)}. False alarms in classifiers "
         f"without one: {', '.join(alarms)}."
-    )
-
-
-def _list(planted: str, findings: Findings) -> Entry:
-    return Entry(
-        ", ".join(finding.strongest or DASH for name, finding in findings if name == planted)
     )
 
 
@@ -217,21 +216,11 @@ def _compare(findings: Findings) -> SliceRetrieval:
     )
 
 
-def _precision(findings: Findings) -> Entry:
-    fit = _compare(findings)
-    return _share(fit.precision, fit.found)
-
-
-def _recall(findings: Findings) -> Entry:
-    fit = _compare(findings)
-    return _share(fit.recall, fit.planted)
-
-
 TOP = f"Precision@{TOP_MEMBERS}"
 RETRIEVAL: tuple[Column[Findings], ...] = (
     text_column("Classifiers", lambda findings: str(len(findings))),
-    Column("Precision", _precision),
-    Column("Recall", _recall),
+    Column("Precision", lambda f: _share(_compare(f).precision, _compare(f).found)),
+    Column("Recall", lambda f: _share(_compare(f).recall, _compare(f).planted)),
     Column(TOP, lambda findings: _mean_share(finding.precision for _, finding in findings)),
     Column("by chance", lambda findings: _mean_share(finding.chance for _, finding in findings)),
     text_column(

@@ -25,7 +25,7 @@ from cfaug.evaluation.stress.stress_items import (
     compare_drops,
 )
 from cfaug.report.arm_results import Runs
-from cfaug.report.document import BarPlot, Column, Document, Entry, Part, make_part, text_column
+from cfaug.report.document import BarPlot, Column, Document, Entry, make_part, text_column
 from cfaug.report.page import DASH, p_text, percent, points
 from cfaug.report.paper_tables import ModelsTable, PaperTable, published
 from cfaug.stats.cluster_tests import cluster_mean
@@ -86,10 +86,6 @@ class AccuracyTable(StressTable):
         answers = {
             name: [items for _, items in checkpoints] for name, checkpoints in by_model.items()
         }
-        ours = (self._unpaired(answers), self._paired(answers)) if answers else ()
-        return self.document(self._theirs(), *ours)
-
-    def _theirs(self) -> Part:
         paper = published(self.name)
 
         def cell(at: int, row: Mapping[str, Any]) -> Entry:
@@ -99,7 +95,7 @@ class AccuracyTable(StressTable):
             return Entry(f"{value:.2f}", small=small, numbers=numbers)
 
         headers = [(model, name) for model in paper["models"] for name in HITS.values()]
-        return make_part(
+        theirs = make_part(
             self.paper,
             ("Test Set", "Type"),
             [Column(name, partial(cell, at), group) for at, (group, name) in enumerate(headers)],
@@ -107,8 +103,8 @@ class AccuracyTable(StressTable):
             [paper["note"]],
             ours=False,
         )
-
-    def _unpaired(self, answers: Mapping[str, Sequence[StressItems]]) -> Part:
+        if not answers:
+            return self.document(theirs)
         benchmarks = {
             part for checkpoints in answers.values() for items in checkpoints for part in items.sets
         }
@@ -117,7 +113,7 @@ class AccuracyTable(StressTable):
             for printed, part in self.sets.items()
             if part in benchmarks or printed not in self.optional
         ]
-        return make_part(
+        unpaired = make_part(
             "Ours",
             ("Test Set", "Type"),
             [
@@ -128,19 +124,18 @@ class AccuracyTable(StressTable):
             [((printed, self.types.get(printed, "")), part) for printed, part in shown],
             [UNPAIRED],
         )
-
-    def _paired(self, answers: Mapping[str, Sequence[StressItems]]) -> Part:
-        printed = {part: name for name, part in self.sets.items()}
+        names = {part: name for name, part in self.sets.items()}
         rows = []
         for model, checkpoints in answers.items():
             for number, items in enumerate(checkpoints, 1):
                 name = model if len(checkpoints) == 1 else f"{model}, {number}"
                 rows += [
-                    ((name, printed.get(drop.name, drop.name)), drop)
+                    ((name, names.get(drop.name, drop.name)), drop)
                     for drop in compare_drops(items.items)
                 ]
         title = "Ours, each image with its own photo"
-        return make_part(title, ("Model", "Test Set"), DROP_COLUMNS, rows, [PAIRED])
+        paired = make_part(title, ("Model", "Test Set"), DROP_COLUMNS, rows, [PAIRED])
+        return self.document(theirs, unpaired, paired)
 
 
 def _rows(items: StressItems, part: str) -> np.ndarray:
@@ -253,7 +248,14 @@ class ClassFigure(StressTable):
         for label in dict.fromkeys(labels):
             for name, checkpoints in by_model.items():
                 measured = [by_class[label] for by_class in checkpoints if label in by_class]
-                ends = _join(measured)
+                if len(measured) > 1:  # the mean and the spread of several checkpoints
+                    values = [result.value for result in measured]
+                    middle, sd = float(np.mean(values)), float(np.std(values, ddof=1))
+                    ends = middle, middle - sd, middle + sd
+                elif measured:
+                    ends = measured[0].value, measured[0].low, measured[0].high
+                else:
+                    ends = math.nan, math.nan, math.nan
                 mean, low, high = (None if math.isnan(end) else end for end in ends)
                 bars.setdefault(label, []).append((name, mean, low, high))
                 cells[name, label] = self._cell(measured, *ends)
@@ -320,17 +322,6 @@ class _Measured:
     edits: int
 
 
-def _join(measured: Sequence[_Measured]) -> tuple[float, float, float]:
-    """Return the mean with its interval, or for several checkpoints mean and spread."""
-    if len(measured) < 2:
-        return next(
-            ((result.value, result.low, result.high) for result in measured), (math.nan,) * 3
-        )
-    values = [result.value for result in measured]
-    mean, sd = float(np.mean(values)), float(np.std(values, ddof=1))
-    return mean, mean - sd, mean + sd
-
-
 # Table 4 of LANCE: people's ratings of the edited images, from ``ratings.json``.
 
 
@@ -388,41 +379,39 @@ class PerturberTable(PaperTable):
 
     def build(self, runs: Runs) -> Document:
         """Return the paper's numbers, and those of every folder."""
-        by_backend = {name: _measure(Path(folder)) for name, folder in self.backends.items()}
+        by_backend: dict[str, list[EditMeasures]] = {}
+        for name, folder in self.backends.items():
+            by_backend[name] = []
+            if (Path(folder) / FOLDER).is_dir():
+                try:
+                    by_backend[name] = measure_edits(e for _, e in read_all_edits(Path(folder)))
+                except (KeyError, TypeError, ValueError) as error:
+                    raise UserError(
+                        f"{Path(folder) / FOLDER} does not hold edits of captions: {error}"
+                    ) from error
         lacking = [f"checked edits in {self.backends[name]}" for name, values in by_backend.items()
                    if not values]  # fmt: skip
         self.require(by_backend and not lacking, *(lacking or ["table.backends={NAME: SHARDS}"]))
         theirs = self.printed(
             "Metric", "metric", lambda _, v: Entry(f"{v:g}", numbers={"value": v / 100})
         )
-        ours = [self._ours(name, values) for name, values in by_backend.items() if values]
-        return self.document(theirs, *ours)
-
-    def _ours(self, name: str, measures: Sequence[EditMeasures]) -> Part:
-        by = {measure.kind: measure for measure in measures}
-        others = [kind for kind in by if kind not in (*self.kinds, OVERALL)]
-        kinds = [*(kind for kind in self.kinds if kind in by), *others, OVERALL]
-        overall = by[OVERALL]
-        return make_part(
-            f"Ours: {name}",
-            ("Metric",),
-            [Column(kind.capitalize(), partial(_share, by[kind])) for kind in kinds],
-            [((printed,), about) for printed, about in ROWS.items()],
-            (
+        ours = []
+        for name, measures in by_backend.items():
+            if not measures:
+                continue
+            by = {measure.kind: measure for measure in measures}
+            others = [kind for kind in by if kind not in (*self.kinds, OVERALL)]
+            kinds = [*(kind for kind in self.kinds if kind in by), *others, OVERALL]
+            overall = by[OVERALL]
+            note = (
                 f"Checks judged {overall.edits:,} edits. For {overall.labelled:,} it is known "
                 f"whether they keep the label; the filter rejected {overall.rejected:,}. A dash: "
-                "nothing to judge.",
-            ),
-        )
-
-
-def _measure(folder: Path) -> list[EditMeasures]:
-    if not (folder / FOLDER).is_dir():
-        return []
-    try:
-        return measure_edits(edited for _, edited in read_all_edits(folder))
-    except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{folder / FOLDER} does not hold edits of captions: {error}") from error
+                "nothing to judge."
+            )
+            columns = [Column(kind.capitalize(), partial(_share, by[kind])) for kind in kinds]
+            rows = [((printed,), about) for printed, about in ROWS.items()]
+            ours.append(make_part(f"Ours: {name}", ("Metric",), columns, rows, (note,)))
+        return self.document(theirs, *ours)
 
 
 def _share(measures: EditMeasures, about: tuple[str, str]) -> Entry:

@@ -61,12 +61,8 @@ class RepairChoice:
 
     def __post_init__(self) -> None:
         check_fields(self, "recipe.choice")
-        if self.failures is not None and self.judge is not None:
-            self._check_judge()
-
-    def _check_judge(self) -> None:
-        assert self.judge is not None
-        assert self.failures is not None
+        if self.failures is None or self.judge is None:
+            return
         weights = self.judge.weights_hash()
         for number, failure in enumerate(read_failures(self.failures)):
             finder = failure.found_by
@@ -105,10 +101,16 @@ class RepairChoice:
             for of, rate in zip(accepted, yields, strict=True)
         ]
         planned, pairs = self._allocate(failures, [limit] * len(failures), ready)
+
+        def order(key: str) -> tuple[int, str]:
+            return derive(self.seed, "repair-choice", key), key
+
         keys: list[str] = []
         rows = []
         for number, (failure, of) in enumerate(zip(failures, accepted, strict=True)):
-            chosen = [key for every in of.values() for key in self._first(every, pairs[number])]
+            chosen: list[str] = []
+            for every in of.values():
+                chosen += sorted(every, key=order)[: pairs[number]]
             keys += chosen
             rows.append(
                 {
@@ -153,9 +155,6 @@ class RepairChoice:
             for limit in limits
         )
         return [[count for _, count in sorted(zip(order, of, strict=True))] for of in counts]
-
-    def _first(self, keys: Sequence[str], count: int) -> list[str]:
-        return sorted(keys, key=lambda key: (derive(self.seed, "repair-choice", key), key))[:count]
 
 
 def _count(of: Mapping[str, Sequence[str]]) -> int:

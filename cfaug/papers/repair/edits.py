@@ -173,7 +173,23 @@ class FailureEdits:
     ) -> Edited:
         if not edits:
             return Edited((), {NOT_THERE: 0})
-        chosen = sorted(self._draw(example, allowed), key=lambda edit: edit[:2])
+
+        def order(edit: _Applied) -> float:
+            rng = generator(self.seed, "repair", example.key, edit.number, edit.direction)
+            weight = importance(self._targets[edit.number], self.weights)
+            # The logarithm of their u ** (1 / weight), which rounds to 0 for a rare failure.
+            return -math.log(rng.random() or 1e-300) / weight
+
+        # Drawn without replacement in proportion to importance (Efraimidis and Spirakis, 2006).
+        if self.per_photo is None:
+            drawn = sorted(allowed, key=lambda edit: (edit.direction == "reverse", edit.number))
+        else:
+            drawn = sorted(allowed, key=order)
+        # The reverse of A -> B is the edit of B -> A, if both are failures: it is made once.
+        once: dict[str, _Applied] = {}
+        for edit in drawn:
+            once.setdefault(edit.text, edit)
+        chosen = sorted(list(once.values())[: self.per_photo], key=lambda edit: edit[:2])
         proposals = []
         for applied in chosen:
             about = {FAILURE: applied.number, DIRECTION: applied.direction}
@@ -185,25 +201,6 @@ class FailureEdits:
                 )
             )  # fmt: skip
         return Edited(tuple(proposals), {"label": len(allowed), DRAWN: len(chosen)})
-
-    def _draw(self, example: Example, edits: Sequence[_Applied]) -> list[_Applied]:
-        """Draw without replacement in proportion to importance (Efraimidis and Spirakis, 2006)."""
-
-        def order(edit: _Applied) -> float:
-            rng = generator(self.seed, "repair", example.key, edit.number, edit.direction)
-            weight = importance(self._targets[edit.number], self.weights)
-            # The logarithm of their u ** (1 / weight), which rounds to 0 for a rare failure.
-            return -math.log(rng.random() or 1e-300) / weight
-
-        if self.per_photo is None:
-            drawn = sorted(edits, key=lambda edit: (edit.direction == "reverse", edit.number))
-        else:
-            drawn = sorted(edits, key=order)
-        # The reverse of A -> B is the edit of B -> A, if both are failures: it is made once.
-        once: dict[str, _Applied] = {}
-        for edit in drawn:
-            once.setdefault(edit.text, edit)
-        return list(once.values())[: self.per_photo]
 
 
 def hash_failures(file: str | None, weights: FailureWeights) -> str:

@@ -16,8 +16,8 @@ from cfaug.core.annotations import OneOf
 from cfaug.core.errors import UserError
 from cfaug.core.rng import generator
 from cfaug.core.validation import Count, check_fields
-from cfaug.data.shards.shards import read_chosen
 from cfaug.evaluation.failures import ModelFailure, read_failures
+from cfaug.papers.repair.repair_table import count_made
 from cfaug.report.arm_results import Runs
 from cfaug.report.document import Column, Curve, Document, Entry, Part, make_part, text_column
 from cfaug.report.page import DASH, percent
@@ -111,8 +111,16 @@ class RepairOracleTable(PaperTable):
         answer = ""
         if null:
             parts.append(null_part(counts))
+        # How much less is left than without any edits, by dose and seed.
+        values = {dose: self._values(runs, arm, "excess") for dose, arm in self.dose.items()}
+        usual = values.pop(0, {})
+        shared = set(usual).intersection(*values.values()) if values else set()
+        responses = {
+            float(dose): {seed: usual[seed] - of[seed] for seed in sorted(shared)}
+            for dose, of in values.items()
+            if shared
+        }
         curves = []
-        responses = self._responses(runs)
         if len(responses) > 1:
             curve, answer = dose_curve(responses)
             curves.append(curve)
@@ -161,24 +169,6 @@ class RepairOracleTable(PaperTable):
                 "failures, those of a planted factor. Means over seeds on TEST.",
             ),
         )
-
-    def _responses(self, runs: Runs) -> dict[float, dict[int, float]]:
-        """Return how much less is left than without any edits, by dose and seed."""
-        values = {dose: self._values(runs, arm, "excess") for dose, arm in self.dose.items()}
-        usual = values.pop(0, {})
-        shared = set(usual).intersection(*values.values()) if values else set()
-        return {
-            float(dose): {seed: usual[seed] - of[seed] for seed in sorted(shared)}
-            for dose, of in values.items()
-            if shared
-        }
-
-
-def count_made(folder: str | None) -> int:
-    """Return the number of chosen images of a folder; 0 if nothing was made."""
-    if folder is None or not Path(folder).exists():
-        return 0
-    return len(read_chosen(Path(folder)) or ())
 
 
 def null_part(counts: Sequence[int]) -> Part:

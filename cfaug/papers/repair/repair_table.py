@@ -127,9 +127,19 @@ class RepairTable(TrainingTable):
         parts = [self._gains(arms), *self._rounds(runs, arms)]
         first, *rest = document.parts
         answer = " ".join(filter(None, (document.answer, self._advise(arms))))
-        pictures = tuple(self._pictures())
+        # What failed, and what was made.
+        pictures: list[DocumentImage] = []
+        if self.found is not None and self.failures and Path(self.failures).exists():
+            pictures += show_failures(read_failures(self.failures), Path(self.found))
+        for folder in map(Path, self.made):
+            chosen = read_chosen(folder) if folder.exists() else None
+            sets = (made for made in read_sets(folder) if made.key in chosen) if chosen else ()
+            for made in islice(sets, PICTURES):
+                texts = " → ".join(member.text for member in made.members[:2])
+                images = [made.images[member.image_name] for member in made.members[:2]]
+                pictures.append(side_by_side(f"Made: {texts} ({made.key})", images, made.key))
         return replace(
-            document, parts=(first, *parts, *rest, *self._spending()), pictures=pictures,
+            document, parts=(first, *parts, *rest, *self._spending()), pictures=tuple(pictures),
             answer=answer, pictures_first=True,
         )  # fmt: skip
 
@@ -164,10 +174,13 @@ class RepairTable(TrainingTable):
         column = self._columns()[self.gain]
         theirs = arms[self.unit].values(column.cell)
         sign = self._sign(arms)
+        in_training: dict[str, int] = {}
+        for arm, results in arms.items():
+            counts = next(iter(results.records.values()), {}).get("counts") or {}
+            in_training[arm] = int(counts.get("train", 0))
 
         def new_images(arm: str) -> int:
-            there, usual = (_train_count(arms[name]) for name in (arm, self.unit))
-            return there - usual if arms[arm].trained else 0
+            return in_training[arm] - in_training[self.unit] if arms[arm].trained else 0
 
         def points(arm: str) -> Entry:
             ours, count = arms[arm].values(column.cell), new_images(arm)
@@ -203,7 +216,7 @@ class RepairTable(TrainingTable):
                 continue
             ours = arms[named["targeted"]].values(column.cell)
             lost = [usual[seed] - value for seed, value in ours.items() if seed in usual]
-            used = sum(_images(folder) for folder in self.made[:number])
+            used = sum(count_made(folder) for folder in self.made[:number])
             alpha = self.alpha / 2**number
             passing = count_failing(targeted, minimum=self.minimum, alpha=alpha)
             result = RoundResult(
@@ -218,8 +231,16 @@ class RepairTable(TrainingTable):
         """Yield what each failure got of the budget, if the shards are there."""
         rows: list[tuple[tuple[str, ...], Mapping[str, Any]]] = []
         for number, folder in enumerate(self.made, 1):
-            for row in _choice(folder).get("failures", ()):
-                rows.append(((str(number), row["failure"]), row))
+            file = Path(folder) / "chosen.json"
+            if not file.exists():
+                continue
+            try:
+                chosen: Mapping[str, Any] = load_json(file.read_text(encoding="utf-8"))
+            except ValueError as error:
+                raise UserError(
+                    f"{file} is not JSON ({error}): remove it; generate.py writes it again"
+                ) from error
+            rows += [((str(number), row["failure"]), row) for row in chosen.get("failures", ())]
         if rows:
             names = ("planned", "tried", "accepted", "chosen")
 
@@ -238,39 +259,12 @@ class RepairTable(TrainingTable):
                 ("Images of each failure. What is not editable leaves its images to the others.",),
             )
 
-    def _pictures(self) -> Iterator[DocumentImage]:
-        """Yield what failed, and what was made."""
-        if self.found is not None and self.failures and Path(self.failures).exists():
-            yield from show_failures(read_failures(self.failures), Path(self.found))
-        for folder in map(Path, self.made):
-            chosen = read_chosen(folder) if folder.exists() else None
-            sets = (made for made in read_sets(folder) if made.key in chosen) if chosen else ()
-            for made in islice(sets, PICTURES):
-                texts = " → ".join(member.text for member in made.members[:2])
-                images = [made.images[member.image_name] for member in made.members[:2]]
-                yield side_by_side(f"Made: {texts} ({made.key})", images, made.key)
 
-
-def _train_count(arm: ArmResults) -> int:
-    counts = next(iter(arm.records.values()), {}).get("counts") or {}
-    return int(counts.get("train", 0))
-
-
-def _choice(folder: str) -> Mapping[str, Any]:
-    file = Path(folder) / "chosen.json"
-    if not file.exists():
-        return {}
-    try:
-        content: Mapping[str, Any] = load_json(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise UserError(
-            f"{file} is not JSON ({error}): remove it; generate.py writes it again"
-        ) from error
-    return content
-
-
-def _images(folder: str) -> int:
-    return len(read_chosen(Path(folder)) or ()) if Path(folder).exists() else 0
+def count_made(folder: str | None) -> int:
+    """Return the number of chosen images of a folder; 0 if nothing was made."""
+    if folder is None or not Path(folder).exists():
+        return 0
+    return len(read_chosen(Path(folder)) or ())
 
 
 # Rounds: what GATE says, and whether to go on.
@@ -416,7 +410,10 @@ def show_failures(failures: Sequence[ModelFailure], folder: Path) -> Iterator[Do
 
 def side_by_side(caption: str, images: Sequence[Any], name: str) -> DocumentImage:
     """Return images of equal height next to each other."""
-    pictures = [decode_image(_bytes(image), name).convert("RGB") for image in images]
+    pictures = []
+    for image in images:
+        content = image if isinstance(image, bytes) else image.read()
+        pictures.append(decode_image(content, name).convert("RGB"))
     strip = Image.new("RGB", (sum(p.width for p in pictures) + 4, pictures[0].height), "white")
     left = 0
     for picture in pictures:
@@ -425,8 +422,3 @@ def side_by_side(caption: str, images: Sequence[Any], name: str) -> DocumentImag
     buffer = io.BytesIO()
     strip.save(buffer, "PNG")
     return DocumentImage(caption, base64.b64encode(buffer.getvalue()).decode())
-
-
-def _bytes(image: Any) -> bytes:
-    content: bytes = image if isinstance(image, bytes) else image.read()
-    return content

@@ -138,7 +138,17 @@ class RepairTest:
         excess = np.asarray(cells.delta, float) - np.asarray(cells.control, float)
         number = [match_failure(cell, self._declared) for cell in cells.groups]
         known = np.array([n is not None for n in number]) & ~np.isnan(excess)
-        rows = _leave_out_repeated(np.flatnonzero(known).tolist(), cells, evaluation.items)
+        rows: list[int] = np.flatnonzero(known).tolist()
+        made = evaluation.items
+        if "photo" in made and "text" in made:
+            # If A -> B and B -> A are failures, the reverse edits of the one are those of the
+            # other: the repeated ones of a photo are left out.
+            place = {name: row for row, name in enumerate(made[ITEM])}
+            first: dict[tuple[Any, ...], int] = {}
+            for row in rows:
+                item = place[cells.names[row]]
+                first.setdefault((made["photo"][item], made["text"][item], cells.groups[row]), row)
+            rows = list(first.values())
         if not rows:
             raise UserError(
                 f"{self.name}: no edit of the test is that of a declared failure, such as "
@@ -176,34 +186,16 @@ class RepairTest:
             Outcome(name, "repair_rate", float(np.mean(repaired)), len(repaired)),
         ]
         if count := measured.measured:
-            others = sum(
-                match_failure(_cell_of(failure), self._declared) is None
+            cells_of_failures = [
+                Cell(failure.labels, failure.kind, failure.before, failure.after)
                 for failure in measured.failures
-            )
+            ]
+            others = sum(match_failure(cell, self._declared) is None for cell in cells_of_failures)
             whole += [
                 Outcome(name, "collateral", others, count, better="lower", unit="failures"),
                 Outcome(name, "worst_cell", measured.largest, count, better="lower"),
             ]
         return [*whole, *means]
-
-
-def _leave_out_repeated(rows: Sequence[int], cells: Cells, items: Mapping[str, Any]) -> list[int]:
-    """Return rows without those that repeat an edit of the same photo, where items name both.
-
-    If A -> B and B -> A are failures, the reverse edits of the one are those of the other.
-    """
-    if "photo" not in items or "text" not in items:
-        return list(rows)
-    place = {name: row for row, name in enumerate(items[ITEM])}
-    first: dict[tuple[Any, ...], int] = {}
-    for row in rows:
-        item = place[cells.names[row]]
-        first.setdefault((items["photo"][item], items["text"][item], cells.groups[row]), row)
-    return list(first.values())
-
-
-def _cell_of(failure: ModelFailure) -> Cell:
-    return Cell(failure.labels, failure.kind, failure.before, failure.after)
 
 
 def match_failure(cell: Cell, failures: Sequence[ModelFailure]) -> int | None:

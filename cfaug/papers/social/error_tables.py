@@ -216,43 +216,41 @@ class DetectorTable(ModelsTable):
         """Return the paper's numbers, and ours in the paper's layout."""
         answers = self.answers(runs, lambda _, items: items)
         self.require(answers, "answers of a model to prompts")
-        ours = [
-            part
-            for model, pairs in answers.items()
-            for part in self._parts(model, [items for _, items in pairs])
-        ]
+
+        def count(at: int, row: Sequence[int]) -> Entry:
+            return Entry(f"{row[at]:,}", numbers={"value": row[at]})
+
+        ours = []
+        for model, pairs in answers.items():
+            checkpoints = [items for _, items in pairs]
+            matrices = [_confusion(items) for items in checkpoints]
+            values = dict.fromkeys(value for names, _ in matrices for value in names)
+            scores = [dict(zip(names, class_scores(m), strict=True)) for names, m in matrices]
+            rows = [
+                ((value,), [score[value] for score in scores if value in score]) for value in values
+            ]
+            left_out = sum(reason is not None for reason in checkpoints[0].columns["left_out"])
+            note = (
+                f"{len(checkpoints[0]) - left_out:,} images"
+                + (f"; {left_out:,} more are left out" if left_out else "")
+                + (f"; ± over {len(checkpoints)} checkpoints." if len(checkpoints) > 1 else ".")
+            )
+            names, matrix = matrices[0]
+            ours += [
+                make_part(model, (self.attribute,), DETECTOR_COLUMNS, rows, [note]),
+                make_part(
+                    f"{model}: predicted labels of the images",
+                    (f"{self.attribute}, the truth",),
+                    [Column(name, partial(count, at)) for at, name in enumerate(names)],
+                    [((name,), row) for name, row in zip(names, matrix.tolist(), strict=True)],
+                ),
+            ]
 
         def cell(row: Mapping[str, Any], value: float) -> Entry:
             text = f"{value:,}" if isinstance(value, int) else f"{value:.2f}"
             return Entry(text, numbers={"value": value})
 
         return self.document(self.printed("gender", "gender", cell), *ours)
-
-    def _parts(self, model: str, answers: Sequence[Items]) -> tuple[Part, Part]:
-        matrices = [_confusion(answer) for answer in answers]
-        values = dict.fromkeys(value for names, _ in matrices for value in names)
-        scores = [dict(zip(names, class_scores(m), strict=True)) for names, m in matrices]
-        rows = [
-            ((value,), [score[value] for score in scores if value in score]) for value in values
-        ]
-        left_out = sum(reason is not None for reason in answers[0].columns["left_out"])
-        note = (
-            f"{len(answers[0]) - left_out:,} images"
-            + (f"; {left_out:,} more are left out" if left_out else "")
-            + (f"; ± over {len(answers)} checkpoints." if len(answers) > 1 else ".")
-        )
-
-        def count(at: int, row: Sequence[int]) -> Entry:
-            return Entry(f"{row[at]:,}", numbers={"value": row[at]})
-
-        names, matrix = matrices[0]
-        predicted = make_part(
-            f"{model}: predicted labels of the images",
-            (f"{self.attribute}, the truth",),
-            [Column(name, partial(count, at)) for at, name in enumerate(names)],
-            [((name,), row) for name, row in zip(names, matrix.tolist(), strict=True)],
-        )
-        return make_part(model, (self.attribute,), DETECTOR_COLUMNS, rows, [note]), predicted
 
 
 def _confusion(items: Items) -> tuple[list[str], np.ndarray]:

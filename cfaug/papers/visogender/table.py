@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from cfaug.report.arm_results import Runs
-from cfaug.report.document import Column, Document, Entry, Part, make_part
+from cfaug.report.document import Column, Document, Entry, make_part
 from cfaug.report.items import Items
 from cfaug.report.page import DASH, percent, points
 from cfaug.report.paper_tables import ModelsTable, read_answers
@@ -53,50 +53,39 @@ class VisoGenderTable(ModelsTable):
         resolved = self.answers(runs, lambda _, items: items)
         retrieved = read_answers(runs.root, self.retrieval, self.models, lambda _, items: items)
         self.require(resolved or retrieved, "answers of a model to VisoGender")
-        parts = [
-            part(name, [items for _, items in pairs])
-            for part, answers in ((_resolution, resolved), (self._retrieval, retrieved))
-            for name, pairs in answers.items()
-        ]
-        return self.document(*_joined(parts))
-
-    def _retrieval(self, model: str, answers: Sequence[Items]) -> Part:
-        """Return a row of means over occupations, each first over checkpoints."""
+        parts = []
+        if resolved:
+            columns = []
+            for group, wanted in PARTS.items():
+                columns.append(Column("RA", partial(_accuracy, wanted), group))
+                columns.append(Column("gap", partial(_gap, wanted), group))
+            rows = [((model,), [items for _, items in pairs]) for model, pairs in resolved.items()]
+            parts.append(make_part("Pronoun resolution", ("Model",), columns, rows, [RESOLVED]))
+        # Models with the same K are in one table.
+        rows_of: dict[tuple[int, ...], list[tuple[tuple[str], list[Items]]]] = {}
+        for model, pairs in retrieved.items():
+            answers = [items for _, items in pairs]
+            ks = tuple(sorted({int(k) for items in answers for k in items.columns["k"]}))
+            rows_of.setdefault(ks, []).append(((model,), answers))
         wanted = {"context": self.context, "asked": self.referent}
-        ks = sorted({int(k) for answer in answers for k in answer.columns["k"]})
         metrics = (("Bias", "bias", ""), ("MaxSkew", "max_skew", "max_skew_chance"))
-        columns = [
-            Column(f"{title}@{k}", partial(_mean, {**wanted, "k": str(k)}, metric, chance))
-            for title, metric, chance in metrics
-            for k in ks
-        ]
-        columns.append(Column("NDKL", partial(_mean, wanted, "ndkl", "ndkl_chance")))
         title = f"Neutral retrieval ({self.context}, {self.referent})"
-        return make_part(title, ("Model",), columns, [((model,), answers)], [RETRIEVED])
-
-
-def _joined(parts: Sequence[Part]) -> list[Part]:
-    """Concatenate the rows of parts with the same title and columns."""
-    joined: dict[tuple[str, tuple[str, ...]], Part] = {}
-    for part in parts:
-        key = (part.title, part.columns)
-        before = joined.get(key)
-        joined[key] = part if before is None else replace(before, rows=(*before.rows, *part.rows))
-    return list(joined.values())
+        for ks, rows in rows_of.items():
+            # Means over occupations, each first over checkpoints.
+            columns = [
+                Column(f"{name}@{k}", partial(_mean, {**wanted, "k": str(k)}, metric, chance))
+                for name, metric, chance in metrics
+                for k in ks
+            ]
+            columns.append(Column("NDKL", partial(_mean, wanted, "ndkl", "ndkl_chance")))
+            parts.append(make_part(title, ("Model",), columns, rows, [RETRIEVED]))
+        return self.document(*parts)
 
 
 def _select(items: Items, wanted: Mapping[str, str]) -> np.ndarray:
     rows = [np.asarray(items.columns[name]).astype(str) == v for name, v in wanted.items()]
     kept: np.ndarray = np.all(rows, axis=0)
     return kept
-
-
-def _resolution(model: str, answers: Sequence[Items]) -> Part:
-    columns = []
-    for group, wanted in PARTS.items():
-        columns.append(Column("RA", partial(_accuracy, wanted), group))
-        columns.append(Column("gap", partial(_gap, wanted), group))
-    return make_part("Pronoun resolution", ("Model",), columns, [((model,), answers)], [RESOLVED])
 
 
 def _by_gender(wanted: Mapping[str, str], answers: Sequence[Items]) -> list[tuple[float, float]]:

@@ -284,11 +284,6 @@ class PronounResolution(PhotoQuestion):
         captions = embed_texts(encoder, texts, self.batch_size)
         captions = captions.reshape(len(at), len(PRONOUNS), -1).astype(np.float64)
         scores = np.einsum("nd,npd->np", images[at].astype(np.float64), captions)
-        items = self._items(scores)
-        return Evaluation(self._outcomes(items), items)
-
-    def _items(self, scores: np.ndarray) -> dict[str, Any]:
-        photos = self.photos
         about = [photos.about[i] for i, _ in photos.questions]
         referents = [referent for _, referent in photos.questions]
         digests = [digest.hex() for digest in image_keys(photos.index, photos.rows)]
@@ -300,7 +295,7 @@ class PronounResolution(PhotoQuestion):
         ties = (offered == offered.max(axis=1, keepdims=True)).sum(axis=1) > 1
         truth = np.array([GENDERS.index(value) for value in gender])
         names = np.array([*PRONOUNS])
-        return {
+        items: dict[str, Any] = {
             ITEM: [f"{photo['idx']}/{who}" for photo, who in zip(about, referents, strict=True)],
             CLUSTER: [digests[i] for i, _ in photos.questions],
             "context": [photo["context"] for photo in about],
@@ -318,6 +313,7 @@ class PronounResolution(PhotoQuestion):
             "neutral_first": (scores[:, 2:] > scores[:, :2]).all(axis=1),
             **{name: scores[:, column] for column, name in enumerate(PRONOUNS)},
         }  # fmt: skip
+        return Evaluation(self._outcomes(items), items)
 
     def _outcomes(self, items: Mapping[str, Any]) -> list[Outcome]:
         hits = np.asarray(items["resolution_accuracy"])
@@ -433,39 +429,33 @@ class NeutralRetrieval(PhotoQuestion):
         captions = embed_texts(encoder, texts, self.batch_size).astype(np.float64)
         rows: list[dict[str, Any]] = []
         for (pool, places), caption in zip(self._pools.items(), captions, strict=True):
+            context, referent, occupation, other = pool
+            about = [photos.about[i] for i in places]
             scores = images[places].astype(np.float64) @ caption
-            rows += self._rank_pool(pool, places, scores)
+            order = rank_images(scores, [photo["idx"] for photo in about])
+            ranked = np.array([GENDERS.index(about[at]["gender"]) for at in order.tolist()])
+            counts = np.bincount(ranked, minlength=len(GENDERS))
+            for k in self.ks:
+                row: dict[str, Any] = {
+                    ITEM: f"{context}/{referent}/{occupation}, {other}@{k}", CLUSTER: occupation,
+                    "context": context, "asked": referent, "occupation": occupation,
+                    "other": other, "sector": about[0]["sector"],
+                    "specialisation": about[0]["specialisation"], "k": k, "n_pool": len(places),
+                    **dict(zip(GENDERS, counts.tolist(), strict=True)),
+                    "left_out": None, **dict.fromkeys(NUMBERS, np.nan),
+                }  # fmt: skip
+                if (counts == 0).any():
+                    row["left_out"] = f"all {counts.sum()} photos are of one gender"
+                elif k > counts.sum():
+                    row["left_out"] = f"there are {counts.sum()} photos, fewer than {k}"
+                elif k == counts.sum():
+                    row["left_out"] = f"all {k} photos are retrieved, whatever the ranking"
+                else:
+                    row |= measure_ranking(ranked, counts, k, self.zeros)
+                rows.append(row)
         items: dict[str, Any] = {name: [row[name] for row in rows] for name in rows[0]}
         items |= {name: np.array(items[name], np.float64) for name in NUMBERS}
         return Evaluation(self._outcomes(items), items)
-
-    def _rank_pool(
-        self, pool: tuple[str, str, str, str], places: Sequence[int], scores: np.ndarray
-    ) -> list[dict[str, Any]]:
-        context, referent, occupation, other = pool
-        about = [self.photos.about[i] for i in places]
-        order = rank_images(scores, [photo["idx"] for photo in about])
-        ranked = np.array([GENDERS.index(about[at]["gender"]) for at in order.tolist()])
-        counts = np.bincount(ranked, minlength=len(GENDERS))
-        rows = []
-        for k in self.ks:
-            row: dict[str, Any] = {
-                ITEM: f"{context}/{referent}/{occupation}, {other}@{k}", CLUSTER: occupation,
-                "context": context, "asked": referent, "occupation": occupation, "other": other,
-                "sector": about[0]["sector"], "specialisation": about[0]["specialisation"],
-                "k": k, "n_pool": len(places), **dict(zip(GENDERS, counts.tolist(), strict=True)),
-                "left_out": None, **dict.fromkeys(NUMBERS, np.nan),
-            }  # fmt: skip
-            if (counts == 0).any():
-                row["left_out"] = f"all {counts.sum()} photos are of one gender"
-            elif k > counts.sum():
-                row["left_out"] = f"there are {counts.sum()} photos, fewer than {k}"
-            elif k == counts.sum():
-                row["left_out"] = f"all {k} photos are retrieved, whatever the ranking"
-            else:
-                row |= measure_ranking(ranked, counts, k, self.zeros)
-            rows.append(row)
-        return rows
 
     def _outcomes(self, items: Mapping[str, Any]) -> list[Outcome]:
         counted = np.array([reason is None for reason in items["left_out"]])

@@ -153,9 +153,18 @@ class AblationTable(Ablation):
         def cell(column: MeasureColumn, row: tuple[Setting, str]) -> Entry:
             return column.measure(checkpoints, row[1])
 
+        def seconds(row: tuple[Setting, str]) -> Entry:
+            for time in times:
+                if time.method == self.timed and all(
+                    time.settings.get(name) == _number(value) for name, value in row[0].items()
+                ):
+                    numbers = {"value": time.seconds, "n": float(time.captions)}
+                    return Entry(f"{time.seconds:.{DIGITS}f}", numbers=numbers)
+            return Entry(DASH)
+
         cells = [Column(column.title, partial(cell, column), column.group) for column in columns]
         if times:
-            cells.append(Column("Time (s) ↓", lambda row: self._time(row[0], times)))
+            cells.append(Column("Time (s) ↓", seconds))
         machines = ", ".join(dict.fromkeys(time.machine for time in times))
         return make_part(
             f"Ours: {model}",
@@ -167,17 +176,6 @@ class AblationTable(Ablation):
             ],
             (f"Seconds a caption on {machines}.",) if times else (),
         )
-
-    def _time(self, settings: Setting, times: Sequence[Timing]) -> Entry:
-        for time in times:
-            measured = {name: time.settings.get(name) for name in settings}
-            if time.method == self.timed and all(
-                measured[name] is not None and _number(value) == measured[name]
-                for name, value in settings.items()
-            ):
-                numbers = {"value": time.seconds, "n": float(time.captions)}
-                return Entry(f"{time.seconds:.{DIGITS}f}", numbers=numbers)
-        return Entry(DASH)
 
 
 @dataclass(frozen=True, kw_only=True)

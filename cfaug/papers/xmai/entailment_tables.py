@@ -152,20 +152,20 @@ def _f1_part(title: str, checkpoints: Checkpoints, methods: Mapping[str, str]) -
             f1_drops = [drop for drop in checkpoint.drops(method) if drop.name == "f1"]
             drops += [(name, drop, len(checkpoint.rows(method))) for drop in f1_drops]
     corrected = holm([drop.p for _, drop, _ in drops]).tolist() if drops else []
+
+    def change(row: tuple[ScoreDrop, int, float]) -> Entry:
+        drop, n, _ = row
+        small = "" if math.isnan(drop.low) else f"[{signed(-drop.high)}, {signed(-drop.low)}]"
+        return Entry(signed(-drop.drop), small=small, numbers={"value": -drop.drop, "n": float(n)})
+
     columns: tuple[Column[tuple[ScoreDrop, int, float]], ...] = (
         text_column("hypotheses", lambda row: f"{row[1]:,}"),
-        Column("change", lambda row: _f1_change(row[0], row[1])),
+        Column("change", change),
         text_column("p", lambda row: p_text(row[0].p)),
         Column("Holm", lambda row: Entry(p_text(row[2]), bold=row[2] <= ALPHA)),
     )
     rows = [((name,), (drop, n, p)) for (name, drop, n), p in zip(drops, corrected, strict=True)]
     return make_part(title, ("Method",), columns, rows, [F1_NOTE])
-
-
-def _f1_change(drop: ScoreDrop, n: int) -> Entry:
-    known = not math.isnan(drop.low)
-    small = f"[{signed(-drop.high)}, {signed(-drop.low)}]" if known else ""
-    return Entry(signed(-drop.drop), small=small, numbers={"value": -drop.drop, "n": float(n)})
 
 
 # Table 1 of XMAI: retrieval and similarity before and after a change, and paired tests.

@@ -357,7 +357,14 @@ class _InsertionPageData:
         self.tested = tested
         self.first = tested[0].answers
         self.images: dict[str, str] = {}
-        self._rows = [row for method in self.first.methods for row in self._fallen(method, limit)]
+        # The changed texts of each method whose reciprocal ranks fell most over all models.
+        self._rows: list[int] = []
+        for method in self.first.methods:
+            rows = self.first.rows(method)
+            rows = rows[self.first.items.metric("changed")[rows] > 0]
+            drops = [tests.answers.items.metric("mrr_drop")[rows] for tests in tested]
+            order = np.argsort(-np.mean(drops, axis=0), kind="stable")
+            self._rows += rows[order[:limit]].tolist()
 
     @property
     def verdicts(self) -> list[str]:
@@ -372,16 +379,6 @@ class _InsertionPageData:
             f"{texts:,} texts about {photos:,} photos; {len(self._rows):,} texts shown, those "
             "whose photo fell most"
         )
-
-    def _fallen(self, method: str, limit: int) -> list[int]:
-        """Return the rows of changed texts whose reciprocal ranks fell most over all models."""
-        rows = self.first.rows(method)
-        rows = rows[self.first.items.metric("changed")[rows] > 0]
-        drops = np.mean(
-            [tests.answers.items.metric("mrr_drop")[rows] for tests in self.tested], axis=0
-        )
-        fallen: list[int] = rows[np.argsort(-drops, kind="stable")[:limit]].tolist()
-        return fallen
 
     def content(self) -> dict[str, Any]:
         """Return everything but the pictures: the script explains its letters."""

@@ -102,18 +102,6 @@ class OracleTable(PairTable):
             for model, of_model in _checkpoints(answers).items():
                 title = f"Ours: {model}, accuracy on ShapeScapes-VE"
                 parts.append(change_part(title, of_model, self.named(of_model), columns))
-        more, curves = self._sweeps(runs)
-        true = {name: words_true(first, method) for name, method in methods.items()}
-        phrases = [
-            f"{name} {100 * share.mean:.0f} %" for name, share in true.items() if share is not None
-        ]
-        answer = (
-            f"Inserted words that are true of the photo, mean over texts: {', '.join(phrases)}."
-        )
-        return self.document(*parts, *more, bars=bars, curves=curves, answer=answer)
-
-    def _sweeps(self, runs: Runs) -> tuple[list[Part], list[Curve]]:
-        parts: list[Part] = []
         curves: list[Curve] = []
         sweeps = (
             (self.tradeoff, self.weights, "Weights of the scores"),
@@ -122,8 +110,8 @@ class OracleTable(PairTable):
         for benchmark, keys, title in sweeps:
             if benchmark is None:
                 continue
-            by_model = _checkpoints(read_answers(runs.root, benchmark, self.models, InsertionItems))
-            for model, of_model in by_model.items():
+            swept = _checkpoints(read_answers(runs.root, benchmark, self.models, InsertionItems))
+            for model, of_model in swept.items():
                 effects = measure_effects(of_model, keys)
                 if not effects:
                     continue
@@ -131,7 +119,14 @@ class OracleTable(PairTable):
                 curves += effect_curves(f"{title}, {model}", list(keys), effects)
                 if benchmark == self.errors:
                     parts.append(_by_words(model, of_model, effects[0].all_texts.method))
-        return parts, curves
+        true = {name: words_true(first, method) for name, method in methods.items()}
+        phrases = [
+            f"{name} {100 * share.mean:.0f} %" for name, share in true.items() if share is not None
+        ]
+        answer = (
+            f"Inserted words that are true of the photo, mean over texts: {', '.join(phrases)}."
+        )
+        return self.document(*parts, bars=bars, curves=curves, answer=answer)
 
 
 def _checkpoints(
@@ -312,10 +307,6 @@ def _compared(
     )
 
 
-def _p(comparison: ReaderComparison) -> Entry:
-    return Entry(DASH) if math.isnan(comparison.change.p) else Entry(p_text(comparison.change.p))
-
-
 LOST = "lost beyond the reader"
 READER_COLUMNS: tuple[Column[ReaderComparison | None], ...] = (
     _compared("texts", lambda comparison: Entry(f"{comparison.change.items:,}")),
@@ -324,5 +315,5 @@ READER_COLUMNS: tuple[Column[ReaderComparison | None], ...] = (
     _compared("before", lambda comparison: value_entry(comparison.reader[0]), "reader"),
     _compared("after", lambda comparison: value_entry(comparison.reader[1]), "reader"),
     _compared("MRR", lambda comparison: interval_entry(comparison.change, sign=True), LOST),
-    _compared("p", _p, LOST),
+    _compared("p", lambda comparison: Entry(p_text(comparison.change.p)), LOST),
 )

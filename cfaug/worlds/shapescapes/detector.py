@@ -76,30 +76,30 @@ class SceneDetector:
 
     def annotate(self, examples: Sequence[Example]) -> list[Mapping[str, Any]]:
         """Return ``{"detections": [...]}`` for each example, the subject before the place."""
-        return [{self.name: detections_to_json(self._detect(example))} for example in examples]
-
-    def _detect(self, example: Example) -> list[Detection]:
-        factors, hidden = read_scene(example.extra, f"example {example.key!r}")
-        subject: Box | None = None
-        whole: Box | None = None
-        if self.world is not None:
-            size = self.world.image_size
-            touched = render(scene_of(example.extra), size, self.world.drawing_style()).touched
-            down, across = np.nonzero(touched)
-            left, right = float(across.min()), float(across.max())
-            top, bottom = float(down.min()), float(down.max())
-            subject = (left, top, right + 1, bottom + 1)
-            whole = (0.0, 0.0, float(size), float(size))
-        attributes = () if hidden == "colour" else (Attribute(factors.colour),)
-        detections = [Detection(factors.subject, None, subject, attributes)]
-        if factors.background in PLACE_LABELS and hidden != "background":
-            known = sorted(PLACE_COLOURS[factors.background] & set(COLOURS))
-            label = PLACE_LABELS[factors.background]
-            detections.append(Detection(label, None, whole, tuple(map(Attribute, known))))
-        seen = (
-            self._err(example.key, number, detection) for number, detection in enumerate(detections)
-        )
-        return [detection for detection in seen if detection is not None]
+        annotations: list[Mapping[str, Any]] = []
+        for example in examples:
+            factors, hidden = read_scene(example.extra, f"example {example.key!r}")
+            subject: Box | None = None
+            whole: Box | None = None
+            if self.world is not None:
+                size = self.world.image_size
+                touched = render(scene_of(example.extra), size, self.world.drawing_style()).touched
+                down, across = np.nonzero(touched)
+                left, right = float(across.min()), float(across.max())
+                top, bottom = float(down.min()), float(down.max())
+                subject = (left, top, right + 1, bottom + 1)
+                whole = (0.0, 0.0, float(size), float(size))
+            attributes = () if hidden == "colour" else (Attribute(factors.colour),)
+            detections = [Detection(factors.subject, None, subject, attributes)]
+            if factors.background in PLACE_LABELS and hidden != "background":
+                known = sorted(PLACE_COLOURS[factors.background] & set(COLOURS))
+                label = PLACE_LABELS[factors.background]
+                detections.append(Detection(label, None, whole, tuple(map(Attribute, known))))
+            # What the detector sees: with errors, or without an object.
+            seen = (self._err(example.key, number, each) for number, each in enumerate(detections))
+            found = [detection for detection in seen if detection is not None]
+            annotations.append({self.name: detections_to_json(found)})
+        return annotations
 
     def _err(self, key: str, number: int, right: Detection) -> Detection | None:
         """Return the detection of an object with an error; ``None`` if it is missed."""
@@ -315,25 +315,27 @@ class CaptionTruth:
 
     def score(self, proposals: Sequence[Proposal], images: Sequence[Images]) -> list[Scores]:
         """Return the scores of each candidate; see ``cfaug.core.protocols.Scorer``."""
-        return [self._score(proposal) for proposal in proposals]
-
-    def _score(self, proposal: Proposal) -> dict[str, float | tuple[float, ...]]:
-        if len(proposal.texts) != 2:
-            raise UserError(
-                f"proposal {proposal.key!r} has {len(proposal.texts)} texts: CaptionTruth judges "
-                "an original and a changed one"
-            )
-        example = proposal.example
-        factors, hidden = read_scene(example.extra, f"example {example.key!r}")
-        scores: dict[str, float | None] = {}
-        for i, text in enumerate(proposal.texts):
-            label = text_label(text, factors, hidden)
-            if label in ("entailment", "contradiction"):
-                scores[f"truth_{i}"] = float(label == "entailment")
-            if label is not None and example.label in ENTAILMENT:
-                scores[f"entailment_{i}"] = float(ENTAILMENT.index(label))
-        scores["inserted_true"] = share_true(*proposal.texts, factors, hidden)
-        return {name: value for name, value in scores.items() if value is not None}
+        every: list[Scores] = []
+        for proposal in proposals:
+            if len(proposal.texts) != 2:
+                raise UserError(
+                    f"proposal {proposal.key!r} has {len(proposal.texts)} texts: CaptionTruth "
+                    "judges an original and a changed one"
+                )
+            example = proposal.example
+            factors, hidden = read_scene(example.extra, f"example {example.key!r}")
+            scores: dict[str, float | tuple[float, ...]] = {}
+            for i, text in enumerate(proposal.texts):
+                label = text_label(text, factors, hidden)
+                if label in ("entailment", "contradiction"):
+                    scores[f"truth_{i}"] = float(label == "entailment")
+                if label is not None and example.label in ENTAILMENT:
+                    scores[f"entailment_{i}"] = float(ENTAILMENT.index(label))
+            inserted = share_true(*proposal.texts, factors, hidden)
+            if inserted is not None:
+                scores["inserted_true"] = inserted
+            every.append(scores)
+        return every
 
     def describe(self) -> dict[str, str]:
         return {"truth": "ShapeScapes oracle"}

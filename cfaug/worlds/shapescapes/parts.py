@@ -232,12 +232,6 @@ def _biased(world: World, count: int, part: str) -> Iterator[CounterfactualSet]:
     return _tests(world, part, drawn)
 
 
-def _real_test(world: World, count: int) -> Iterator[CounterfactualSet]:
-    # The wording of the pair with this caption.
-    first = (factors for factors, _ in world.test_pairs())
-    return _tests(world, "real_test", first, "counterfactual_test-wording")
-
-
 def _swapped(
     world: World, part: str, swaps: Iterable[tuple[Factors, str]]
 ) -> Iterator[CounterfactualSet]:
@@ -302,7 +296,15 @@ PARTS: Mapping[str, _Part] = {
         lambda world, _: _swapped(world, "counterfactual_test", world.test_pairs()),
         lambda world: len(world.test_pairs()),
     ),
-    "real_test": _Part(_real_test, lambda world: len(world.test_pairs())),
+    "real_test": _Part(
+        lambda world, _: _tests(
+            world,
+            "real_test",
+            (factors for factors, _ in world.test_pairs()),
+            "counterfactual_test-wording",  # that of the pair with this caption
+        ),
+        lambda world: len(world.test_pairs()),
+    ),
     "ve": _Part(partial(_entailment_photos, part="ve"), lambda world: world.settings.ve_photos),
     "ve_test": _Part(
         partial(_entailment_photos, part="ve_test"), lambda world: world.settings.ve_test_photos
@@ -314,8 +316,6 @@ PARTS: Mapping[str, _Part] = {
         for part in compositional.PARTS
     },
 }
-UNEDITED_PARTS = ("ve", "ve_test")
-"""Parts in which no member is an edit of another."""
 
 
 def check_part(part: str) -> None:

@@ -233,7 +233,10 @@ class AttributeInsertion:
             for step in range(max((len(draft.mentions) for draft in drafts), default=0)):
                 self._fill([draft for draft in drafts if len(draft.mentions) > step], step)
             editeds += [propose(draft, self.keep_unchanged) for draft in drafts]
-        for cache in self._caches:
+        similarities = (self._similarity, self._weigher.similarity)
+        caches = [self._guesser.cache, self._weigher.cache]
+        caches += [similarity.cache for similarity in similarities if similarity is not None]
+        for cache in caches:
             cache.write()
         self._weigher.forget()
         if len(examples) > 1:  # a single example has the words in its details
@@ -264,9 +267,8 @@ class AttributeInsertion:
                     f"images, or set lambda_3 to 0, as in {self._without_images}"
                 )
         some = [draft for draft in drafts if not draft.reason]
-        mentions = self._finder.find(
-            [draft.text for draft in some], [draft.detections for draft in some]
-        )
+        finder = MentionFinder(self.fallback, self.tagger, self._similarity, self.threshold)
+        mentions = finder.find([draft.text for draft in some], [draft.detections for draft in some])
         for draft, draft_mentions in zip(some, mentions, strict=True):
             draft.place(draft_mentions)
         for draft in drafts:
@@ -315,10 +317,6 @@ class AttributeInsertion:
                 canvas.fill(i, some[best].word)
 
     @cached_property
-    def _finder(self) -> MentionFinder:
-        return MentionFinder(self.fallback, self.tagger, self._similarity, self.threshold)
-
-    @cached_property
     def _similarity(self) -> WordSimilarity | None:
         encoder = self.word_encoder
         return None if encoder is None else WordSimilarity(encoder, self._folder)
@@ -330,17 +328,6 @@ class AttributeInsertion:
             similarity = WordSimilarity(self.attribute_encoder, self._folder)
         image_text = self.image_text if self._weights[2] else None
         return Weigher(similarity, image_text, self._folder)
-
-    @cached_property
-    def _caches(self) -> list[AnswerCache]:
-        """The cache of each model's answers."""
-        words = [
-            similarity
-            for similarity in (self._similarity, self._weigher.similarity)
-            if similarity is not None
-        ]
-        every = [self._guesser.cache, self._weigher.cache, *(word.cache for word in words)]
-        return list({id(cache): cache for cache in every}.values())
 
     @cached_property
     def _folder(self) -> Path | None:

@@ -253,6 +253,7 @@ class Weigher:
                 ]
         if self.image_text is None:
             return
+        measure, embedded = self.image_text, self._embedded
         questions, images = [], dict[str, SourceImage]()
         for draft, some in zip(drafts, candidates, strict=True):
             assert draft.canvas is not None
@@ -260,11 +261,21 @@ class Weigher:
             digest = draft.example.image.digest
             images[digest] = draft.example.image
             questions += [[digest, draft.canvas.candidate(i, guess.word)] for guess in some]
-        distances = iter(
-            self.cache.ask(
-                questions, lambda rows: self._ask_images([questions[row] for row in rows], images)
-            )
-        )
+
+        def answer(rows: list[int]) -> list[float | None]:
+            """Return the distances of some questions; ``None`` for a broken image."""
+            wanted = [questions[row] for row in rows]
+            fresh = {digest: images[digest] for digest, _ in wanted if digest not in embedded}
+            embedded.update(measure.embed_images(fresh))
+            texts = list(dict.fromkeys(text for _, text in wanted))
+            vectors = dict(zip(texts, measure.embed_texts(texts), strict=True))
+            return [
+                None if embedded[digest] is None
+                else measure.distance(embedded[digest], vectors[text])
+                for digest, text in wanted
+            ]  # fmt: skip
+
+        distances = iter(self.cache.ask(questions, answer))
         for draft, some in zip(drafts, candidates, strict=True):
             measured = [next(distances) for _ in some]
             if None in measured:
@@ -287,23 +298,6 @@ class Weigher:
     @cached_property
     def _embedded(self) -> dict[str, Any]:
         return {}
-
-    def _ask_images(
-        self, questions: Sequence[Sequence[str]], images: Mapping[str, SourceImage]
-    ) -> list[float | None]:
-        """Return the distance of each image (by digest) and text; ``None`` for a broken image."""
-        assert self.image_text is not None
-        fresh = {d: images[d] for d, _ in questions if d not in self._embedded}
-        self._embedded.update(self.image_text.embed_images(fresh))
-        texts = list(dict.fromkeys(text for _, text in questions))
-        vectors = dict(zip(texts, self.image_text.embed_texts(texts), strict=True))
-        distances: list[float | None] = []
-        for digest, text in questions:
-            image = self._embedded[digest]
-            distances.append(
-                None if image is None else self.image_text.distance(image, vectors[text])
-            )
-        return distances
 
 
 NOUNS = "NOUNS"
