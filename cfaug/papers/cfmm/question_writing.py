@@ -117,7 +117,19 @@ class QuestionExpansion:
         check_fields(self, "recipe.editor")
         if self.ask_for < self.count:
             raise UserError(f"ask_for={self.ask_for} is less than count={self.count}")
-        object.__setattr__(self, "_prompts", _read_prompts(self.prompt))
+        home = Path(self.prompt).expanduser()
+        if self.prompt in SHIPPED:
+            home = Path(str(files("cfaug"))) / "editing" / "prompt_files" / SHIPPED[self.prompt]
+        if home.is_dir():
+            texts = sorted(home.glob("*.txt"))
+            prompts = {file.stem: _read_prompt(file, self.prompt) for file in texts}
+        else:
+            prompts = {ANY: _read_prompt(home, self.prompt)}
+        if ANY not in prompts:
+            raise UserError(
+                f"prompt={self.prompt} lacks {ANY}.txt, for categories without their own prompt"
+            )
+        object.__setattr__(self, "_prompts", prompts)
 
     def edit(self, examples: Sequence[Example]) -> list[Edited]:
         """Return the questions of each example with the new ones, in order."""
@@ -224,18 +236,6 @@ def _reject(question: SourceQuestion, reason: str) -> Rejected:
 def _said(question: SourceQuestion) -> str:
     right = question.right
     return f"- {question.text}" + ("" if right is None else f" (right answer: {right})")
-
-
-def _read_prompts(where: str) -> dict[str, str]:
-    home = Path(where).expanduser()
-    if where in SHIPPED:
-        home = Path(str(files("cfaug"))) / "editing" / "prompt_files" / SHIPPED[where]
-    if not home.is_dir():
-        return {ANY: _read_prompt(home, where)}
-    prompts = {file.stem: _read_prompt(file, where) for file in sorted(home.glob("*.txt"))}
-    if ANY not in prompts:
-        raise UserError(f"prompt={where} lacks {ANY}.txt, for categories without their own prompt")
-    return prompts
 
 
 def _read_prompt(file: Path, where: str) -> str:

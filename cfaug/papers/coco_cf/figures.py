@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -159,48 +158,41 @@ class SharingFigure:
 
     def build(self, runs: Runs) -> Document:
         """Return the table and the picture."""
-        rows, picture = (runs.root / self.folder / f"sharing.{kind}" for kind in ("json", "png"))
-        lacks = [str(file) for file in (rows, picture) if not file.exists()]
+        file, picture = (runs.root / self.folder / f"sharing.{kind}" for kind in ("json", "png"))
+        lacks = [str(path) for path in (file, picture) if not path.exists()]
         if lacks and not self.partial:
             raise MissingError(self.name, lacks, self.commands)
-        parts, pictures = [], []
-        if not lacks:
-            parts.append(_sharing_part(rows))
-            content = picture.read_bytes()
-            if not content.startswith(b"\x89PNG\r\n\x1a\n"):
-                raise UserError(f"{picture} is not a PNG; make it again with benchmarks/sharing.py")
-            caption = (
-                "Rows: source, then targets with the same noise and attention shared for a share "
-                "p of the steps, then independent noise."
-            )
-            pictures.append(DocumentImage(caption, base64.b64encode(content).decode()))
-        return Document(
-            self.name, self.title, tuple(parts), tuple(self.notes), pictures=tuple(pictures)
+        if lacks:
+            return Document(self.name, self.title, (), tuple(self.notes))
+        headers = {
+            "target": "target subject right", "every": "all of both right",
+            "direction": "CLIP direction", "outside": "difference outside (0-255)",
+        }  # fmt: skip
+        try:
+            content = load_json(file.read_text(encoding="utf-8"))
+            rows = [
+                ((str(row["name"]),), {key: float(row[key]) for key in headers})
+                for row in content["arms"]
+            ]
+            pairs = int(content["pairs"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise UserError(f"{file} is not what benchmarks/sharing.py writes: {error}") from error
+
+        def cell(key: str, row: Mapping[str, float]) -> Entry:
+            return Entry(f"{row[key]:.3f}", numbers={"value": row[key]})
+
+        where = f"the embedded world ShapeScapes, drawn by {content['model']}"
+        columns = [Column(name, partial(cell, key)) for key, name in headers.items()]
+        part = make_part(f"Ours: {pairs} pairs of {where}", ("",), columns, rows)
+        png = picture.read_bytes()
+        if not png.startswith(b"\x89PNG\r\n\x1a\n"):
+            raise UserError(f"{picture} is not a PNG; make it again with benchmarks/sharing.py")
+        caption = (
+            "Rows: source, then targets with the same noise and attention shared for a share "
+            "p of the steps, then independent noise."
         )
-
-
-def _sharing_part(file: Path) -> Part:
-    headers = {
-        "target": "target subject right", "every": "all of both right",
-        "direction": "CLIP direction", "outside": "difference outside (0-255)",
-    }  # fmt: skip
-    try:
-        content = load_json(file.read_text(encoding="utf-8"))
-        rows = [
-            ((str(row["name"]),), {key: float(row[key]) for key in headers})
-            for row in content["arms"]
-        ]
-        pairs = int(content["pairs"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{file} is not what benchmarks/sharing.py writes: {error}") from error
-
-    def cell(key: str, row: Mapping[str, float]) -> Entry:
-        return Entry(f"{row[key]:.3f}", numbers={"value": row[key]})
-
-    title = f"Ours: {pairs} pairs of the embedded world ShapeScapes, drawn by {content['model']}"
-    return make_part(
-        title, ("",), [Column(n, partial(cell, key)) for key, n in headers.items()], rows
-    )
+        shown = DocumentImage(caption, base64.b64encode(png).decode())
+        return Document(self.name, self.title, (part,), tuple(self.notes), pictures=(shown,))
 
 
 # Tables 1 and 7 to 10 of COCO-Counterfactuals, from ``annotation.json`` and from the paper.

@@ -194,10 +194,6 @@ class DropTable:
         if not ours and not self.partial:
             names = [f"results of {arm.name}" for arm in by_place[PLACES[0]].values()]
             raise MissingError(self.name, names, self.commands)
-        parts = (self._theirs(columns), *ours)
-        return Document(self.name, self.title, parts, tuple(self.notes))
-
-    def _theirs(self, columns: tuple[ValueColumn, ...]) -> Part:
         paper = published(self.name)
         position = {key: i for i, key in enumerate(paper["columns"])}
 
@@ -210,7 +206,8 @@ class DropTable:
 
         cells = [Column(column.name, partial(cell, column), column.group) for column in columns]
         rows = [((row["model"], row["dataset"]), row) for row in paper["rows"]]
-        return _lay_out(self.paper, cells, rows, [paper["note"]], ours=False)
+        theirs = _lay_out(self.paper, cells, rows, [paper["note"]], ours=False)
+        return Document(self.name, self.title, (theirs, *ours), tuple(self.notes))
 
     def _part(
         self, arms: Mapping[str, ArmResults], columns: tuple[ValueColumn, ...], place: Place

@@ -17,7 +17,6 @@ from cfaug.report.document import (
     Document,
     DocumentImage,
     Entry,
-    Part,
     make_part,
     text_column,
 )
@@ -130,31 +129,31 @@ class QualityFigure(PaperTable):
             "Method", "method", lambda _, v: Entry(f"{v:g}", numbers={"value": v}),
             column=lambda name: f"{name} (lower is better)",
         )  # fmt: skip
-        return self.document(theirs, *(self._ours(name, rows) for name, rows in results.items()))
 
-    def _ours(self, name: str, results: Sequence[Result]) -> Part:
-        known = {(row.by["set"], row.metric): row for row in results if [*row.by] == ["set"]}
-        # As for images, use only the captions of photos that have an edit.
-        known |= {
-            (row.by["set"], row.metric): row
-            for row in results
-            if row.by.get("photos") == EDITED_PHOTOS
-        }
-
-        def cell(metric: str, part: str) -> Entry:
+        def cell(known: Mapping[tuple[str, str], Result], metric: str, part: str) -> Entry:
             row = known.get((part, metric))
             if row is None:
                 return Entry(DASH)
             return Entry(f"{row.value:.4g}", numbers={"value": row.value, "n": float(row.n)})
 
-        measured = {metric for _, metric in known}
-        columns = [
-            Column(printed, partial(cell, metric))
-            for printed, metric in self.metrics.items()
-            if metric in measured
-        ]
-        rows = [((printed,), part) for printed, part in self.sets.items()]
-        return make_part(f"Ours: {name}", ("Method",), columns, rows)
+        ours = []
+        for name, rows in results.items():
+            known = {(row.by["set"], row.metric): row for row in rows if [*row.by] == ["set"]}
+            # As for images, use only the captions of photos that have an edit.
+            known |= {
+                (row.by["set"], row.metric): row
+                for row in rows
+                if row.by.get("photos") == EDITED_PHOTOS
+            }
+            measured = {metric for _, metric in known}
+            columns = [
+                Column(printed, partial(cell, known, metric))
+                for printed, metric in self.metrics.items()
+                if metric in measured
+            ]
+            sets = [((printed,), part) for printed, part in self.sets.items()]
+            ours.append(make_part(f"Ours: {name}", ("Method",), columns, sets))
+        return self.document(theirs, *ours)
 
 
 @dataclass(frozen=True, kw_only=True)

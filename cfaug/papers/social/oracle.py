@@ -257,9 +257,7 @@ def _count_alarms(ps: Sequence[float], expected: float = LEVEL) -> dict[str, Ent
     return dict(zip(ALARMS, cells, strict=True))
 
 
-def _alarm_part(
-    runs: Sequence[WorldRun], sets: Sequence[str], shuffled: str, k: int | None
-) -> Part:
+def _alarm_part(runs: Sequence[WorldRun], sets: Sequence[str], k: int | None) -> Part:
     """Return the table of alarms in worlds without a skew."""
     rows = []
     for name in sets:
@@ -268,7 +266,7 @@ def _alarm_part(
         alarm = "a planted label is found (placement)"
         rows.append(((f"{name} sets", alarm), _count_alarms(ps)))
     # The alarms for a reader of the page who does not know what was planted.
-    for name in (shuffled, *sets):
+    for name in (SHUFFLED, *sets):
         if not any(name in run.answers for run in runs):
             continue
         tasks = [
@@ -349,7 +347,7 @@ class PlantedSkewTable(PaperTable):
         sets = [name for name in self.sets if any(name in run.answers for run in worlds.runs)]
         parts = [self._recovery(worlds, sets), self._order(worlds, sets)]
         if worlds.nothing:
-            parts.append(_alarm_part(worlds.nothing, sets, SHUFFLED, self.k))
+            parts.append(_alarm_part(worlds.nothing, sets, self.k))
         curves = [self._curve(worlds, name, kind) for name in sets for kind in worlds.kinds]
         # In how many worlds each source of sets finds a planted skew.
         shares = []

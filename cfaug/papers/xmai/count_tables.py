@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -16,7 +15,7 @@ from cfaug.annotation.forms import ORIGINAL
 from cfaug.annotation.ratings import FILE as RATINGS
 from cfaug.annotation.ratings import OVERALL, Score, read_summary
 from cfaug.annotation.record import FILE as RECORD
-from cfaug.annotation.record import AnnotationRecord, read_record
+from cfaug.annotation.record import read_record
 from cfaug.core.errors import UserError
 from cfaug.core.validation import check_fields
 from cfaug.evaluation.text_pairs.text_pair_items import OverlapItems
@@ -163,19 +162,53 @@ class PreferenceTable(PaperTable):
 
     def build(self, runs: Runs) -> Document:
         """Return the parts on which caption people prefer, and on whether quality is the same."""
-        record, ratings = (
-            runs.root / folder / file
-            for folder, file in ((self.preference, RECORD), (self.quality, RATINGS))
+        file, ratings_file = (
+            runs.root / folder / name
+            for folder, name in ((self.preference, RECORD), (self.quality, RATINGS))
         )
         self.require(
-            record.exists() or ratings.exists(), f"{record}: nobody was asked",
-            f"{ratings}: nobody was asked",
+            file.exists() or ratings_file.exists(), f"{file}: nobody was asked",
+            f"{ratings_file}: nobody was asked",
         )  # fmt: skip
         parts = [*self._theirs()]
-        if record.exists():
-            parts.append(_prefer_part(read_record(record), record))
-        if ratings.exists():
-            parts.append(self._quality_part(ratings))
+        if file.exists():
+            record = read_record(file)
+            preference: Any = record.extra.get("preference")
+            try:
+                first, second = (str(preference[name]) for name in ("first", "second"))
+                counts = [int(preference["counts"][name]) for name in (first, second, "neither")]
+                if min(counts) < 0:
+                    raise ValueError("a count below 0")
+            except (TypeError, KeyError, ValueError) as error:
+                raise UserError(
+                    f"{file} does not hold answers to annotate/question=preference ({error!r}): "
+                    "read them with python evaluate.py annotate=read annotate/question=preference"
+                ) from error
+            agreed = record.agreement.alpha
+            notes = [] if math.isnan(agreed) else [f"Krippendorff's alpha {agreed:.2f}."]
+            answers = [((f"{first} against {second}",), counts)]
+            parts.append(make_part(f"Ours: {record.title}", ("Captions",), PREFER, answers, notes))
+        if ratings_file.exists():
+            ratings = read_summary(ratings_file)
+            scales = [field for field in ratings.fields.values() if field.kind == "scale"]
+            field = scales[0] if scales else None
+            if field is None or ORIGINAL not in field.by:
+                raise UserError(
+                    f"{ratings_file} has no scale about original captions: read the answers to "
+                    "annotate/question=quality"
+                )
+            original = _summary(field.by[ORIGINAL])
+            alpha = Entry(DASH)
+            if not math.isnan(field.alpha):
+                numbers = {"value": field.alpha, "n": float(field.several)}
+                alpha = Entry(f"{field.alpha:.2f}", numbers=numbers)
+            rows = [
+                ((kind,), self._compare(original, _summary(score), alpha))
+                for kind, score in field.by.items()
+                if kind not in (ORIGINAL, OVERALL)
+            ]
+            title = f"Ours: {field.title}, {ratings.source}, {ratings.annotators} annotators"
+            parts.append(make_part(title, ("Captions",), QUALITY, rows))
         return self.document(*parts)
 
     def _theirs(self) -> list[Part]:
@@ -207,27 +240,6 @@ class PreferenceTable(PaperTable):
 
     def _compare(self, original: SeedSummary, changed: SeedSummary, alpha: Entry) -> Quality:
         return Quality(original, changed, equivalence(original, changed, self.margin), alpha)
-
-    def _quality_part(self, file: Path) -> Part:
-        ratings = read_summary(file)
-        scales = [field for field in ratings.fields.values() if field.kind == "scale"]
-        field = scales[0] if scales else None
-        if field is None or ORIGINAL not in field.by:
-            raise UserError(
-                f"{file} has no scale about original captions: read the answers to "
-                "annotate/question=quality"
-            )
-        original = _summary(field.by[ORIGINAL])
-        alpha = Entry(DASH)
-        if field.alpha == field.alpha:
-            numbers = {"value": field.alpha, "n": float(field.several)}
-            alpha = Entry(f"{field.alpha:.2f}", numbers=numbers)
-        rows = []
-        for kind, score in field.by.items():
-            if kind not in (ORIGINAL, OVERALL):
-                rows.append(((kind,), self._compare(original, _summary(score), alpha)))
-        who = f"{ratings.source}, {ratings.annotators} annotators"
-        return make_part(f"Ours: {field.title}, {who}", ("Captions",), QUALITY, rows)
 
 
 class Quality(NamedTuple):
@@ -281,22 +293,3 @@ PREFER: tuple[Column[Sequence[int]], ...] = (
     text_column("p", lambda counts: p_text(mcnemar(counts[0], counts[1]))),
 )
 """Of how often people prefer the first caption, the second, and neither."""
-
-
-def _prefer_part(record: AnnotationRecord, file: Path) -> Part:
-    preference: Any = record.extra.get("preference")
-    try:
-        first, second = (str(preference[name]) for name in ("first", "second"))
-        counts = [int(preference["counts"][name]) for name in (first, second, "neither")]
-        if min(counts) < 0:
-            raise ValueError("a count below 0")
-    except (TypeError, KeyError, ValueError) as error:
-        raise UserError(
-            f"{file} does not hold answers to annotate/question=preference ({error!r}): read them "
-            "with python evaluate.py annotate=read annotate/question=preference"
-        ) from error
-    agreed = record.agreement
-    alpha = "" if agreed.alpha != agreed.alpha else f"Krippendorff's alpha {agreed.alpha:.2f}."
-    rows = [((f"{first} against {second}",), counts)]
-    notes = [alpha] if alpha else []
-    return make_part(f"Ours: {record.title}", ("Captions",), PREFER, rows, notes)
