@@ -280,12 +280,7 @@ def train_tower(
 
     def loss(step: int) -> Tensor:
         rows = rng.choice(len(pictures.pixels), rates.batch_size, replace=False)
-        # Shift the batch, and mirror half of its pictures with their cells.
-        moved = shift(pictures.pixels[rows], rng)
-        mirrored = (rng.random(len(moved)) < 0.5)[:, None, None, None]
-        pixels = np.where(mirrored, moved[..., ::-1], moved)
-        cells = pictures.things[rows].reshape(len(rows), SIDE, SIDE, -1)
-        things = np.where(mirrored, cells[:, :, ::-1], cells).reshape(len(rows), CELLS, -1)
+        pixels, things = _jitter(pictures.pixels[rows], pictures.things[rows], rng)
         features = encode_batch(tower, TRANSFORM.normalize(torch.from_numpy(pixels)))
         # An empty cell is a class of its own, the first.
         shown = torch.from_numpy(things - EMPTY)
@@ -299,6 +294,17 @@ def train_tower(
     tower.train()
     fit(nn.ModuleList([tower, heads]), loss, rates, steps, "the vision tower")
     tower.eval()
+
+
+def _jitter(
+    pixels: Pixels, things: NDArray[np.int64], rng: np.random.Generator, reach: int = 2
+) -> tuple[Pixels, NDArray[np.int64]]:
+    """Shift a batch by up to ``reach`` pixels, and mirror half of its pictures with their cells."""
+    moved = shift(pixels, rng, reach)
+    mirrored = (rng.random(len(moved)) < 0.5)[:, None, None, None]
+    cells = things.reshape(len(things), SIDE, SIDE, -1)
+    turned = np.where(mirrored, cells[:, :, ::-1], cells)
+    return np.where(mirrored, moved[..., ::-1], moved), turned.reshape(things.shape)
 
 
 def encode_batch(tower: Any, pixels: Tensor) -> Tensor:

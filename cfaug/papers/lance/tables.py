@@ -249,8 +249,8 @@ class ClassFigure(StressTable):
             for name, checkpoints in by_model.items():
                 measured = [by_class[label] for by_class in checkpoints if label in by_class]
                 if len(measured) > 1:  # the mean and the spread of several checkpoints
-                    values = [result.value for result in measured]
-                    middle, sd = float(np.mean(values)), float(np.std(values, ddof=1))
+                    means = [result.value for result in measured]
+                    middle, sd = float(np.mean(means)), float(np.std(means, ddof=1))
                     ends = middle, middle - sd, middle + sd
                 elif measured:
                     ends = measured[0].value, measured[0].low, measured[0].high
