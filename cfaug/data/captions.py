@@ -54,10 +54,21 @@ def caption_changes(before: str, after: str) -> list[Change]:
     Change(before=(15, 15), after=(16, 21))
     """
     old, new = _words(before), _words(after)
-    return [
-        Change(_characters(before, old, i, j), _characters(after, new, k, m))
-        for i, j, k, m in _changed_words([word for word, _ in old], [word for word, _ in new])
-    ]
+    a, b = [word for word, _ in old], [word for word, _ in new]
+    head, tail = _common_ends(a, b)
+    a, b = a[head : len(a) - tail], b[head : len(b) - tail]
+    # difflib's result depends on the order of its arguments, so it is fixed here.
+    exchanged = a > b
+    first, second = (b, a) if exchanged else (a, b)
+    changes = []
+    for kind, *places in SequenceMatcher(None, first, second, autojunk=False).get_opcodes():
+        if kind == "equal":
+            continue
+        i, j, k, m = (head + offset for offset in places)
+        if exchanged:
+            i, j, k, m = k, m, i, j
+        changes.append(Change(_characters(before, old, i, j), _characters(after, new, k, m)))
+    return changes
 
 
 def replaced_run(before: str, after: str) -> tuple[str, str]:
@@ -93,22 +104,14 @@ def longest_change(before: str, after: str) -> tuple[str, str]:
     >>> longest_change("A ball", "A sketch of a ball")
     ('', 'a sketch of')
     """
-    runs = [
-        _without_articles(
-            _begin_with_article(before, change.before), _begin_with_article(after, change.after)
-        )
-        for change in caption_changes(before, after)
-    ]
-    went = max((removed for removed, _ in runs), key=len, default=[])
-    came = max((added for _, added in runs), key=len, default=[])
+    went, came = list[str](), list[str]()
+    for change in caption_changes(before, after):
+        removed = _begin_with_article(before, change.before)
+        added = _begin_with_article(after, change.after)
+        if removed and added and {removed[0], added[0]} <= {"a", "an"}:
+            removed, added = removed[1:], added[1:]
+        went, came = max(went, removed, key=len), max(came, added, key=len)
     return " ".join(went), " ".join(came)
-
-
-def _without_articles(went: list[str], came: list[str]) -> tuple[list[str], list[str]]:
-    """Return two runs without the indefinite article that both begin with."""
-    if went and came and {went[0], came[0]} <= {"a", "an"}:
-        return went[1:], came[1:]
-    return went, came
 
 
 def _begin_with_article(text: str, span: Span) -> list[str]:
@@ -162,21 +165,6 @@ def _common_ends(a: list[str], b: list[str]) -> tuple[int, int]:
     head = next((i for i in range(shortest) if a[i] != b[i]), shortest)
     left = shortest - head
     return head, next((i for i in range(left) if a[-1 - i] != b[-1 - i]), left)
-
-
-def _changed_words(a: list[str], b: list[str]) -> list[tuple[int, int, int, int]]:
-    """Return (start, end) in ``a`` and (start, end) in ``b`` of every run that differs."""
-    head, tail = _common_ends(a, b)
-    old, new = a[head : len(a) - tail], b[head : len(b) - tail]
-    # difflib's result depends on the order of its arguments, so it is fixed here.
-    exchanged = old > new
-    first, second = (new, old) if exchanged else (old, new)
-    changes = []
-    for kind, *places in SequenceMatcher(None, first, second, autojunk=False).get_opcodes():
-        if kind != "equal":
-            i, j, k, m = (head + offset for offset in places)
-            changes.append((k, m, i, j) if exchanged else (i, j, k, m))
-    return changes
 
 
 def _characters(text: str, words: list[tuple[str, Span]], start: int, end: int) -> Span:

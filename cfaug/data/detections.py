@@ -76,7 +76,25 @@ def detections_from_json(value: Any, where: str) -> tuple[Detection, ...]:
     """
     if not isinstance(value, Sequence) or isinstance(value, str | bytes):
         raise UserError(f"{where}: detections should be a list of objects, not {value!r:.80}")
-    return tuple(_detection(item, f"{where}, detections[{i}]") for i, item in enumerate(value))
+    detections = []
+    for number, item in enumerate(value):
+        at = f"{where}, detections[{number}]"
+        record = _record(item, ("label", "score", "box", "attributes"), at)
+        listed = record.get("attributes") or ()
+        if not isinstance(listed, Sequence) or isinstance(listed, str | bytes):
+            raise UserError(f"{at}: attributes should be a list, not {listed!r:.80}")
+        try:
+            attributes = []
+            for i, given in enumerate(listed):
+                named = {"name": given} if isinstance(given, str) else given
+                about: Any = _record(named, ("name", "score"), f"attributes[{i}]")
+                attributes.append(Attribute(about.get("name"), about.get("score")))
+            label: Any = record.get("label")  # checked by the record itself
+            box, score = record.get("box"), record.get("score")
+            detections.append(Detection(label, score, box, tuple(attributes)))
+        except UserError as error:
+            raise UserError(f"{at}: {error}") from error
+    return tuple(detections)
 
 
 def detections_to_json(detections: Iterable[Detection]) -> list[dict[str, Any]]:
@@ -150,29 +168,6 @@ def clip_box(
     left, right = max(left - across, 0.0), min(right + across, float(width))
     top, bottom = max(top - down, 0.0), min(bottom + down, float(height))
     return (left, top, right, bottom) if min(right - left, bottom - top) >= least else None
-
-
-def _detection(value: Any, where: str) -> Detection:
-    record = _record(value, ("label", "score", "box", "attributes"), where)
-    attributes = record.get("attributes") or ()
-    if not isinstance(attributes, Sequence) or isinstance(attributes, str | bytes):
-        raise UserError(f"{where}: attributes should be a list, not {attributes!r:.80}")
-    try:
-        return Detection(
-            record.get("label"),  # type: ignore[arg-type]  # checked by the record itself
-            record.get("score"),
-            record.get("box"),
-            tuple(_attribute(item, f"attributes[{i}]") for i, item in enumerate(attributes)),
-        )
-    except UserError as error:
-        raise UserError(f"{where}: {error}") from error
-
-
-def _attribute(value: Any, where: str) -> Attribute:
-    if isinstance(value, str):
-        return Attribute(value)
-    record = _record(value, ("name", "score"), where)
-    return Attribute(record.get("name"), record.get("score"))  # type: ignore[arg-type]  # likewise
 
 
 def _record(value: Any, names: tuple[str, ...], where: str) -> Mapping[str, Any]:

@@ -106,11 +106,8 @@ def grid_key(prefix: str, grid: str, subject: str) -> str:
     >>> grid_key("A photo of", "race_gender", "Police Officer"), grid_key("", "race_gender", "CEO")
     ('a_photo_of_race_gender_police_officer', 'race_gender_ceo')
     """
-    return "_".join(filter(None, map(_slug, (prefix, grid, subject))))
-
-
-def _slug(text: str) -> str:
-    return re.sub(r"[^a-z0-9-]+", "_", text.lower()).strip("_")
+    words = (re.sub(r"[^a-z0-9-]+", "_", t.lower()).strip("_") for t in (prefix, grid, subject))
+    return "_".join(filter(None, words))
 
 
 # Labellings: the attributes of a grid that serve as labels of a ranking.
@@ -201,13 +198,15 @@ def require_labellings(grids: Mapping[str, Values], names: Sequence[str] | None)
     if names is None and not any(map(usual_labellings, grids.values())):
         raise UserError(f"the grids {', '.join(grids)} have no attribute of two values: no labels")
     for name in names or ():
-        if not any(find_labellings(values, [name]) for values in grids.values()):
-            choices = dict.fromkeys(
-                choice for values in grids.values() for choice in _choices(values)
-            )
-            raise UserError(
-                f"benchmark.labellings: {name!r} is invalid: choose from {', '.join(choices)}"
-            )
+        if any(find_labellings(values, [name]) for values in grids.values()):
+            continue
+        choices: dict[str, None] = {}
+        for values in grids.values():
+            conditional = (f"{a}{GIVEN}{b}" for a in values for b in values if a != b)
+            choices |= dict.fromkeys([*_by_name(values), *conditional])
+        raise UserError(
+            f"benchmark.labellings: {name!r} is invalid: choose from {', '.join(choices)}"
+        )
 
 
 def _by_name(values: Values) -> dict[str, tuple[str, ...]]:
@@ -236,9 +235,3 @@ def _conditional(
         Labelling(f"{label}{GIVEN}{other}{EQUALS}{option}", attributes, {other: option})
         for option in chosen
     ]
-
-
-def _choices(values: Values) -> list[str]:
-    """Return the possible names for a grid, with ``gender|race`` for every value of race."""
-    conditional = (f"{a}{GIVEN}{b}" for a in values for b in values if a != b)
-    return [*_by_name(values), *conditional]

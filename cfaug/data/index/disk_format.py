@@ -426,12 +426,18 @@ class TextCounts:
         slot = self._find(group_code(text) or 1)  # 0 marks a free slot
         earlier = self._counts[slot]
         self._counts[slot] = earlier + 1
-        if not earlier:
-            self._codes[slot] = group_code(text) or 1
-            self._distinct += 1
-            if 4 * self._distinct > 3 * len(self._codes):
-                self._grow()
-        return earlier
+        if earlier:
+            return earlier
+        self._codes[slot] = group_code(text) or 1
+        self._distinct += 1
+        if 4 * self._distinct > 3 * len(self._codes):
+            codes, counts = self._codes, self._counts
+            self._resize(2 * len(codes))
+            for code, count in zip(codes, counts, strict=True):
+                if code:
+                    slot = self._find(code)
+                    self._codes[slot], self._counts[slot] = code, count
+        return 0
 
     def _find(self, code: int) -> int:
         """Return the slot of a code, or the free one for it."""
@@ -440,14 +446,6 @@ class TextCounts:
         while codes[slot] and codes[slot] != code:
             slot = (slot + 1) & last
         return slot
-
-    def _grow(self) -> None:
-        codes, counts = self._codes, self._counts
-        self._resize(2 * len(codes))
-        for code, count in zip(codes, counts, strict=True):
-            if code:
-                slot = self._find(code)
-                self._codes[slot], self._counts[slot] = code, count
 
     def _resize(self, slots: int) -> None:
         self._codes = array("Q", bytes(8 * slots))

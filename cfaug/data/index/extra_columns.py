@@ -108,7 +108,18 @@ class GrowingExtra:
         import pyarrow as pa
 
         kept = dict(list(self._kinds.items())[:MOST_COLUMNS])
-        schema = pa.schema([pa.field(name, *_arrow_type(kinds)) for name, kinds in kept.items()])
+        plain = {
+            pa.bool_(): {"bool"}, pa.int64(): {"int", "large int"}, pa.float64(): {"int", "float"},
+            pa.string(): {"text"},
+        }  # fmt: skip
+        fields = []
+        for name, kinds in kept.items():
+            arrow_type = next((kind for kind, taken in plain.items() if kinds <= taken), None)
+            if arrow_type is None:  # mixed, or not plain
+                fields.append(pa.field(name, pa.string(), metadata=JSON))
+            else:
+                fields.append(pa.field(name, arrow_type))
+        schema = pa.schema(fields)
         with (
             self._texts,
             pa.OSFile(str(folder / EXTRA), "wb") as file,
@@ -141,17 +152,6 @@ def _kind(value: Any) -> str:
     if isinstance(value, int):
         return "int" if value in EXACT else "large int" if value in WHOLE else "json"
     return "float" if isinstance(value, float) else "json"
-
-
-def _arrow_type(kinds: set[str]) -> tuple[Any, bool, dict[bytes, bytes] | None]:
-    import pyarrow as pa
-
-    plain = {
-        pa.bool_(): {"bool"}, pa.int64(): {"int", "large int"}, pa.float64(): {"int", "float"},
-        pa.string(): {"text"},
-    }  # fmt: skip
-    arrow_type = next((kind for kind, taken in plain.items() if kinds <= taken), None)
-    return (pa.string(), True, JSON) if arrow_type is None else (arrow_type, True, None)
 
 
 class ExtraColumns:

@@ -313,7 +313,11 @@ class Index:
                     self._handles.pop(oldest, None)
             data = os.pread(handle.number, length, offset)
         except FileNotFoundError:
-            data = self._read_stored(row, offset, length)
+            try:
+                data = read_range(Path(self.file_name(row)), offset, length)
+            except FileNotFoundError as error:
+                why = error.strerror
+                raise UserError(f"{self.image_name(row)} cannot be read: {why}") from error
         except OSError as error:
             raise UserError(f"{self.image_name(row)} cannot be read: {error.strerror}") from error
         box = () if self._boxes is None else tuple(self._boxes[row].tolist())
@@ -325,12 +329,6 @@ class Index:
                 f"should be, remove the index {self.folder} and run the same command again"
             )
         return cut_out(data, box, self.image_name(row)) if any(box) else data
-
-    def _read_stored(self, row: int, offset: int, length: int) -> bytes:
-        try:
-            return read_range(Path(self.file_name(row)), offset, length)
-        except FileNotFoundError as error:
-            raise UserError(f"{self.image_name(row)} cannot be read: {error.strerror}") from error
 
     @cached_property
     def is_stored(self) -> bool:

@@ -50,16 +50,13 @@ def is_outdated(folder: Path, reading: ScanReport | None) -> bool:
         return True
     files = list(Strings.load(folder, "files"))
     if reading.kind == TarReader.kind:
-        return _first_sample_says(Path(files[0]))
+        tar_file = Path(files[0])
+        with tar_file.open("rb") as handle:
+            first = next(scan(tar_file), None)
+            if first is None:
+                return False
+            return any(map(may_be_split, TarSample(tar_file, handle.fileno(), *first).fields()))
     home = os.path.commonpath(files) if len(files) > 1 else os.path.dirname(files[0])
     folders = {os.path.dirname(file) for file in files}
     names = (folder_split(f"{os.path.relpath(inside, home)}/x") for inside in folders)
     return len({split_kind(name) for name in names if name is not None}) > 1
-
-
-def _first_sample_says(tar_file: Path) -> bool:
-    with tar_file.open("rb") as handle:
-        first = next(scan(tar_file), None)
-        if first is None:
-            return False
-        return any(map(may_be_split, TarSample(tar_file, handle.fileno(), *first).fields()))

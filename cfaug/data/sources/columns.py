@@ -139,21 +139,15 @@ def columns_of(record: Mapping[str, Any], where: str) -> Columns:
         return read_columns(names)
     except UserError as error:
         for kind, usual in (("image", IMAGE), ("caption", CAPTION)):
-            if (blank := _missing_column(record, names, usual)) is not None:
+            owners = {name: _place(_plain(name), usual) for name in record}
+            there = {owners[name] for name in names}
+            blank = [n for n in owners if n not in names and owners[n] not in {None, *there}]
+            if blank:  # and no other column has its content
                 raise UserError(
-                    f"{where}: the {kind} is missing ({blank!r} is null); write it or remove the "
-                    "example"
+                    f"{where}: the {kind} is missing ({blank[0]!r} is null); write it or remove "
+                    "the example"
                 ) from error
         raise UserError(f"{where}: {error}") from error
-
-
-def _missing_column(
-    record: Mapping[str, Any], names: Sequence[str], usual: tuple[str, ...]
-) -> str | None:
-    """Return the column of an image or caption that is null, if no other has its content."""
-    places = {name: place for name in record if (place := _place(_plain(name), usual)) is not None}
-    there = {places[name] for name in names if name in places}
-    return next((name for name in places if name not in names and places[name] not in there), None)
 
 
 @lru_cache(maxsize=256)

@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from cfaug.core.errors import UserError
 from cfaug.data.sources.parquet import (
@@ -113,16 +112,13 @@ def _survey_of(versions: tuple[tuple[Path, int, int], ...]) -> SplitSurvey:
     with open_parquet(files[0]) as table:
         schema = list(table.schema_arrow)
     plain = [field.name for field in schema if not holds_images(field.type)]
-    objects = [f.name for f in schema if pa.types.is_struct(f.type) and _says_split(f.type)]
+    structs = [field for field in schema if pa.types.is_struct(field.type)]
+    objects = [f.name for f in structs if any(may_be_split(part.name) for part in f.type)]
     # A column of another name may be one of splits if its first value is a name of one.
     first = next((row for _, row in records(files[:1], plain)), {}) if plain else {}
     names = [name for name in plain if may_be_split(name) or split_kind(str(first.get(name)))]
     names += [name for name in objects if name not in names]
     return SplitSurvey.of(record for _, record in (records(files, names) if names else ()))
-
-
-def _says_split(kind: Any) -> bool:
-    return any(may_be_split(kind.field(i).name) for i in range(kind.num_fields))
 
 
 def _check_column(

@@ -329,7 +329,13 @@ class ItemTable(Reader):
                 columns = {field.name: _holds_image(field.type) for field in table.schema_arrow}
             return self.item_form.fits(columns)
         streams = arrow_files(home)
-        return bool(streams) and self.item_form.fits(_arrow_columns(streams[0]))
+        if not streams:
+            return False
+        try:
+            stream = ArrowStream(streams[0])
+        except UserError:
+            return False
+        return self.item_form.fits({name: name in stream.images for name in stream.names})
 
     def describe(self, path: Path) -> Description:
         return replace(_describe(self._left_out), notes=_choose(path).notes)
@@ -430,11 +436,3 @@ def _holds_image(kind: Any) -> bool:
 
     is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
     return holds_images(kind.value_type if is_list else kind)
-
-
-def _arrow_columns(file: Path) -> Mapping[str, bool]:
-    try:
-        stream = ArrowStream(file)
-    except UserError:
-        return {}
-    return {name: name in stream.images for name in stream.names}

@@ -91,24 +91,21 @@ class Winoground(ItemForm):
         name = entry.word("id")
         if not name:
             raise UserError(f"{entry.where}: 'id' is missing or empty")
+        photos = [entry.photo(f"image_{i}") for i in (0, 1)]
+        for i, photo in enumerate(photos):
+            if photo.names and not photo.names[0].lower().endswith(IMAGES):
+                endings = (".png", ".jpg", ".jpeg", ".webp")
+                names = (*(f"{photo.names[0]}{ending}" for ending in endings), *photo.names)
+                photos[i] = replace(photo, names=names)
         return pair(
             replace(entry, name=name),
-            [_with_ending(entry.photo(f"image_{i}")) for i in (0, 1)],
+            photos,
             [entry.text(f"caption_{i}") for i in (0, 1)],
             entry.word("collapsed_tag"),
             tag=entry.word("tag"), secondary_tag=entry.word("secondary_tag"),
             num_main_preds=entry.fields.get("num_main_preds"),
             why_hard=entry.fields.get("why_hard"),
         )  # fmt: skip
-
-
-def _with_ending(photo: ItemPhoto) -> ItemPhoto:
-    if not photo.names or photo.names[0].lower().endswith(IMAGES):
-        return photo
-    endings = (".png", ".jpg", ".jpeg", ".webp")
-    return replace(
-        photo, names=(*(f"{photo.names[0]}{ending}" for ending in endings), *photo.names)
-    )
 
 
 def _why_hard(file: Path) -> dict[str, list[str]]:
