@@ -61,6 +61,8 @@ def write_card(
     folder: Path, about: PublisherStatements, facts: Facts, columns: Mapping[str, str], split: str
 ) -> None:
     """Write ``README.md``, the dataset card on the Hub, and ``DATASHEET.md``."""
+    from jinja2 import Template
+
     rows = facts.sets if "image_0" in columns else facts.members
     metadata = {
         "pretty_name": about.name,
@@ -93,17 +95,12 @@ def write_card(
     }
     card = Card("DatasetCard", metadata, [TEMPLATES / "card.md"], values).fill()
     (folder / CARD).write_text(card, encoding="utf-8")
-    (folder / "DATASHEET.md").write_text(_datasheet(about, facts), encoding="utf-8")
-
-
-def _datasheet(about: PublisherStatements, facts: Facts) -> str:
-    from jinja2 import Template
 
     def codes(values: Iterable[str]) -> str:
         return ", ".join(map(code, values))
 
     template = Template((TEMPLATES / "datasheet.md").read_text(encoding="utf-8"))
-    text = template.render(
+    datasheet = template.render(
         about=about,
         facts=facts,
         code=code,
@@ -117,7 +114,7 @@ def _datasheet(about: PublisherStatements, facts: Facts) -> str:
         ),
         cautions=cautions(facts.attributes) if facts.grids else [],
     )
-    return f"{text}\n"
+    (folder / "DATASHEET.md").write_text(f"{datasheet}\n", encoding="utf-8")
 
 
 def _size(rows: int) -> str:
@@ -185,10 +182,18 @@ def write_croissant(
             "contentSize": f"{data.stat().st_size} B",
             "encodingFormat": "application/x-parquet", "sha256": digest,
         })  # fmt: skip
-        rows = f"rows-{shard:05d}"
+        rows, cells = f"rows-{shard:05d}", []
+        for name, kind in columns.items():
+            source: dict[str, Any] = {"fileObject": {"@id": data.name}, "extract": {"column": name}}
+            if kind == "image":
+                source["transform"] = {"jsonPath": "bytes"}
+            cells.append({
+                "@type": "cr:Field", "@id": f"{rows}/{name}", "name": name,
+                "description": MEANINGS.get(name, "a score of the set"),
+                "dataType": DATA_TYPES[kind], "source": source,
+            })  # fmt: skip
         record_sets.append({
-            "@type": "cr:RecordSet", "@id": rows, "name": rows,
-            "field": [_field(rows, name, kind, data.name) for name, kind in columns.items()],
+            "@type": "cr:RecordSet", "@id": rows, "name": rows, "field": cells,
         })  # fmt: skip
     edits = ", ".join(f"{kind} ({count:,})" for kind, count in facts.kinds.most_common())
     counted = (
@@ -212,17 +217,6 @@ def write_croissant(
     write_output(file, to_json(content), CROISSANT, "export.croissant")
     named = ("license", "url", "published", "authors", "description")
     return [name for name in named if getattr(about, name) is None]
-
-
-def _field(rows: str, name: str, kind: str, file: str) -> dict[str, Any]:
-    source: dict[str, Any] = {"fileObject": {"@id": file}, "extract": {"column": name}}
-    if kind == "image":
-        source["transform"] = {"jsonPath": "bytes"}
-    return {
-        "@type": "cr:Field", "@id": f"{rows}/{name}", "name": name,
-        "description": MEANINGS.get(name, "a score of the set"), "dataType": DATA_TYPES[kind],
-        "source": source,
-    }  # fmt: skip
 
 
 # The contents of a dataset card: the publisher's statements, and facts counted from the sets.

@@ -416,15 +416,6 @@ def entry_of(counterfactual: CounterfactualSet) -> QuestionImage:
 def _write(
     entries: Iterable[tuple[QuestionImage, bytes]], folder: Path, setting: str, *, replaces: bool
 ) -> int:
-    folder = folder.expanduser()
-    with output_folder(folder, QUESTION_FORMAT, setting, replace=replaces) as fresh:
-        count = _write_entries(entries, fresh)
-        if not count:
-            raise UserError(f"there is no question to write to {folder}")
-    return count
-
-
-def _write_entries(entries: Iterable[tuple[QuestionImage, bytes]], folder: Path) -> int:
     def written_as(question: SourceQuestion) -> dict[str, Any]:
         extra, answer = dict(question.extra), cast("Any", question.answer)
         stated = extra.pop("answer", None)
@@ -432,29 +423,33 @@ def _write_entries(entries: Iterable[tuple[QuestionImage, bytes]], folder: Path)
             answer = stated  # is read back as an empty option
         return {"q": question.text, "options": list(question.options), "answer": answer, **extra}
 
-    (folder / IMAGES).mkdir()
+    folder = folder.expanduser()
     lines: list[str] = []
     written: set[str] = set()
-    for image, data in entries:
-        extension = image_extension(data, f"the image of {image.key!r}")
-        content = hashlib.blake2b(data, digest_size=16).hexdigest()
-        name = f"{IMAGES}/{content}.{extension}"
-        if name not in written:
-            write_file(folder / name, data)
-            written.add(name)
-        basic, further = image.of_kind(BASIC), image.of_kind(COUNTERFACTUAL)
-        if len(basic) != 1 or 1 + len(further) != len(image.questions):
-            kinds = ", ".join(question.kind for question in image.questions)
-            raise UserError(
-                f"{image.key!r} has questions of the kinds {kinds}: only one basic question and "
-                "counterfactual ones are written"
-            )
-        record = {
-            "id": image.key, "image": name, "group": image.group, "category": image.category,
-            **image.extra,
-            "basic": written_as(basic[0]),
-            "counterfactuals": [written_as(question) for question in further],
-        }  # fmt: skip
-        lines.append(_json(record) + "\n")
-    write_file(folder / QUESTIONS, "".join(lines).encode())
+    with output_folder(folder, QUESTION_FORMAT, setting, replace=replaces) as fresh:
+        (fresh / IMAGES).mkdir()
+        for image, data in entries:
+            extension = image_extension(data, f"the image of {image.key!r}")
+            content = hashlib.blake2b(data, digest_size=16).hexdigest()
+            name = f"{IMAGES}/{content}.{extension}"
+            if name not in written:
+                write_file(fresh / name, data)
+                written.add(name)
+            basic, further = image.of_kind(BASIC), image.of_kind(COUNTERFACTUAL)
+            if len(basic) != 1 or 1 + len(further) != len(image.questions):
+                kinds = ", ".join(question.kind for question in image.questions)
+                raise UserError(
+                    f"{image.key!r} has questions of the kinds {kinds}: only one basic question "
+                    "and counterfactual ones are written"
+                )
+            record = {
+                "id": image.key, "image": name, "group": image.group, "category": image.category,
+                **image.extra,
+                "basic": written_as(basic[0]),
+                "counterfactuals": [written_as(question) for question in further],
+            }  # fmt: skip
+            lines.append(_json(record) + "\n")
+        write_file(fresh / QUESTIONS, "".join(lines).encode())
+        if not lines:
+            raise UserError(f"there is no question to write to {folder}")
     return len(lines)

@@ -113,8 +113,22 @@ class Examples(Dataset[Batch]):
             return error
 
     def _batch(self, batch: RankBatch) -> Batch:
-        pixels, texts, labels = self._decode(batch.rows), [], list[int]()
-        for source, row in batch.rows.tolist():
+        # Pixels, from an object store several at a time.
+        def decode(place: list[int]) -> np.ndarray:
+            source, row = place
+            index = self.indexes[source]
+            assert index is not None
+            return self._pixels(index, source, row)
+
+        places = batch.rows.tolist()
+        if any(index is not None and index.is_stored for index in self.indexes):
+            with ThreadPoolExecutor(READERS) as pool:
+                pixels = list(pool.map(decode, places))
+        else:
+            pixels = [decode(place) for place in places]
+        # Captions and classes.
+        texts, labels = list[str](), list[int]()
+        for source, row in places:
             index = self.indexes[source]
             assert index is not None
             if source == COUNTERFACTUAL and self.captions is not None:
@@ -123,94 +137,56 @@ class Examples(Dataset[Batch]):
                 texts.append(index.text(row))
             if self.classes is not None:
                 labels.append(self.classes.index(str(index.label(row))))
-        negatives, owners = self._negatives(batch.whole)
-        return {
+        # Of all ranks' rows: codes of images, from 0; sets, by even numbers those of the real
+        # source; the sources' own negatives, and the row that owns each.
+        whole = batch.whole
+        images, sets = np.empty(len(whole), np.int64), np.empty(len(whole), np.int64)
+        negatives, owners = list[str](), list[int]()
+        for source, index in enumerate(self.indexes):
+            if index is None:
+                continue
+            mine = whole[:, 0] == source
+            images[mine] = index.content_codes(whole[mine, 1]) >> np.uint64(1)
+            sets[mine] = 2 * index.sets[whole[mine, 1]] + source
+            if index.has_negatives:
+                for position in np.flatnonzero(mine).tolist():
+                    wrong = index.negatives(int(whole[position, 1]))
+                    negatives += wrong
+                    owners += [position] * len(wrong)
+        of_sets = np.flatnonzero(whole[:, 0] == COUNTERFACTUAL)
+        if self.pairs is not None and self.pairs.kind == "text":
+            negatives += map(self.pairs.text, whole[of_sets, 1].tolist())
+            owners += of_sets.tolist()
+        content: Batch = {
             "pixels": torch.from_numpy(stack_pixels(pixels, self.transform.size)),
             "texts": texts,
-            "global_size": len(batch.whole),
-            "images": torch.from_numpy(self._images(batch.whole)),
-            "sets": torch.from_numpy(self._numbers(batch.whole, "sets")),
+            "global_size": len(whole),
+            "images": torch.from_numpy(images),
+            "sets": torch.from_numpy(sets),
             "negatives": negatives,
-            "negative_owners": torch.from_numpy(owners),
-            **self._negative_images(batch),
-            **(self._neutral_prompts(batch.whole) if self.neutral else {}),
-            **({} if self.classes is None else {"labels": torch.tensor(labels, dtype=torch.int64)}),
+            "negative_owners": torch.tensor(owners, dtype=torch.int64),
         }
-
-    def _decode(self, rows: np.ndarray) -> list[np.ndarray]:
-        """Return the pixels of (source, row) pairs, from an object store several at a time."""
-
-        def decode(place: list[int]) -> np.ndarray:
-            source, row = place
-            index = self.indexes[source]
-            assert index is not None
-            return self._pixels(index, source, row)
-
-        places = rows.tolist()
-        if not any(index is not None and index.is_stored for index in self.indexes):
-            return [decode(place) for place in places]
-        with ThreadPoolExecutor(READERS) as pool:
-            return list(pool.map(decode, places))
-
-    def _neutral_prompts(self, rows: np.ndarray) -> Batch:
-        assert self.captions is not None
-        numbers = np.full(len(rows), -1)
-        known: dict[str, int] = {}
-        for position in np.flatnonzero(rows[:, 0] == COUNTERFACTUAL).tolist():
-            text = self.captions.neutral(int(rows[position, 1]))
-            if text is not None:
-                numbers[position] = known.setdefault(text, len(known))
-        return {"neutral_texts": list(known), "neutrals": torch.from_numpy(numbers)}
-
-    def _negatives(self, rows: np.ndarray) -> tuple[list[str], np.ndarray]:
-        """Return the negatives of all rows, the real source's first, and the row that owns each.
-
-        The source's own negatives come before the captions of counterfactuals.
-        """
-        negatives = [
-            (text, position)
-            for source, index in enumerate(self.indexes)
-            if index is not None and index.has_negatives
-            for position in np.flatnonzero(rows[:, 0] == source).tolist()
-            for text in index.negatives(int(rows[position, 1]))
-        ]
-        if self.pairs is not None and self.pairs.kind == "text":
-            negatives += [(self.pairs.text(row), position) for row, position in _of_pairs(rows)]
-        return [text for text, _ in negatives], np.array(
-            [position for _, position in negatives], np.int64
-        )
-
-    def _negative_images(self, batch: RankBatch) -> Batch:
-        """Return this process's share of the counterfactuals' images, and the owners of all."""
-        if self.pairs is None or self.pairs.kind != "image":
-            return {}
-        index, every = self.pairs.index, _of_pairs(batch.whole)
-        mine = rank_share(np.arange(len(every)), batch.rank, batch.world).tolist()
-        pixels = [
-            self._pixels(index, COUNTERFACTUAL, self.pairs.row(every[number][0])) for number in mine
-        ]
-        return {
-            "negative_pixels": torch.from_numpy(stack_pixels(pixels, self.transform.size)),
-            "negative_image_owners": torch.tensor([p for _, p in every], dtype=torch.int64),
-        }
-
-    def _images(self, rows: np.ndarray) -> np.ndarray:
-        """Return codes of the rows' images, from 0, equal for equal bytes, int64 (n,)."""
-        codes = np.empty(len(rows), np.int64)
-        for source, index in enumerate(self.indexes):
-            mine = rows[:, 0] == source
-            if index is not None:
-                codes[mine] = index.content_codes(rows[mine, 1]) >> np.uint64(1)
-        return codes
-
-    def _numbers(self, rows: np.ndarray, column: str) -> np.ndarray:
-        """Return a column of the rows' indexes; even numbers belong to the real source."""
-        numbers = np.empty(len(rows), np.int64)
-        for source, index in enumerate(self.indexes):
-            mine = rows[:, 0] == source
-            if index is not None:
-                numbers[mine] = 2 * getattr(index, column)[rows[mine, 1]] + source
-        return numbers
+        # This process's share of the counterfactuals' images, and the owners of all.
+        if self.pairs is not None and self.pairs.kind == "image":
+            share = whole[rank_share(of_sets, batch.rank, batch.world), 1].tolist()
+            edited = map(self.pairs.row, share)
+            shown = [self._pixels(self.pairs.index, COUNTERFACTUAL, row) for row in edited]
+            content |= {
+                "negative_pixels": torch.from_numpy(stack_pixels(shown, self.transform.size)),
+                "negative_image_owners": torch.from_numpy(of_sets),
+            }
+        if self.neutral:
+            assert self.captions is not None
+            numbers = np.full(len(whole), -1)
+            known: dict[str, int] = {}
+            for position in of_sets.tolist():
+                text = self.captions.neutral(int(whole[position, 1]))
+                if text is not None:
+                    numbers[position] = known.setdefault(text, len(known))
+            content |= {"neutral_texts": list(known), "neutrals": torch.from_numpy(numbers)}
+        if self.classes is not None:
+            content["labels"] = torch.tensor(labels, dtype=torch.int64)
+        return content
 
     def _pixels(self, index: Index, source: int, row: int) -> np.ndarray:
         image = int(index.images[row])
@@ -288,11 +264,6 @@ class ValidationBatches:
         for batch in self._batches:
             mine = rank_share(batch, self.rank, self.world)
             yield RankBatch(mine, batch, self.rank, self.world)
-
-
-def _of_pairs(rows: np.ndarray) -> list[tuple[int, int]]:
-    places = np.flatnonzero(rows[:, 0] == COUNTERFACTUAL).tolist()
-    return [(int(rows[position, 1]), position) for position in places]
 
 
 class _Loader(DataLoader[Batch]):

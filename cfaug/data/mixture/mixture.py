@@ -18,7 +18,6 @@ from cfaug.data.mixture.hard_negatives import find_pairs, keep_whole_sets, show_
 from cfaug.data.mixture.leakage import Withheld, hold_out, join_groups, withhold
 from cfaug.data.mixture.pool import (
     Labels,
-    Pool,
     Wanted,
     divide,
     first_members,
@@ -320,17 +319,10 @@ def _draw(
     )
     if settings.control is None:
         return settings.plan.draw(pool, settings.validation)
+    # As many training rows as the plan needs, all from one source.
     wanted = settings.plan.wanted(pool, settings.validation)
-    return _draw_control(settings, wanted, pool, sources.control, barred)
-
-
-def _draw_control(
-    settings: DataSettings, wanted: Wanted, pool: Pool, control: Index | None, barred: Barred
-) -> Mixture:
-    """Draw as many training rows as a plan needs, all from one source."""
-    assert settings.plan is not None
     only = REAL if settings.control == "real" else COUNTERFACTUAL
-    if control is not None:
+    if (control := sources.control) is not None:
         allowed = barred.find_allowed(CONTROL)
         pool = make_pool(
             control if only == REAL else None, control if only == COUNTERFACTUAL else None,

@@ -46,7 +46,16 @@ def epoch_order(
         is_cf = rng.permutation(np.repeat([False, True], [n_real, n - n_real]))
     order = np.empty_like(positions)
     order[~is_cf], order[is_cf] = shuffled
-    return _whole_sets(mixture, order, batch_size) if pairs_in_batch else order
+    if not pairs_in_batch:
+        return order
+    first, members, starts, sizes = _sets(mixture)
+    units = first[order]
+    units = units[units >= 0]
+    packed = units[pack(sizes[units], batch_size)]
+    size = sizes[packed]
+    places = np.repeat(starts[packed] - (np.cumsum(size, dtype=size.dtype) - size), size)
+    places += np.arange(len(order), dtype=places.dtype)
+    return members[places]
 
 
 def _narrow(n: int) -> type[np.int32 | np.int64]:
@@ -103,17 +112,6 @@ def _stratify(n: int, n_cf: int, batch_size: int, rng: np.random.Generator) -> n
     )
     rng.shuffle(is_cf[whole:])
     return is_cf
-
-
-def _whole_sets(mixture: Mixture, order: np.ndarray, batch_size: int) -> np.ndarray:
-    first, members, starts, sizes = _sets(mixture)
-    units = first[order]
-    units = units[units >= 0]
-    packed = units[pack(sizes[units], batch_size)]
-    size = sizes[packed]
-    places = np.repeat(starts[packed] - (np.cumsum(size, dtype=size.dtype) - size), size)
-    places += np.arange(len(order), dtype=places.dtype)
-    return members[places]
 
 
 def _sets(mixture: Mixture) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

@@ -134,35 +134,32 @@ class DataSettings:
                 f"data.control_source={self.control_source} needs data.control: choose from "
                 "real, counterfactual"
             )
-        self._check_negatives()
+        if self.negatives is not None:
+            # Nothing may separate pairs, or show other members than their originals.
+            setting = f"data.negatives={self.negatives}"
+            shown: dict[str, Any] = {
+                "counterfactual_members": "all", "counterfactual_captions": "own",
+                "split": "group", "human_labels": None, "control": None,
+            }  # fmt: skip
+            for name, value in shown.items():
+                if getattr(self, name) != value:
+                    raise UserError(
+                        f"{setting} determines what is shown of a pair: leave out "
+                        f"data.{name}={getattr(self, name)}, or data.negatives"
+                    )
+            if self.pairs_in_batch and self.negatives != "both":
+                raise UserError(
+                    f"{setting} would have an original twice in a batch with "
+                    "data.pairs_in_batch=true: leave one of them out (data.negatives=both brings "
+                    "pairs together by itself)"
+                )
+            if self.stratify and self.negatives == "both":
+                raise UserError(f"{setting} and data.stratify exclude each other: choose one")
         if self.holdout is None:
             object.__setattr__(self, "holdout", 0)
         if self.stratify and self.pairs_in_batch:
             raise UserError("data.stratify and data.pairs_in_batch exclude each other: choose one")
         self.window()
-
-    def _check_negatives(self) -> None:
-        """Refuse settings that would separate pairs, or show other members than their originals."""
-        if self.negatives is None:
-            return
-        setting = f"data.negatives={self.negatives}"
-        fixed: dict[str, Any] = {
-            "counterfactual_members": "all", "counterfactual_captions": "own", "split": "group",
-            "human_labels": None, "control": None,
-        }  # fmt: skip
-        for name, value in fixed.items():
-            if getattr(self, name) != value:
-                raise UserError(
-                    f"{setting} determines what is shown of a pair: leave out "
-                    f"data.{name}={getattr(self, name)}, or data.negatives"
-                )
-        if self.pairs_in_batch and self.negatives != "both":
-            raise UserError(
-                f"{setting} would have an original twice in a batch with data.pairs_in_batch=true: "
-                "leave one of them out (data.negatives=both brings pairs together by itself)"
-            )
-        if self.stratify and self.negatives == "both":
-            raise UserError(f"{setting} and data.stratify exclude each other: choose one")
 
     @property
     def whole_sets(self) -> bool:
@@ -338,14 +335,7 @@ def data_seed(seed: int) -> int:
 
 @dataclass(frozen=True)
 class Sources:
-    """The opened sources of data settings; ``None`` for a source that is not needed.
-
-    Attributes:
-        real: the index of ``data.real``.
-        counterfactual: the index of ``data.counterfactual``.
-        control: the index of ``data.control_source``.
-        labels: the labels that ``data.human_labels`` names.
-    """
+    """The opened sources of data settings; ``None`` for a source that is not needed."""
 
     real: Index | None
     counterfactual: Index | None

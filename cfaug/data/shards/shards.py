@@ -66,7 +66,21 @@ def write_shards(
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"{folder} cannot be made a folder: {error.strerror}") from error
-    _check_replaced(folder)
+    # Files that are named as those of shards, and are not ours, are not replaced. The record of
+    # outputs is begun before the first shard, so that a tar that a killed process left without its
+    # commit is known to be ours.
+    if not is_begun(folder, KIND):
+        ours = {CARD} if _card(folder) else set()
+        for tar, _ in list_committed(folder):
+            ours |= {tar.name, f"{tar.stem}.json"}
+        named = [name for name in os.listdir(folder) if SHARD_FILE.fullmatch(name)]
+        foreign = sorted(n for n in named if n not in ours or (folder / n).is_symlink())
+        if foreign:
+            raise UserError(
+                f"{folder} holds {name_some(foreign)}, which would be replaced by shards: write to "
+                "an empty or a new folder"
+            )
+        begin_output(folder, KIND)
     before = {int(tar.stem): str(commit["sha256"]) for tar, commit in list_committed(folder)}
     keys: set[str] = set()
     stream = iter(sets)
@@ -88,27 +102,6 @@ def write_shards(
             f"{name_some(left)}. Remove them, or write to an empty folder"
         )
     return write_card(folder)
-
-
-def _check_replaced(folder: Path) -> None:
-    """Refuse a folder with files that are named as those of shards, and are not ours.
-
-    The record of outputs is begun before the first shard, so that a tar that a killed process left
-    without its commit is known to be ours.
-    """
-    if is_begun(folder, KIND):
-        return
-    ours = {CARD} if _card(folder) else set()
-    for tar, _ in list_committed(folder):
-        ours |= {tar.name, f"{tar.stem}.json"}
-    named = [name for name in os.listdir(folder) if SHARD_FILE.fullmatch(name)]
-    foreign = sorted(n for n in named if n not in ours or (folder / n).is_symlink())
-    if foreign:
-        raise UserError(
-            f"{folder} holds {name_some(foreign)}, which would be replaced by shards: write to an "
-            "empty or a new folder"
-        )
-    begin_output(folder, KIND)
 
 
 def write_shard(

@@ -427,13 +427,20 @@ def build_social(rows: list[ParquetRecord]) -> CounterfactualSet:
             extra[column] = record.get(column)
             if extra[column] is not None:
                 text_field(record, column, position)
+        # The subject is what follows the attributes in the caption, if it has them in order.
+        words = r"\s+".join(map(re.escape, values.values()))
+        match = re.fullmatch(
+            rf"(?:(?P<prefix>\S.*?)\s+)??(?:(?P<article>an?)\s+)?{words}\s+(?P<subject>\S.*)",
+            text,
+            re.IGNORECASE,
+        )
         label = None
-        known = _read_caption(text, values)
-        if known is not None:
-            label, prefix, neutral = known
-            group = group or label.lower()
-            about = GridMember(label, OCCUPATION, segment, prefix, neutral, values)
-            extra |= about.extra
+        if match is not None and (subject := match["subject"].strip(" .")):
+            label, prefix = subject, match["prefix"] or ""
+            article = "a" if match["article"] else ""
+            neutral = right_articles(" ".join(filter(None, (prefix, article, subject))))
+            group = group or subject.lower()
+            extra |= GridMember(subject, OCCUPATION, segment, prefix, neutral, values).extra
         edit = grid_edit(base, values) if i and list(values) == list(base) else None
         members.append(Member(text, str(i), f"{segment}_{name}", edit, label, extra))
         images[str(i)] = image_of(record, "image", position)
@@ -452,22 +459,6 @@ def _attributes(record: dict[str, Any], where: str) -> dict[str, str]:
     names = types if types[0] != types[1] else ["a1", "a2"]
     values = (text_field(record, a, where) for a in ("a1", "a2"))
     return require_attributes(dict(zip(names, values, strict=True)), where)
-
-
-def _read_caption(text: str, attributes: Mapping[str, str]) -> tuple[str, str, str] | None:
-    """Return subject, prefix and neutral prompt of a caption that has the attributes in order."""
-    words = r"\s+".join(map(re.escape, attributes.values()))
-    match = re.fullmatch(
-        rf"(?:(?P<prefix>\S.*?)\s+)??(?:(?P<article>an?)\s+)?{words}\s+(?P<subject>\S.*)",
-        text,
-        re.IGNORECASE,
-    )
-    subject = match["subject"].strip(" .") if match else ""
-    if match is None or not subject:
-        return None
-    prefix = match["prefix"] or ""
-    article = "a" if match["article"] else ""
-    return subject, prefix, right_articles(" ".join(filter(None, (prefix, article, subject))))
 
 
 def _rebuild(rows: list[ParquetRecord]) -> CounterfactualSet:

@@ -110,7 +110,19 @@ class ImageFolder(Reader):
             for file in _lists(source, _class_home(source, images))
             if file not in splits.lists
         ]
-        left_out = (*lists, *_texts_elsewhere(source, images), *unread_images(source))
+        # Texts in other folders that are called as the images are, such as CUB's.
+        places = {(image.parent, image.stem) for image in images}
+        stems, counts = {stem for _, stem in places}, Counter[str]()
+        for folder, files in list_folders(source):
+            for name in files:
+                stem, ending = os.path.splitext(name)
+                if ending.lower() == ".txt" and stem in stems and (folder, stem) not in places:
+                    counts[_top(folder / name, source)] += 1
+        texts = [
+            f"{count:,} .txt in {top} that are called as images are: captions are read beside them"
+            for top, count in counts.items()
+        ]
+        left_out = (*lists, *texts, *unread_images(source))
         return Description(left_out=left_out, notes=splits.choice.notes)
 
     def identity(self, path: Path) -> Any:
@@ -156,21 +168,6 @@ class ImageFolder(Reader):
         errors.report()
 
 
-def _texts_elsewhere(path: Path, images: Sequence[Path]) -> list[str]:
-    """Return phrases on folders of texts that are called as the images are, such as CUB's."""
-    places = {(image.parent, image.stem) for image in images}
-    stems, counts = {stem for _, stem in places}, Counter[str]()
-    for folder, files in list_folders(path):
-        for name in files:
-            stem, ending = os.path.splitext(name)
-            if ending.lower() == ".txt" and stem in stems and (folder, stem) not in places:
-                counts[_top(folder / name, path)] += 1
-    return [
-        f"{count:,} .txt in {folder} that are called as images are: captions are read beside them"
-        for folder, count in counts.items()
-    ]
-
-
 class ListedSplits:
     """The splits of images in folders of their classes, by lists beside the folders.
 
@@ -198,25 +195,22 @@ class ListedSplits:
         for image in images:
             survey.add(self._record(image), self._folder(image))
         choice = choose_split(path, survey)
-        self.choice = replace(choice, notes=(*choice.notes, *self._doubled()))
-
-    def reads(self, image: Path) -> bool:
-        """Return whether an image is of the chosen split."""
-        return self.choice.reads(self._record(image), self._folder(image))
-
-    def _doubled(self) -> list[str]:
-        """Return a note on images that are listed for the test and for another split."""
         doubled = [
             self._name(image)
             for image, splits in self._splits.items()
             if len(kinds := {*map(split_kind, splits)}) > 1 and "test" in kinds
         ]
-        if not doubled:
-            return []
-        return [
-            f"{len(doubled):,} images are in the list of the test and in another one "
-            f"({name_some(doubled)}): they are read of both"
-        ]
+        if doubled:
+            note = (
+                f"{len(doubled):,} images are in the list of the test and in another one "
+                f"({name_some(doubled)}): they are read of both"
+            )
+            choice = replace(choice, notes=(*choice.notes, note))
+        self.choice = choice
+
+    def reads(self, image: Path) -> bool:
+        """Return whether an image is of the chosen split."""
+        return self.choice.reads(self._record(image), self._folder(image))
 
     def _name(self, image: Path) -> str:
         return str(image.relative_to(self._home).with_suffix(""))
@@ -247,26 +241,23 @@ class ListedSplits:
         words = [word for word in re.split("[ _-]", file.stem) if split_kind(word)]
         split = file.stem if split_kind(file.stem) else words[0] if len(words) == 1 else None
         if split is not None and file.suffix.lower() == ".json":
-            yield from ((split, name) for name in _listed_names(file))
+            # A json of nothing but names: a list, or lists by class, as of Food-101.
+            try:
+                content = json_file(file)
+            except UserError:
+                return
+            lists = [*content.values()] if isinstance(content, dict) else [content]
+            if not all(isinstance(listed, list) for listed in lists):
+                return
+            every = [name for listed in lists for name in listed]
+            if all(isinstance(name, str) for name in every):
+                yield from ((split, name) for name in every)
         if split is not None and file.suffix.lower() in (".txt", ".csv", ".tsv"):
             for line in lines:
                 # Of a table any cell may name the image: the first one may be a number.
                 cells = re.split(r"[,;\t]| (?=\S+$)", line)
                 for cell in cells[:1] if file.suffix.lower() == ".txt" else cells:
                     yield split, cell.strip("\"' ")
-
-
-def _listed_names(file: Path) -> list[str]:
-    """Return the names in a json of nothing else: a list, or lists by class, as of Food-101."""
-    try:
-        content = json_file(file)
-    except UserError:
-        return []
-    lists = [*content.values()] if isinstance(content, dict) else [content]
-    if not all(isinstance(names, list) for names in lists):
-        return []
-    every = [name for names in lists for name in names]
-    return every if all(isinstance(name, str) for name in every) else []
 
 
 def _check_classes(path: Path, home: Path, images: list[Path], unread: Sequence[str]) -> None:

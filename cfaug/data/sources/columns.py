@@ -389,9 +389,17 @@ def _names_images(file: Path, *, named: bool) -> bool:
         return any(field.name in IMAGE and not holds_images(field.type) for field in fields)
     if not file.is_file():
         return False
+    if kind == ".txt":
+        # The first line of a list may be ``image,caption`` or the like.
+        try:
+            first = next((line for _, line in text_lines(file)), "")
+        except UserError:
+            first = ""
+        columns = {name.strip().lower() for name in re.split(r"[,;|\t]", first)}
+        has_header = not columns.isdisjoint(IMAGE) and not columns.isdisjoint(CAPTION)
+        return has_header or has_captions(file)
     if kind != ".json":
-        sure = kind != ".txt" and not (named and file.stem.lower() in ANYTHING)
-        return sure or _has_columns(file) or has_captions(file)
+        return not (named and file.stem.lower() in ANYTHING) or has_captions(file)
     with file.open("rb") as handle:
         head = handle.read(HEAD).decode(errors="replace").removeprefix("\ufeff")
     if re.match(r"\s*\[\s*\{", head):
@@ -400,16 +408,6 @@ def _names_images(file: Path, *, named: bool) -> bool:
             re.search(rf'"(?:{"|".join(aliases)})(?:_\d)?"\s*:', head, re.I) for aliases in wanted
         )
     return file.stem.lower() in OBJECTS and re.match(r"\s*\{", head) is not None
-
-
-def _has_columns(file: Path) -> bool:
-    """Return whether the first line of a text is ``image,caption`` or the like."""
-    try:
-        first = next((line for _, line in text_lines(file)), "")
-    except UserError:
-        return False
-    names = {name.strip().lower() for name in re.split(r"[,;|\t]", first)}
-    return file.suffix.lower() == ".txt" and bool(names & {*IMAGE}) and bool(names & {*CAPTION})
 
 
 def has_captions(file: Path) -> bool:
@@ -448,7 +446,6 @@ def choose_rows(path: Path, file: Path) -> SplitChoice:
 
     Args:
         path: the source, of which a split may be named.
-        file: its list.
     """
     stat = file.stat()
     return _choose_rows(path, file, (stat.st_size, stat.st_mtime_ns))

@@ -74,10 +74,19 @@ class DetectionFile:
         self._whole = False  # whether images without an object are listed too
         if file.suffix.lower() == ".jsonl":
             self._read_lines(column)
-        else:
-            for path in (file, *more):
-                self._read_json(path)
-            self._check_categories()
+            return
+        for path in (file, *more):
+            about = json_file(path)
+            first = about[0] if isinstance(about, list) and about else {}
+            if isinstance(about, dict) and {"annotations", "categories"} <= set(about):
+                self._read_coco(about, path)
+            elif isinstance(first, dict) and {"image_id", "category_id", "bbox"} <= set(first):
+                self._read_annotations({"annotations": about}, path)
+            elif isinstance(first, dict) and {"objects", "attributes"} & set(first):
+                self._read_visual_genome(about, path)
+            else:
+                raise UserError(f"{path} has no detections in a known form; it should be {FORMS}")
+        self._check_categories()
 
     def find(self, name: str, size: tuple[int, int] | None = None) -> tuple[Detection, ...]:
         """Return the objects of an image, the most certain first, with boxes clipped to the image.
@@ -169,18 +178,6 @@ class DetectionFile:
                 self._images[image] = _Image([(where, record)])
                 self._add_aliases(image, PurePath(image).name, PurePath(image).stem)
         errors.report()
-
-    def _read_json(self, file: Path) -> None:
-        about = json_file(file)
-        first = about[0] if isinstance(about, list) and about else {}
-        if isinstance(about, dict) and {"annotations", "categories"} <= set(about):
-            self._read_coco(about, file)
-        elif isinstance(first, dict) and {"image_id", "category_id", "bbox"} <= set(first):
-            self._read_annotations({"annotations": about}, file)
-        elif isinstance(first, dict) and {"objects", "attributes"} & set(first):
-            self._read_visual_genome(about, file)
-        else:
-            raise UserError(f"{file} has no detections in a known form; it should be {FORMS}")
 
     def _read_coco(self, about: Mapping[str, Any], file: Path) -> None:
         errors = ErrorCollector()

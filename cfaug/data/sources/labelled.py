@@ -115,7 +115,22 @@ class LabelledParquet(Reader):
         names = [name for name in (image, label, text) if name is not None]
         for number, (where, record) in enumerate(read.records(names)):
             with errors.collect():
-                name = _name(record[label], classes, where)
+                value = record[label]
+                if isinstance(value, str) and value.strip():
+                    name = value.strip()
+                elif not isinstance(value, int) or value < 0:
+                    raise UserError(
+                        f"{where}: {value!r} is not a class; if the test split has none, leave its "
+                        "files out of the folder"
+                    )
+                elif classes is None:
+                    name = f"{value:05d}"  # a classnames.txt names them, in this order
+                elif value < len(classes):
+                    name = classes[value]
+                else:
+                    raise UserError(
+                        f"{where}: class {value}; the file's schema names {len(classes)}"
+                    )
                 data = image_of(record, image, where)
                 texts = [] if text is None else captions(record[text], where)
                 yield _labelled_set(f"{number:08d}", name, data, self.kind, texts)
@@ -132,6 +147,10 @@ def _homes(path: Path) -> list[Path]:
 
 
 def _test_split(path: Path) -> ParquetSplit:
+    def has_classes(file: Path) -> bool:
+        _, label, _ = _columns(file)
+        return next((row[label] for _, row in records([file], [label])), None) not in (None, -1)
+
     home, split = split_home(path)
     homes = _homes(home)
     if len(homes) > 1:
@@ -139,7 +158,16 @@ def _test_split(path: Path) -> ParquetSplit:
         raise UserError(f"{path} holds several sets of parquet files; name one of {named}")
     if split is not None:
         return split_of(homes[0].with_name(f"{homes[0].name}:{split}"))
-    files = _split(parquet_files(homes[0]))
+    # The test split, or the validation split, or all files if no split is named. A split without
+    # classes, such as ImageNet's test split, is skipped.
+    files = parquet_files(homes[0])
+    named_splits = [
+        [file for file in files if file.name.startswith((f"{name}-", f"{name}."))]
+        for name in SPLITS
+    ]
+    there = [part for part in named_splits if part]
+    if there:
+        files = next((part for part in there if has_classes(part[0])), there[0])
     survey = survey_files(files)
     choice = choose_split(homes[0], survey)
     if survey.columns():  # whatever the files are called
@@ -168,24 +196,6 @@ def _first(wanted: Sequence[str], names: Sequence[str]) -> str | None:
     return next((name for name in wanted if name in names), None)
 
 
-def _split(files: list[Path]) -> list[Path]:
-    """Return the files of the test split, or the validation split, or all if no split is named.
-
-    A split without classes, such as ImageNet's test split, is skipped.
-    """
-
-    def has_classes(file: Path) -> bool:
-        _, label, _ = _columns(file)
-        return next((row[label] for _, row in records([file], [label])), None) not in (None, -1)
-
-    named = [
-        [file for file in files if file.name.startswith((f"{split}-", f"{split}."))]
-        for split in SPLITS
-    ]
-    there = [part for part in named if part]
-    return next((part for part in there if has_classes(part[0])), there[0] if there else files)
-
-
 def class_names_of(metadata: dict[bytes, bytes], label: str) -> list[str] | None:
     """Return the names of a ``ClassLabel`` column, which ``datasets`` writes to the schema."""
     try:
@@ -196,21 +206,6 @@ def class_names_of(metadata: dict[bytes, bytes], label: str) -> list[str] | None
     texts = [str(name) for name in names]
     ids = list(imagenet_names())
     return ids if len(texts) == len(ids) and texts[0].startswith("tench") else make_distinct(texts)
-
-
-def _name(value: Any, classes: list[str] | None, where: str) -> str:
-    if isinstance(value, str) and value.strip():
-        return value.strip()
-    if not isinstance(value, int) or value < 0:
-        raise UserError(
-            f"{where}: {value!r} is not a class; if the test split has none, leave its "
-            "files out of the folder"
-        )
-    if classes is None:
-        return f"{value:05d}"  # a classnames.txt names them, in this order
-    if value >= len(classes):
-        raise UserError(f"{where}: class {value}; the file's schema names {len(classes)}")
-    return classes[value]
 
 
 CIFARS = (("test_batch.bin", "batches.meta.txt", 1), ("test.bin", "fine_label_names.txt", 2))

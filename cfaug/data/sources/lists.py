@@ -126,7 +126,17 @@ def table_records(
             csv.field_size_limit(longest_field or limit)
             row = next(table, None)
         except csv.Error as error:
-            raise _table_error(error, where, table.line_num - start, limit) from error
+            cause = f'{error}; put a caption with quotes in quotes, and write its own twice ("")'
+            if "field limit" in str(error):
+                cause = f"a field is longer than {limit:,} characters: is a quote not closed?"
+            elif "new-line character" in str(error):
+                cause = CARRIAGE_RETURNS
+            elif table.line_num > start or "end of data" in str(error):
+                cause = (
+                    "a quote opens here and is not closed; close it, or write it twice "
+                    '("") in a field'
+                )
+            raise UserError(f"{where}: {cause}") from error
         finally:
             csv.field_size_limit(limit)
         if row is None:
@@ -188,18 +198,6 @@ def _delimiter(file: Path, head: Sequence[str]) -> str:
         return lengths.pop() if len(lengths) == 1 else 0
 
     return max([mark for mark in DELIMITERS if mark in header] or [","], key=fields_alike)
-
-
-def _table_error(error: csv.Error, where: str, lines_on: int, limit: int) -> UserError:
-    if "field limit" in str(error):
-        cause = f"a field is longer than {limit:,} characters: is a quote not closed?"
-    elif "new-line character" in str(error):
-        cause = CARRIAGE_RETURNS
-    elif lines_on > 0 or "end of data" in str(error):
-        cause = 'a quote opens here and is not closed; close it, or write it twice ("") in a field'
-    else:
-        cause = f'{error}; put a caption with quotes in quotes, and write its own twice ("")'
-    return UserError(f"{where}: {cause}")
 
 
 # Lists in a cell of a table, as printed by Python or JSON: parsed, never executed.

@@ -121,7 +121,9 @@ class TarReader(Reader):
         classes, errors = self.class_names(path), ErrorCollector()
         self._hidden = Counter[str]()  # of the last scan, as it is described
         self._choice = SplitChoice()
-        named = split_home(path)[1] is not None or len(self._file_splits(path)) > 1
+        # Files may be called by their split, as train-00000.tar.
+        kinds = {split_kind(_first_word(tar_file)) for tar_file in self.files(path)} - {None}
+        named = split_home(path)[1] is not None or len(kinds) > 1
         chosen = chosen_text = False
         for tar_file in with_copies(self.files(path)):
             self.check(tar_file)
@@ -153,11 +155,6 @@ class TarReader(Reader):
                 for key, parts in scan(tar_file):
                     survey.add(self._fields(TarSample(tar_file, handle.fileno(), key, parts)))
         return choose_split(path, survey)
-
-    def _file_splits(self, path: Path) -> set[str]:
-        """Return the splits that the files are called by: ``train-00000.tar``."""
-        kinds = (split_kind(_first_word(tar_file)) for tar_file in self.files(path))
-        return {kind for kind in kinds if kind is not None}
 
     def _fields(self, sample: TarSample) -> dict[str, Any]:
         """Return what says the split of a sample: its fields, or the name of its file."""

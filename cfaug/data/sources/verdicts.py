@@ -97,7 +97,7 @@ class CaptionVerdicts:
             self._classes[unnamed[1] if unnamed else "another"] += 1
 
     def notes(self) -> list[str]:
-        """Return sentences on captions of two classes without names, and on questions."""
+        """Return sentences on what may say which captions fit, and is not read."""
         notes = []
         if self._classes.keys() == {"0", "1"}:
             notes.append(
@@ -110,11 +110,6 @@ class CaptionVerdicts:
                 f"{self._questions:,} of {self._rows:,} captions are questions: sets of questions "
                 "with answers are read by benchmark=vqa"
             )
-        return notes + self._notes_on_columns()
-
-    def _notes_on_columns(self) -> list[str]:
-        """Return sentences on columns that may say which captions fit, and that are not read."""
-        notes = []
         for name, values in self._ratings.items():
             if (low := min(values)) < (high := max(values)):
                 below = sum(value < (low + high) / 2 for value in values)
@@ -168,8 +163,9 @@ class CaptionVerdicts:
     def _named(counts: Counter[str]) -> str:
         return name_some(f"{value} in {rows:,} rows" for value, rows in counts.most_common())
 
-    def _count_judgements(self, values: Mapping[str, Any]) -> None:
-        """Count what a row says of entailment, how well the caption fits, and annotators' votes."""
+    def count(self, values: Mapping[str, Any], negatives: Iterable[str] = ()) -> None:
+        """Count a row: its further columns, and its negatives, which may be a verdict's words."""
+        # Entailment, how well the caption fits, and annotators' votes.
         votes = {}
         for name, value in flat(values):
             self._columns.add(name)
@@ -191,10 +187,7 @@ class CaptionVerdicts:
         if votes.keys() == VOTES:
             self._voted += 1
             self._unsure += votes["mturk.caption"] < ENOUGH_VOTES
-
-    def count(self, values: Mapping[str, Any], negatives: Iterable[str] = ()) -> None:
-        """Count a row: its further columns, and its negatives, which may be a verdict's words."""
-        self._count_judgements(values)
+        # Yes and no.
         said = [(name, value) for name, value in values.items() if name.lower() in NAMES]
         for name, value in (*said, *(("negative", text) for text in negatives)):
             text = str(value).strip().lower()

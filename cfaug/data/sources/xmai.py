@@ -296,7 +296,22 @@ def _read_line(record: Mapping[str, Any], where: str) -> tuple[str, str, str, Ph
     or the name of its file, and empty if the cell contains the photo itself.
     """
     column = next((name for name in TEXTS if name in record), TEXTS[-1])
-    extra: dict[str, Any] = {DETECTIONS: _objects(record, where)}
+    labels = read_texts(record[OBJECTS], f"{where}, {OBJECTS}")
+    attributes = read_texts(record[ATTRIBUTES], f"{where}, {ATTRIBUTES}")
+    if len(labels) != len(attributes):
+        raise UserError(
+            f"{where}: {len(labels)} objects and {len(attributes)} attributes: each object should "
+            f"have one ('{NO_ATTRIBUTE}' is none)"
+        )
+    detections = []
+    try:
+        for label, attribute in zip(labels, attributes, strict=True):
+            is_known = attribute.strip() and attribute != NO_ATTRIBUTE
+            properties = (Attribute(attribute),) if is_known else ()
+            detections.append(Detection(label, attributes=properties))
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from error
+    extra: dict[str, Any] = {DETECTIONS: detections_to_json(detections)}
     if column == HYPOTHESIS and record.get(ORIGINAL):
         extra[PREMISE] = caption(record[ORIGINAL], f"{where}, {ORIGINAL}")
     text = PhotoText(caption(record.get(column), where), label_of(record, where), extra)
@@ -317,28 +332,6 @@ def _photo(record: Mapping[str, Any]) -> str | None:
 
 def _is_encoded(photo: str | None) -> bool:
     return photo is not None and len(photo) > LONGEST_NAME
-
-
-def _objects(record: Mapping[str, Any], where: str) -> list[dict[str, Any]]:
-    labels = read_texts(record[OBJECTS], f"{where}, {OBJECTS}")
-    attributes = read_texts(record[ATTRIBUTES], f"{where}, {ATTRIBUTES}")
-    if len(labels) != len(attributes):
-        raise UserError(
-            f"{where}: {len(labels)} objects and {len(attributes)} attributes: each object should "
-            f"have one ('{NO_ATTRIBUTE}' is none)"
-        )
-    try:
-        return detections_to_json(
-            Detection(
-                label,
-                attributes=(Attribute(attribute),)
-                if attribute.strip() and attribute != NO_ATTRIBUTE
-                else (),
-            )
-            for label, attribute in zip(labels, attributes, strict=True)
-        )
-    except UserError as error:
-        raise UserError(f"{where}: {error}") from error
 
 
 class DetectedCaptions(PhotoList):

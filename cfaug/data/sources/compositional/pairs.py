@@ -81,7 +81,22 @@ class Winoground(ItemForm):
     def entries(self, path: Path) -> Iterator[ItemRecord]:
         """Yield the lines of the list."""
         file = self.lists(path)[""]
-        hard = {name: why for file in self.notes(path) for name, why in _why_hard(file).items()}
+        # The labels of each example: {id: [label]}, or {label: [id]} as also released.
+        hard: dict[str, list[str]] = {}
+        for notes in self.notes(path):
+            content = json_file(notes)
+            if not isinstance(content, dict) or not all(
+                isinstance(value, list) for value in content.values()
+            ):
+                raise UserError(f"{notes} should be a JSON object of lists: {{id: [label]}}")
+            if all(name.isdecimal() for name in content):
+                hard |= {name: [str(label) for label in why] for name, why in content.items()}
+                continue
+            by_name: dict[str, list[str]] = {}
+            for label, names in content.items():
+                for name in names:
+                    by_name.setdefault(str(name), []).append(label)
+            hard |= by_name
         for where, record in json_lines(file):
             name = str(record.get("id", ""))
             yield ItemRecord(name, where, {**record, "why_hard": hard.get(name, [])})
@@ -106,22 +121,6 @@ class Winoground(ItemForm):
             num_main_preds=entry.fields.get("num_main_preds"),
             why_hard=entry.fields.get("why_hard"),
         )  # fmt: skip
-
-
-def _why_hard(file: Path) -> dict[str, list[str]]:
-    """Return the labels of each example: {id: [label]}, or {label: [id]} as also released."""
-    content = json_file(file)
-    if not isinstance(content, dict) or not all(
-        isinstance(value, list) for value in content.values()
-    ):
-        raise UserError(f"{file} should be a JSON object of lists: {{id: [label]}}")
-    if all(name.isdecimal() for name in content):
-        return {name: [str(label) for label in labels] for name, labels in content.items()}
-    labels: dict[str, list[str]] = {}
-    for label, names in content.items():
-        for name in names:
-            labels.setdefault(str(name), []).append(label)
-    return labels
 
 
 class Bivlc(ItemForm):
