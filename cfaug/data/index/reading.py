@@ -124,7 +124,7 @@ def shorten(text: str) -> str:
 
 
 class RowCounts:
-    """Counts a stream of rows for a ``Reading``; it keeps their classes and a code of each row."""
+    """Counts a stream of rows for a ``ScanReport``; keeps their classes and a code of each row."""
 
     def __init__(self) -> None:
         self._codes, self._turned = array("Q"), 0

@@ -172,7 +172,7 @@ def find_unchanged(index: Index) -> np.ndarray | None:
     if EDIT_KIND not in index.extra_names or not len(index.sets):
         return None
     sets, images = np.asarray(index.sets), np.asarray(index.images)
-    starts = np.flatnonzero(np.r_[True, sets[1:] != sets[:-1]])
+    starts = np.flatnonzero(first_members(index))
     sizes = np.diff(starts, append=len(sets))
     edited = np.logical_or.reduceat(find_edited(index), starts)
     one_image = np.minimum.reduceat(images, starts) == np.maximum.reduceat(images, starts)

@@ -332,11 +332,17 @@ def choose_split(path: Path, survey: SplitSurvey) -> SplitChoice:
         rows = "the only row is" if survey.rows == 1 else f"all {survey.rows:,} rows are"
         notes.insert(0, f"{rows} of one split, {split_name!r}, by {place}")
         return SplitChoice(column, None, tuple(notes))
-    values = frozenset(
-        value
-        for part in named.split("+")
-        for value in _matching(part, counts, meanings, f"{home} has no split {part!r}", choices)
-    )
+    # A part is the name of a value, in any case, or the kind of a single one.
+    said = [value for value in counts if value != NO_SPLIT]
+    values = set[str]()
+    for part in named.split("+"):
+        exact = [value for value in said if value == part]
+        exact = exact or [value for value in said if value.lower() == part.strip().lower()]
+        kind = split_kind(part)
+        alike = [v for v in said if kind is not None and kind == (meanings.get(v) or split_kind(v))]
+        if not exact and len(alike) != 1 and not (alike and meanings):
+            raise UserError(f"{home} has no split {part!r}: choose from {choices}")
+        values.update(exact or alike)
     others = [
         "rows without one" if name == NO_SPLIT else f"{name} ({count:,})"
         for name, count in counts.items()
@@ -349,7 +355,7 @@ def choose_split(path: Path, survey: SplitSurvey) -> SplitChoice:
     if others:
         verb = "is" if len(values) == 1 else "are"
         notes.insert(0, f"of the splits by {place}, {read} {verb} read; not {name_some(others, 8)}")
-    return SplitChoice(column, values, tuple(notes))
+    return SplitChoice(column, frozenset(values), tuple(notes))
 
 
 def _check_agreement(home: Path, columns: Sequence[str], survey: SplitSurvey) -> None:
@@ -397,22 +403,6 @@ def _choices(home: Path, counts: Mapping[str, int], meanings: Mapping[str, str])
 
 def _rows(count: int) -> str:
     return f"{count:,} row{'s' * (count != 1)}"
-
-
-def _matching(
-    part: str, counts: Mapping[str, int], meanings: Mapping[str, str], problem: str, choices: str
-) -> list[str]:
-    """Return the value that a part of a source's name means."""
-    values = [value for value in counts if value != NO_SPLIT]
-    exact = [value for value in values if value == part]
-    exact = exact or [value for value in values if value.lower() == part.strip().lower()]
-    if exact:
-        return exact
-    kind = split_kind(part)
-    alike = [v for v in values if kind is not None and kind == (meanings.get(v) or split_kind(v))]
-    if len(alike) == 1 or (alike and meanings):
-        return alike
-    raise UserError(f"{problem}: choose from {choices}")
 
 
 def _kept_note(column: str, survey: SplitSurvey) -> str:
