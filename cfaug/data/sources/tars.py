@@ -121,11 +121,12 @@ class TarReader(Reader):
         classes, errors = self.class_names(path), ErrorCollector()
         self._hidden = Counter[str]()  # of the last scan, as it is described
         self._choice = SplitChoice()
+        files = self.files(path)
         # Files may be called by their split, as train-00000.tar.
-        kinds = {split_kind(_first_word(tar_file)) for tar_file in self.files(path)} - {None}
+        kinds = {split_kind(_first_word(tar_file)) for tar_file in files} - {None}
         named = split_home(path)[1] is not None or len(kinds) > 1
         chosen = chosen_text = False
-        for tar_file in with_copies(self.files(path)):
+        for tar_file in with_copies(files):
             self.check(tar_file)
             with require_regular(tar_file).open("rb") as handle:
                 for key, parts in scan(tar_file, self._hidden):
