@@ -60,13 +60,23 @@ class _CachedModel(Generic[Model]):
         self, load: Callable[[], Model], weights: str, settings: str, root: Path, limit: int
     ) -> None:
         self._load: Callable[[], Model] = load
-        self._weights, self._settings = weights, settings
         # The name of all that identifies a model before it is loaded.
         versions = [_version(name) for name in self._libraries]
         gpu = Path("/dev/nvidiactl").exists()
         content = json.dumps([FORMAT, self._facts, weights, settings, versions, gpu])
-        pointer = hashlib.sha256(content.encode()).hexdigest()[:32]
-        self._known = self._about(root / f"{pointer}.json")
+        pointer = root / f"{hashlib.sha256(content.encode()).hexdigest()[:32]}.json"
+        # The facts needed before any answer, as stored earlier or by loading the model.
+        try:
+            kept = load_json(pointer.read_text(encoding="utf-8"))
+            self._known = {name: str(kept[name]) for name in self._facts}
+        except (OSError, ValueError, KeyError, TypeError):
+            model = self.model
+            facts = {"model": model_key(model, weights, settings)}
+            facts |= {name: self._fact(model, name) for name in self._facts if name not in facts}
+            with explain_refusal(root):
+                root.mkdir(parents=True, exist_ok=True)
+                write_file(pointer, json.dumps(facts).encode())
+            self._known = facts
         self.folder = root / self._known["model"]
         if self.folder.exists():
             os.utime(self.folder)
@@ -87,20 +97,6 @@ class _CachedModel(Generic[Model]):
     def captions(self) -> KeptRecords:
         """How many of some captions the model cannot tell apart, by the captions' hash."""
         return KeptRecords(self.folder)
-
-    def _about(self, pointer: Path) -> dict[str, str]:
-        """Return the facts needed before any answer, as stored earlier or by loading the model."""
-        try:
-            kept = load_json(pointer.read_text(encoding="utf-8"))
-            return {name: str(kept[name]) for name in self._facts}
-        except (OSError, ValueError, KeyError, TypeError):
-            model = self.model
-            facts = {"model": model_key(model, self._weights, self._settings)}
-            facts |= {name: self._fact(model, name) for name in self._facts if name not in facts}
-            with explain_refusal(pointer.parent):
-                pointer.parent.mkdir(parents=True, exist_ok=True)
-                write_file(pointer, json.dumps(facts).encode())
-            return facts
 
     def _fact(self, model: Model, name: str) -> str:
         """Return an attribute of the model as the text that is stored."""
@@ -332,9 +328,14 @@ class Features:
     def __init__(self, folder: Path, kind: Kind) -> None:
         self._folder, self._kind = folder, kind
         self._place: dict[bytes, tuple[np.ndarray, int]] = {}
-        damaged = read_kept(
-            folder, f"{kind}-*.npy", lambda file: self._place_rows(_map_segment(file))
-        )
+
+        def read(file: Path) -> None:
+            segment: np.ndarray = np.load(file, mmap_mode="r", allow_pickle=False)
+            if segment.dtype.names != ("key", "vector"):
+                raise ValueError(f"{file}: no keys and vectors")
+            self._place_rows(segment)
+
+        damaged = read_kept(folder, f"{kind}-*.npy", read)
         if damaged:
             say(f"{damaged} of the files in {folder} are damaged: the contents are recomputed")
 
@@ -357,9 +358,10 @@ class Features:
         segment = np.empty(len(keys), kind_of_row)
         segment["key"] = np.frombuffer(b"".join(keys), f"V{KEY_BYTES}")
         segment["vector"] = vectors
-        name, content = content_digest(b"".join(keys)).hex(), _bytes(segment)
+        name, buffer = content_digest(b"".join(keys)).hex(), io.BytesIO()
+        np.save(buffer, segment, allow_pickle=False)
         with explain_refusal(self._folder):
-            write_kept(self._folder, f"{self._kind}-{name}", ".npy", content)
+            write_kept(self._folder, f"{self._kind}-{name}", ".npy", buffer.getvalue())
         self._place_rows(segment)
 
     def _place_rows(self, segment: np.ndarray) -> None:
@@ -398,20 +400,6 @@ def _pieces(batches: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
             pending, since = [], time.monotonic()
     if pending:
         yield np.concatenate(pending)
-
-
-def _map_segment(file: Path) -> np.ndarray:
-    """Return the mapped rows of a file."""
-    segment: np.ndarray = np.load(file, mmap_mode="r", allow_pickle=False)
-    if segment.dtype.names != ("key", "vector"):
-        raise ValueError(f"{file}: no keys and vectors")
-    return segment
-
-
-def _bytes(array: np.ndarray) -> bytes:
-    buffer = io.BytesIO()
-    np.save(buffer, array, allow_pickle=False)
-    return buffer.getvalue()
 
 
 @contextmanager

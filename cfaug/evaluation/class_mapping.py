@@ -56,8 +56,31 @@ def match_classes(labels: Sequence[str], classes: Sequence[str], owner: str) -> 
         else:
             lost[label] = [f"{n} ({classes[n]!r})" for n in sorted(at)]
     if lost:
-        raise _mismatch(lost, classes, owner)
-    _require_distinct(labels, numbers, classes, owner)
+        plain = {_plain(name): name for name in classes}
+        problems = []
+        for label, several in list(lost.items())[:NAMED]:
+            if several:
+                problems.append(f"{label!r} could be {' or '.join(several)}")
+                continue
+            near = difflib.get_close_matches(_plain(label), plain, NEAREST, 0.6)
+            hint = f" (nearest: {', '.join(plain[name] for name in near)})" if near else ""
+            problems.append(f"{label!r} is not one of them{hint}")
+        more = "" if len(lost) <= NAMED else f", and {len(lost) - NAMED} more"
+        shown = ", ".join(classes[:8]) + (", ..." if len(classes) > 8 else "")
+        raise UserError(
+            f"{owner} has {len(classes)} classes ({shown}); of the labels of the test, "
+            f"{'; '.join(problems)}{more}. Say what its classes are called with "
+            "model.classes=FILE: a line for each logit, with the label or the WordNet id of its "
+            "class"
+        )
+    first: dict[int, str] = {}
+    for label, number in zip(labels, numbers, strict=True):
+        other = first.setdefault(number, label)
+        if other != label:
+            raise UserError(
+                f"the labels {other!r} and {label!r} are both the class {classes[number]!r} of "
+                f"{owner}: say what its classes are called with model.classes=FILE"
+            )
     return np.array(numbers, np.int64)
 
 
@@ -157,38 +180,6 @@ def _places(pairs: Iterable[tuple[str, int]] | Iterable[tuple[str, str]]) -> dic
     for name, value in pairs:
         by_name[name].add(value)
     return dict(by_name)
-
-
-def _mismatch(lost: Mapping[str, list[str]], classes: Sequence[str], owner: str) -> UserError:
-    plain = {_plain(name): name for name in classes}
-    problems = []
-    for label, several in list(lost.items())[:NAMED]:
-        if several:
-            problems.append(f"{label!r} could be {' or '.join(several)}")
-            continue
-        near = difflib.get_close_matches(_plain(label), plain, NEAREST, 0.6)
-        hint = f" (nearest: {', '.join(plain[name] for name in near)})" if near else ""
-        problems.append(f"{label!r} is not one of them{hint}")
-    more = "" if len(lost) <= NAMED else f", and {len(lost) - NAMED} more"
-    shown = ", ".join(classes[:8]) + (", ..." if len(classes) > 8 else "")
-    return UserError(
-        f"{owner} has {len(classes)} classes ({shown}); of the labels of the test, "
-        f"{'; '.join(problems)}{more}. Say what its classes are called with model.classes=FILE: a "
-        "line for each logit, with the label or the WordNet id of its class"
-    )
-
-
-def _require_distinct(
-    labels: Sequence[str], numbers: Sequence[int], classes: Sequence[str], owner: str
-) -> None:
-    first: dict[int, str] = {}
-    for label, number in zip(labels, numbers, strict=True):
-        other = first.setdefault(number, label)
-        if other != label:
-            raise UserError(
-                f"the labels {other!r} and {label!r} are both the class {classes[number]!r} of "
-                f"{owner}: say what its classes are called with model.classes=FILE"
-            )
 
 
 # A classifier's answers to images whose class is known: hits, ranks, probabilities.

@@ -151,43 +151,34 @@ class ZeroShot(SourceBenchmark):
 
         Mean per-class recall is not a mean over items but the mean of ``acc1`` over labels.
         """
+        names: Sequence[str] = self.class_names
         if isinstance(model, Classifier | CachedClassifier):
-            return self._evaluate(*self._classify(model))
-        prompts = embed_texts(
-            model, fill_templates(self._templates, self.class_names), self.batch_size
-        )
-        vectors = class_vectors(prompts.reshape(len(self.class_names), len(self._templates), -1))
-        images = embed_images(model, self._pixels, self.batch_size)
-        return self._evaluate(zero_shot_scores(images, vectors), self._labels, self.class_names)
-
-    def _classify(
-        self, model: Classifier | CachedClassifier
-    ) -> tuple[np.ndarray, np.ndarray, list[str]]:
-        """Return a classifier's logits, the column of each image's class, and names of columns."""
-        classes = np.arange(len(self.class_names)) if self.restrict else np.unique(self._labels)
-        columns = match_classes([self._known_as[i] for i in classes], model.classes, "the model")
-        logits, names = classify_images(model, self._pixels, self.batch_size), model.classes
-        if self.restrict:
-            logits, names = logits[:, columns], tuple(names[column] for column in columns)
-            columns = np.arange(len(columns))
-        column = dict(zip(classes.tolist(), columns.tolist(), strict=True))
-        truth = np.array([column[label] for label in self._labels.tolist()])
-        return logits, truth, make_distinct([class_words(name) for name in names])
-
-    def _evaluate(self, scores: np.ndarray, truth: np.ndarray, named: Sequence[str]) -> Evaluation:
-        """Compare scores (images, classes) with the column of each image's class."""
+            classes = np.arange(len(names)) if self.restrict else np.unique(self._labels)
+            known_as = [self._known_as[i] for i in classes]
+            columns = match_classes(known_as, model.classes, "the model")
+            scores, names = classify_images(model, self._pixels, self.batch_size), model.classes
+            if self.restrict:
+                scores, names = scores[:, columns], [names[column] for column in columns]
+                columns = np.arange(len(columns))
+            column_of = dict(zip(classes.tolist(), columns.tolist(), strict=True))
+            truth = np.array([column_of[label] for label in self._labels.tolist()])
+            names = make_distinct([class_words(name) for name in names])
+        else:
+            prompts = embed_texts(model, fill_templates(self._templates, names), self.batch_size)
+            vectors = class_vectors(prompts.reshape(len(names), len(self._templates), -1))
+            images = embed_images(model, self._pixels, self.batch_size)
+            scores, truth = zero_shot_scores(images, vectors), self._labels
         hits = hits_at(scores, truth)
         recall = mean_per_class_recall(scores, truth)
-        chance = {f"acc{k}": k / len(named) for k in (1, 5)}
+        chance = {f"acc{k}": k / len(names) for k in (1, 5)}
         recall_outcome = self.outcome("mean_per_class_recall", recall, len(truth), chance["acc1"])
-        names = np.array(named, dtype=object)
-        rows = self._pixels.rows
+        named, rows = np.array(names, dtype=object), self._pixels.rows
         items = {
             ITEM: name_rows(self._index, rows),
             CLUSTER: cluster_rows(self._index, rows),
             **hits,
-            "label": names[truth],
-            "predicted": names[scores.argmax(axis=1)],
+            "label": named[truth],
+            "predicted": named[scores.argmax(axis=1)],
         }
         return Evaluation([*self.mean_outcomes(hits, chance), recall_outcome], items)
 

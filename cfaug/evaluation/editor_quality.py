@@ -201,6 +201,8 @@ class EditorQuality(WritesModelPage, SourceBenchmark):
         self, encoder: DualEncoder | CachedEncoder, folder: EditedFolder
     ) -> dict[str, Any]:
         """Return the columns of the edits of one folder."""
+        import torch
+
         index, rows_N2 = folder.index, folder.rows
         texts = [[index.text(int(row)) for row in rows] for rows in rows_N2.T]
         edited = np.array([before != after for before, after in zip(*texts, strict=True)])
@@ -215,8 +217,20 @@ class EditorQuality(WritesModelPage, SourceBenchmark):
                     f"pixels and its photo {photo.shape[1]} x {photo.shape[0]}: only pictures of "
                     "one size can be compared pixel by pixel"
                 )
-            mask = self._check(folder, row, (texts[0][at], texts[1][at]), photo, shown, judged)
-            mask = mask & edited[at]  # nothing may change in a reconstruction
+            truth, name = None, index.group_name(int(row[0]))
+            if self._oracle is not None:
+                captions = (texts[0][at], texts[1][at])
+                truth = self._oracle.check(index.extra_row(int(row[0])), captions, photo, shown)
+                judged["success"].append(np.nan if truth is None else truth.success)
+                judged["rest_kept"].append(np.nan if truth is None else truth.rest_kept)
+            if not edited[at]:  # nothing may change in a reconstruction
+                mask = np.zeros(photo.shape[:2], np.bool_)
+            elif self._masks is not None:
+                mask = self._masks.find(name, index.key(int(row[1])), photo.shape[:2])
+            elif truth is not None:
+                mask = truth.mask
+            else:  # captions that the world does not know: no pixel is known to be kept
+                mask = np.ones(photo.shape[:2], np.bool_)
             kept["masked"].append(float(mask.mean()))
             kept["psnr"].append(min(psnr_outside(shown, photo, mask), HIGHEST_PSNR))
             kept["ssim"].append(ssim_outside(shown, photo, mask))
@@ -231,7 +245,10 @@ class EditorQuality(WritesModelPage, SourceBenchmark):
         feature_distance[np.array(kept["masked"]) == 1] = np.nan
         match, other = _cosine(shown_ND, after), _cosine(shown_ND, before)
         numbers = {**kept, "feature_distance": feature_distance, "text_similarity": match}
-        numbers["direction"] = np.where(edited, _direction(photos, shown_ND, before, after), np.nan)
+        # The change of the picture and of the caption, which may be none.
+        cosines, undefined = direction(*map(torch.from_numpy, (photos, shown_ND, before, after)))
+        known = edited & ~undefined.numpy()
+        numbers["direction"] = np.where(known, cosines.numpy().astype(np.float64), np.nan)
         by_model = np.where(match == other, 0.5, match > other)
         success = judged["success"] if self.judge == ORACLE else by_model
         numbers["success"] = np.where(edited, success, np.nan)
@@ -251,30 +268,6 @@ class EditorQuality(WritesModelPage, SourceBenchmark):
             "text": texts[1],
             **{name: np.array(values, np.float64) for name, values in numbers.items()},
         }
-
-    def _check(
-        self,
-        folder: EditedFolder,
-        row: np.ndarray,
-        texts: tuple[str, str],
-        photo: np.ndarray,
-        shown: np.ndarray,
-        judged: dict[str, list[float]],
-    ) -> np.ndarray:
-        """Return the mask of one edit, and note what the oracle's judge says."""
-        index, name = folder.index, folder.index.group_name(int(row[0]))
-        truth = None
-        if self._oracle is not None:
-            record = index.extra_row(int(row[0]))
-            truth = self._oracle.check(record, texts, photo, shown)
-            judged["success"].append(np.nan if truth is None else truth.success)
-            judged["rest_kept"].append(np.nan if truth is None else truth.rest_kept)
-        if self._masks is None:
-            # Captions that the world does not know: no pixel is known to be kept.
-            return np.ones(photo.shape[:2], np.bool_) if truth is None else truth.mask
-        if texts[0] == texts[1]:
-            return np.zeros(photo.shape[:2], np.bool_)
-        return self._masks.find(name, index.key(int(row[1])), photo.shape[:2])
 
     def summarise(self, evaluation: Evaluation) -> list[str]:
         return verdicts(EditedItems("", Items(str(self.name), "", "", evaluation.items)))
@@ -307,11 +300,3 @@ class EditorQuality(WritesModelPage, SourceBenchmark):
 def _cosine(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """Return the cosines of corresponding rows of unit vectors, float64 (rows,)."""
     return np.asarray(np.einsum("nd,nd->n", first, second, dtype=np.float64))
-
-
-def _direction(*features_ND: np.ndarray) -> np.ndarray:
-    """Return the cosine of the change of the picture and of the caption; ``nan`` without one."""
-    import torch
-
-    cosines, undefined = direction(*map(torch.from_numpy, features_ND))
-    return np.where(undefined.numpy(), np.nan, cosines.numpy().astype(np.float64))

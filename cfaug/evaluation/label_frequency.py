@@ -54,7 +54,9 @@ def label_frequencies(
     """
     altered = subjects_of_pairs(pairs)
     return {
-        benchmark.name: label_frequency(altered, benchmark.class_names, _lemma(compare))
+        benchmark.name: label_frequency(
+            altered, benchmark.class_names, None if compare == "words" else _wordnet_base()
+        )
         for benchmark in benchmarks
         if isinstance(benchmark, HasClasses)
     }
@@ -81,12 +83,6 @@ def write_label_frequencies(
     content = {**about, "frequency": {**(known["frequency"] if same else {}), **frequencies}}
     if content != known:
         write_output(file, to_json(content), FILE)
-
-
-def _lemma(compare: Compare) -> Callable[[str], str] | None:
-    if compare == "words":
-        return None
-    return _wordnet_base()
 
 
 @lru_cache(maxsize=1)

@@ -88,10 +88,20 @@ class Asker:
             given = self._loaded.answer(images, questions)
             records: dict[int, Record] = {}
             for members, answers in zip(places.values(), given, strict=True):
-                records.update(zip(members, map(_to_record, answers), strict=True))
+                for position, answered in zip(members, answers, strict=True):
+                    records[position] = {
+                        "nll": [score.nll for score in answered.scores],
+                        "tokens": [score.tokens for score in answered.scores],
+                        "left_out": answered.left_out,
+                    }
             return [records[position] for position in range(len(batch))]
 
-        return [_from_record(record) for record in self._recall(asks, "rank", answer)]
+        answers = []
+        for record in self._recall(asks, "rank", answer):
+            scores = zip(record["nll"], record["tokens"], strict=True)
+            scored = tuple(OptionScore(nll, tokens) for nll, tokens in scores)
+            answers.append(Answered(scored, record["left_out"]))
+        return answers
 
     def write(self, asks: Sequence[Ask], max_new_tokens: int) -> list[Answered]:
         """Return a written answer to every question, or the reason why it was left out.
@@ -168,20 +178,18 @@ class Asker:
     def _key(self, ask: Ask) -> bytes:
         """Return a key for everything except the model that an answer depends on."""
         question = ask.question
-        shown = [
-            (example.question, example.answer, self._digest(example.image))
-            for example in question.demonstrations
-        ]
+        shown = []
+        for example in question.demonstrations:
+            digest, image = "", example.image
+            if image is not None:
+                if id(image) not in self._digests:
+                    pixels = f"{image.mode}{image.size}".encode() + image.tobytes()
+                    # With the image, which stays alive: its id could be reused otherwise.
+                    self._digests[id(image)] = image, content_digest(pixels).hex()
+                digest = self._digests[id(image)][1]
+            shown.append((example.question, example.answer, digest))
         content = [ask.digest, question.text, question.options, shown, question.opening]
         return content_digest(json.dumps(content).encode())
-
-    def _digest(self, image: Image | None) -> str:
-        if image is None:
-            return ""
-        if id(image) not in self._digests:  # keep the image alive, or its id could be reused
-            digest = content_digest(f"{image.mode}{image.size}".encode() + image.tobytes()).hex()
-            self._digests[id(image)] = (image, digest)
-        return self._digests[id(image)][1]
 
 
 def _batches(asks: Sequence[Ask], keys: Sequence[bytes], size: int) -> Iterator[Batch]:
@@ -206,16 +214,3 @@ def _batches(asks: Sequence[Ask], keys: Sequence[bytes], size: int) -> Iterator[
 
 def _decode(ask: Ask) -> Image | None:
     return None if ask.image is None else decode_image(ask.image.read(), f"image {ask.name}")
-
-
-def _to_record(answered: Answered) -> Record:
-    return {
-        "nll": [score.nll for score in answered.scores],
-        "tokens": [score.tokens for score in answered.scores],
-        "left_out": answered.left_out,
-    }
-
-
-def _from_record(record: Record) -> Answered:
-    scores = (OptionScore(nll, n) for nll, n in zip(record["nll"], record["tokens"], strict=True))
-    return Answered(tuple(scores), record["left_out"])

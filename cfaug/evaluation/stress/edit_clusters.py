@@ -94,7 +94,10 @@ class EditClusters:
         before, after = (np.asarray(items[name], object)[edits] for name in TEXTS[self.unit])
         texts = sorted({*before.tolist(), *after.tolist()})
         position = {text: i for i, text in enumerate(texts)}
-        embedded = self._embed(texts)
+        if isinstance(self.encoder, SentenceEmbedder):
+            embedded = np.asarray(self.encoder.encode(texts))
+        else:
+            embedded = embed_texts(self.encoder.load(DualEncoder), texts, self.batch_size)
         first, second = (embedded[[position[text] for text in side]] for side in (before, after))
         try:
             features = difference_features(first, second, self.feature)
@@ -111,11 +114,6 @@ class EditClusters:
         groups[edits] = grouping.groups
         centres[edits[grouping.names]] = True
         return {GROUP: groups, CENTRE: centres}
-
-    def _embed(self, texts: Sequence[str]) -> np.ndarray:
-        if isinstance(self.encoder, SentenceEmbedder):
-            return np.asarray(self.encoder.encode(texts))
-        return embed_texts(self.encoder.load(DualEncoder), texts, self.batch_size)
 
 
 # ``insights.json``: the interventions that move a classifier most, with pictures, for tables.
@@ -163,8 +161,30 @@ def write_insights(
     Args:
         read_image: function that returns the image of an item by its name.
     """
-    strongest = sorted(insights, key=lambda insight: -insight.effect.mean)[:SHOWN]
-    kept = [_shown(answers, insight, read_image) for insight in strongest]
+    names, photos = answers.texts(ITEM), answers.texts("photo")
+    kept = []
+    for insight in sorted(insights, key=lambda insight: -insight.effect.mean)[:SHOWN]:
+        effect = insight.effect
+        # Only the strongest edit of each photo: several look alike.
+        rows = list({photos[row]: int(row) for row in effect.rows[::-1]}.values())[::-1][:PAIRS]
+        pictures = [
+            [decode_image(read_image(name), name) for name in (photos[row], names[row])]
+            for row in rows
+        ]
+        kept.append(
+            ShownInsight(
+                label=insight.label,
+                kind=insight.kind,
+                words=insight.words,
+                edits=len(effect),
+                photos=effect.photos,
+                mean=effect.mean,
+                low=_known(effect.low),
+                high=_known(effect.high),
+                p_holm=_known(effect.p_holm),
+                png=_sheet(pictures),
+            )
+        )
     content = {
         "benchmark": answers.items.benchmark,
         "weights": answers.items.weights,
@@ -173,29 +193,6 @@ def write_insights(
     }
     text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     return write_page(folder / FILE, text)
-
-
-def _shown(
-    answers: StressItems, insight: Insight, read_image: Callable[[str], bytes]
-) -> ShownInsight:
-    effect, names, photos = insight.effect, answers.texts(ITEM), answers.texts("photo")
-    # Only the strongest edit of each photo: several look alike.
-    rows = list({photos[row]: int(row) for row in effect.rows[::-1]}.values())[::-1][:PAIRS]
-    pictures = [
-        [decode_image(read_image(name), name) for name in (photos[row], names[row])] for row in rows
-    ]
-    return ShownInsight(
-        label=insight.label,
-        kind=insight.kind,
-        words=insight.words,
-        edits=len(effect),
-        photos=effect.photos,
-        mean=effect.mean,
-        low=_known(effect.low),
-        high=_known(effect.high),
-        p_holm=_known(effect.p_holm),
-        png=_sheet(pictures),
-    )
 
 
 def _known(value: float) -> float | None:

@@ -221,18 +221,17 @@ class Stress(JoinedBenchmark):
         """
         self._sets = sets
         self._labels = sorted({label for joined in sets for label in joined.labels})
-        self.prompted = self._prompted()
-        return self
-
-    def _prompted(self) -> Classes:
-        """Return the classes and templates for a dual encoder."""
+        # The classes and templates for a dual encoder.
         templates = prompt_templates(self.templates, Path(str(self.data)))
         if self.classes is None:
-            return Classes(self._labels, prompt_names(self._labels), templates)
-        if self.classes == IMAGENET:
-            return Classes([*imagenet_names()], [*imagenet_names().values()], templates)
-        lines = read_lines(Path(self.classes).expanduser())
-        return Classes(lines, prompt_names(lines), templates)
+            labels, names = self._labels, prompt_names(self._labels)
+        elif self.classes == IMAGENET:
+            labels, names = [*imagenet_names()], [*imagenet_names().values()]
+        else:
+            labels = read_lines(Path(self.classes).expanduser())
+            names = prompt_names(labels)
+        self.prompted = Classes(labels, names, templates)
+        return self
 
     def identifying_settings(self) -> list[Any]:
         identity: list[Any] = [*self.parts, str(self.restrict)]

@@ -22,7 +22,7 @@ from cfaug.core.item_schema import ItemColumn, ItemSchema
 from cfaug.core.outputs import write_output
 from cfaug.core.rng import generator
 from cfaug.core.types import CLUSTER, ITEM, ORIGINAL, RECONSTRUCTION
-from cfaug.report.document import Column, Document, Part, make_part, text_column, to_markdown
+from cfaug.report.document import Column, Document, make_part, text_column, to_markdown
 from cfaug.report.items import Items, ModelItems
 from cfaug.report.page import p_text, percent, points
 from cfaug.stats.edit_effects import GroupEffect, Grouping, group_effects, group_equal
@@ -258,11 +258,18 @@ class StressItems(ModelItems):
         if not large.any():
             return []
         effects = self._measure(rows[large], grouping.groups[large].tolist(), delta)
-        labels = self.texts("class")
+        labels, kinds, before, after = (
+            self.texts(name) for name in ("class", "kind", "before", "after")
+        )
+        insights = []
+        for effect in effects:
+            named_by = int(rows[grouping.names[effect.group]])
+            # Equal new words may replace different ones: the name gives the most frequent case.
+            usual = Counter(before[row] for row in effect.rows).most_common(1)[0][0]
+            words = before[named_by] if self.is_clustered else usual
+            about = labels[named_by], kinds[named_by], words, after[named_by]
+            insights.append(Insight(*about, effect, named_by))
         order = {label: i for i, label in enumerate(dict.fromkeys(labels))}
-        insights = [
-            self._insight(effect, int(rows[grouping.names[effect.group]])) for effect in effects
-        ]
         return sorted(insights, key=lambda insight: order[insight.label])
 
     def _grouping(self, rows: np.ndarray) -> Grouping:
@@ -276,15 +283,6 @@ class StressItems(ModelItems):
         columns = [self.texts(name) for name in ("class", "kind", "after")]
         words = [tuple(column[row].lower() for column in columns) for row in rows]
         return group_equal(words)
-
-    def _insight(self, effect: GroupEffect, named_by: int) -> Insight:
-        label, kind, after = (self.texts(name)[named_by] for name in ("class", "kind", "after"))
-        before = self.texts("before")
-        # Equal new words may replace different ones: the name gives the most frequent case.
-        usual = Counter(before[row] for row in effect.rows).most_common(1)[0][0]
-        return Insight(
-            label, kind, before[named_by] if self.is_clustered else usual, after, effect, named_by
-        )
 
 
 # Is a classifier worse on edits than on their photos? Tests over the items of a stress test.
@@ -354,34 +352,30 @@ def compare_drops(items: Items, metric: str = "acc1", by: str | None = None) -> 
         parts = sorted(set(columns[by][chosen].tolist())) if by else [""]
         for part in parts:
             rows = chosen & (columns[by] == part) if by else chosen
-            if rows.any():
-                baseline = reference & (columns[by] == part) if by == "class" else reference
-                drops.append(_drop(items, metric, (name, part), rows, baseline))
+            if not rows.any():
+                continue
+            baseline = reference & (columns[by] == part) if by == "class" else reference
+            hits, photo = items.metric(metric), items.metric(f"photo_{metric}")
+            net = items.metric(f"net_drop{metric.removeprefix('acc')}")[rows]
+            before, after = hits[baseline], hits[rows]
+            clusters = np.asarray(items.columns[CLUSTER]).astype(str)[rows]
+            rng = generator(0, "stress_drops", items.benchmark, metric, name, part)
+            # A tie is not a hit.
+            right_before, right = (int(np.floor(side).sum()) for side in (before, after))
+            drops.append(
+                Drop(
+                    name=name,
+                    part=part,
+                    images=int(rows.sum()),
+                    paired=paired_drop(photo[rows], after, clusters, rng),
+                    net=float(np.nanmean(net)) if (~np.isnan(net)).any() else math.nan,
+                    accuracy_of_photos=float(before.mean()) if len(before) else math.nan,
+                    unpaired=float(before.mean() - after.mean()) if len(before) else math.nan,
+                    p_fisher=fisher(right_before, len(before), right, len(after)),
+                )
+            )
     corrected = holm([drop.p for drop in drops]).tolist()
     return [replace(drop, p_holm=p) for drop, p in zip(drops, corrected, strict=True)]
-
-
-def _drop(
-    items: Items, metric: str, about: tuple[str, str], rows: np.ndarray, reference: np.ndarray
-) -> Drop:
-    hits, photo = items.metric(metric), items.metric(f"photo_{metric}")
-    net = items.metric(f"net_drop{metric.removeprefix('acc')}")[rows]
-    after, before = hits[rows], hits[reference]
-    rng = generator(0, "stress_drops", items.benchmark, metric, *about)
-    clusters = np.asarray(items.columns[CLUSTER]).astype(str)[rows]
-    right, right_before = (
-        int(np.floor(side).sum()) for side in (after, before)
-    )  # a tie is not a hit
-    return Drop(
-        name=about[0],
-        part=about[1],
-        images=int(rows.sum()),
-        paired=paired_drop(photo[rows], after, clusters, rng),
-        net=float(np.nanmean(net)) if (~np.isnan(net)).any() else math.nan,
-        accuracy_of_photos=float(before.mean()) if len(before) else math.nan,
-        unpaired=float(before.mean() - after.mean()) if len(before) else math.nan,
-        p_fisher=fisher(right_before, len(before), right, len(after)),
-    )
 
 
 def _paired(drop: Drop) -> str:
@@ -410,7 +404,12 @@ COLUMNS: tuple[Column[Drop], ...] = (
 def drops_document(model: str, items: Items) -> Document:
     """Return the drops of sets, kinds and classes as tables."""
     titles = {None: "Sets", "kind": "Kinds of edits", "class": "Classes"}
-    parts = [_part(title, compare_drops(items, "acc1", by), by) for by, title in titles.items()]
+    parts = []
+    for by, title in titles.items():
+        heads = ("set",) if by is None else ("set", by)
+        drops = compare_drops(items, "acc1", by)
+        rows = [((drop.name, drop.part)[: len(heads)], drop) for drop in drops]
+        parts.append(make_part(title, heads, COLUMNS, rows))
     notes = (
         "Paired: each image with its own photo, which counts once for each image. Intervals: "
         "95 %, over photos. The permutation flips whole photos; "
@@ -419,14 +418,6 @@ def drops_document(model: str, items: Items) -> Document:
         "accuracy on the images; Fisher's test treats all of them as independent.",
     )
     return Document("stress", f"{model}: {items.benchmark}", tuple(parts), notes)
-
-
-def _part(title: str, drops: Sequence[Drop], by: str | None) -> Part:
-    if by is None:
-        return make_part(title, ("set",), COLUMNS, [((drop.name,), drop) for drop in drops])
-    return make_part(
-        title, ("set", by), COLUMNS, [((drop.name, drop.part), drop) for drop in drops]
-    )
 
 
 def write_drops(folder: Path, model: str, items: Items) -> Path:
