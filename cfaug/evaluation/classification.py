@@ -288,7 +288,29 @@ def classes_of(index: Index, folder: Path, file: Path | None) -> tuple[list[str]
         )
     file = _beside(folder, CLASS_NAMES) if file is None else file
     if file is not None:
-        return _named_by(file, labels, folder)
+        # Its lines are the labels as words, maybe of more classes than the images show, ...
+        lines = read_lines(file)
+        by_words = {_words(label): label for label in labels}
+        ordered = [by_words.get(_words(line), line) for line in make_distinct(lines)]
+        if set(labels) <= set(ordered):
+            return ordered, lines
+        # ... or names in the order of the labels.
+        if len(labels) != len(lines):
+            raise UserError(
+                f"{file} has {len(lines)} class names and {folder} has {len(labels)} labels, not "
+                f"all among them ({', '.join(labels[:5])}); it needs a line for each label, in "
+                "their order"
+            )
+        for label, line in zip(labels, ordered, strict=True):
+            if line in labels and line != label:
+                raise UserError(
+                    f"{file}: {line!r} stands where {label!r} belongs; the lines should be in the "
+                    "sorted order of the labels"
+                )
+        # People count otherwise: 0, 1, 10, 2.
+        if all(is_number(label) for label in labels) and labels != sorted(labels, key=float):
+            say_once(f"{file}: its lines name the labels in this order: {name_some(labels, 12)}")
+        return labels, lines
     names = prompt_names(labels)
     remedy = (
         f"ask for: put a {CLASS_NAMES} into the folder with a line for each label, in their sorted "
@@ -302,33 +324,6 @@ def classes_of(index: Index, folder: Path, file: Path | None) -> tuple[list[str]
             f"{remedy}"
         )
     return labels, names
-
-
-def _named_by(file: Path, labels: Sequence[str], folder: Path) -> tuple[list[str], list[str]]:
-    """Return (labels, names) from a file of the labels as words, or of names in their order.
-
-    A file of the labels themselves may list more classes than the images show.
-    """
-    lines = read_lines(file)
-    by_words = {_words(label): label for label in labels}
-    ordered = [by_words.get(_words(line), line) for line in make_distinct(lines)]
-    if set(labels) <= set(ordered):
-        return ordered, lines
-    if len(labels) != len(lines):
-        raise UserError(
-            f"{file} has {len(lines)} class names and {folder} has {len(labels)} labels, not all "
-            f"among them ({', '.join(labels[:5])}); it needs a line for each label, in their order"
-        )
-    for label, line in zip(labels, ordered, strict=True):
-        if line in labels and line != label:
-            raise UserError(
-                f"{file}: {line!r} stands where {label!r} belongs; the lines should be in the "
-                "sorted order of the labels"
-            )
-    # People count otherwise: 0, 1, 10, 2.
-    if all(is_number(label) for label in labels) and [*labels] != sorted(labels, key=float):
-        say_once(f"{file}: its lines name the labels in this order: {name_some(labels, 12)}")
-    return list(labels), lines
 
 
 def _words(label: str) -> str:

@@ -228,28 +228,28 @@ class _EditorPageData:
 
     def content(self) -> dict[str, Any]:
         """Return everything but the pictures: the script explains its letters."""
+        tables = []  # one for each model: t title, h headers, r rows of texts
+        for answers in self.answers:
+            measures = {n: m for n, m in MEASURES.items() if n in answers.items.columns}
+            headers = [measure.header(name.replace("_", " ")) for name, measure in measures.items()]
+            rows = []
+            for name in answers.sets:
+                for kind in (None, *answers.kinds(name)):
+                    some = answers.rows(name, kind)
+                    values = [
+                        estimate_text(measure, answers.estimate(metric, some), DASH)
+                        for metric, measure in measures.items()
+                    ]
+                    rows.append([name, kind or "all edits", f"{len(some):,}", *values])
+            heads = ["Editor", "Kind", "n", *headers]
+            tables.append([{"t": "Means by editor", "h": heads, "r": rows}])
         return {
             "models": [answers.model for answers in self.answers],
             "sets": self.first.sets,
             "kinds": sorted({self.first.texts("kind")[row] for row in self._rows}),
-            "tables": [[self._table(answers)] for answers in self.answers],
+            "tables": tables,
             "edits": [self._edit(row) for row in self._rows],
         }
-
-    def _table(self, answers: EditedItems) -> dict[str, Any]:
-        """Return a table: t title, h headers, r rows of texts."""
-        measures = {n: m for n, m in MEASURES.items() if n in answers.items.columns}
-        rows = []
-        for name in answers.sets:
-            for kind in (None, *answers.kinds(name)):
-                some = answers.rows(name, kind)
-                values = [
-                    estimate_text(measure, answers.estimate(metric, some), DASH)
-                    for metric, measure in measures.items()
-                ]
-                rows.append([name, kind or "all edits", f"{len(some):,}", *values])
-        headers = [measure.header(name.replace("_", " ")) for name, measure in measures.items()]
-        return {"t": "Means by editor", "h": ["Editor", "Kind", "n", *headers], "r": rows}
 
     def _edit(self, row: int) -> dict[str, Any]:
         """Return an edit: i item, s set, k kind, p pictures, t captions, o trade-off, m numbers.
@@ -334,13 +334,36 @@ class EditorsTable(ModelsTable):
         self.require(judges, "edits measured by benchmark=edit_quality")
         if not judges:
             return self.document()
-        first = next(iter(judges.values()))
-        tradeoffs = [self._success_plot(first)]
         parts = [self._quality(judge, items) for judge, items in judges.items()]
-        gains, answer = self._gains(runs, first), ""
+        first = next(iter(judges.values()))
+        success = {
+            name: [("", first.by_folder(KEPT, name), first.by_folder(SUCCESS, name))]
+            for name in first.sets
+        }
+        over = "seeds of the editor"
+        tradeoffs = [_plot("Kept content against success", "success (%)", success, over)]
+        # What training on the sets of each editor gains.
+        known = {name: arm for name, arm in self.arms.items() if name in first.sets}
+        arms = {arm: runs.arm(arm) for arm in [self.baseline, *known.values()]}
+        require_one_test(self.name, arms.items(), {self.gain[0]})
+        cell = (self.gain[0], self.gain[1])
+        values = {arm: results.values(cell) for arm, results in arms.items()}
+        lacking = [f"{' '.join(cell)} of {arm}" for arm, seeds in values.items() if not seeds]
+        self.require(not (known and lacking), *lacking)
+        gains, answer = list[EditorGain](), ""
+        for name, arm in known.items():
+            shared = sorted(values[arm].keys() & values[self.baseline].keys())
+            if shared:
+                of_seed = {seed: values[arm][seed] - values[self.baseline][seed] for seed in shared}
+                kept = first.estimate(KEPT, first.rows(name))
+                kept_mean = math.nan if kept is None else kept.mean
+                gains.append(EditorGain(name, kept_mean, values[arm], of_seed))
         if gains:
             parts.append(self._gain_part(gains))
-            tradeoffs.append(self._gain_plot(gains))
+            gained = {g.name: [("", dict.fromkeys(g.gains, g.kept), g.gains)] for g in gains}
+            title = f"gain of {self.gain[0]} (points)"
+            over = "seeds of the training"
+            tradeoffs.append(_plot("Kept content against gain", title, gained, over))
             answer = compare_extremes([g for g in gains if g.name in (self.compared or self.arms)])
         return self.document(*parts, tradeoffs=tradeoffs, answer=answer)
 
@@ -376,24 +399,6 @@ class EditorsTable(ModelsTable):
             "Reconstructions count only in their own row."
         )
         return make_part(f"Judged by {judge}", ("Editor", "Edits"), columns, rows, [note])
-
-    def _gains(self, runs: Runs, items: EditedItems) -> list[EditorGain]:
-        known = {name: arm for name, arm in self.arms.items() if name in items.sets}
-        arms = {arm: runs.arm(arm) for arm in [self.baseline, *known.values()]}
-        require_one_test(self.name, arms.items(), {self.gain[0]})
-        cell = (self.gain[0], self.gain[1])
-        values = {arm: results.values(cell) for arm, results in arms.items()}
-        lacking = [f"{' '.join(cell)} of {arm}" for arm, seeds in values.items() if not seeds]
-        self.require(not (known and lacking), *lacking)
-        gains = []
-        for name, arm in known.items():
-            shared = sorted(values[arm].keys() & values[self.baseline].keys())
-            if shared:
-                of_seed = {seed: values[arm][seed] - values[self.baseline][seed] for seed in shared}
-                kept = items.estimate(KEPT, items.rows(name))
-                kept_mean = math.nan if kept is None else kept.mean
-                gains.append(EditorGain(name, kept_mean, values[arm], of_seed))
-        return gains
 
     def _gain_part(self, gains: Sequence[EditorGain]) -> Part:
         p = dict(
@@ -433,20 +438,6 @@ class EditorsTable(ModelsTable):
                 "95 % interval; p: paired t-test, two-sided, Holm over editors.",
             ),
         )
-
-    def _success_plot(self, items: EditedItems) -> Tradeoff:
-        series = {
-            name: [("", items.by_folder(KEPT, name), items.by_folder(SUCCESS, name))]
-            for name in items.sets
-        }
-        return _plot("Kept content against success", "success (%)", series, "seeds of the editor")
-
-    def _gain_plot(self, gains: Sequence[EditorGain]) -> Tradeoff:
-        series = {
-            gain.name: [("", dict.fromkeys(gain.gains, gain.kept), gain.gains)] for gain in gains
-        }
-        title = f"gain of {self.gain[0]} (points)"
-        return _plot("Kept content against gain", title, series, "seeds of the training")
 
 
 Series = Mapping[str, Sequence[tuple[str, Mapping[int, float], Mapping[int, float]]]]

@@ -123,10 +123,19 @@ def embed_images(
     """
 
     def compute(places: list[int]) -> Iterator[np.ndarray]:
+        import torch
+
         some = pixels
         if len(places) < len(pixels.rows):
             some = Pixels(pixels.index, pixels.rows[places])
-        return _image_batches(_model(encoder), some, batch_size)
+        model = _model(encoder)
+        batches = some.batches(model.transform, batch_size)
+        return _embed(
+            model,
+            lambda batch: model.encode_image(torch.from_numpy(batch)),
+            watch(batches, "embedding", len(some.rows), "images", len),
+            lambda place: some.index.image_name(int(some.rows[place])),
+        )
 
     keys = image_keys(pixels.index, pixels.rows)
     if isinstance(encoder, CachedEncoder):
@@ -155,10 +164,13 @@ def embed_pictures(
         for start in range(0, len(pictures), batch_size)
     )
 
-    def run(batch: np.ndarray) -> Tensor:
-        return model.encode_image(torch.from_numpy(batch))
-
-    return np.concatenate(list(_embed(model, run, batches, lambda place: f"picture {place}")))
+    embeddings = _embed(
+        model,
+        lambda batch: model.encode_image(torch.from_numpy(batch)),
+        batches,
+        lambda place: f"picture {place}",
+    )
+    return np.concatenate(list(embeddings))
 
 
 def embed_texts(
@@ -181,7 +193,15 @@ def embed_texts(
 
     def compute(places: list[int]) -> Iterator[np.ndarray]:
         some = [texts[at] for at in places]
-        return _text_batches(_model(encoder), some, batch_size, normalise)
+        model = _model(encoder)
+        batches = (some[i : i + batch_size] for i in range(0, len(some), batch_size))
+        return _embed(
+            model,
+            lambda batch: model.encode_text(model.tokenize(batch)),
+            watch(batches, "embedding", len(some), "texts", len),
+            lambda place: repr(some[place]),
+            normalise,
+        )
 
     if isinstance(encoder, CachedEncoder):
         kept = encoder.texts if normalise else encoder.raw_texts
@@ -230,31 +250,6 @@ def compute_distinct(
         return distinct
     number = {key: i for i, key in enumerate(first)}
     return distinct[[number[key] for key in keys]]
-
-
-def _image_batches(encoder: DualEncoder, pixels: Pixels, batch_size: int) -> Iterator[np.ndarray]:
-    import torch
-
-    def run(batch: np.ndarray) -> Tensor:
-        return encoder.encode_image(torch.from_numpy(batch))
-
-    def name(position: int) -> str:
-        return pixels.index.image_name(int(pixels.rows[position]))
-
-    batches = pixels.batches(encoder.transform, batch_size)
-    watched = watch(batches, "embedding", len(pixels.rows), "images", len)
-    return _embed(encoder, run, watched, name)
-
-
-def _text_batches(
-    encoder: DualEncoder, texts: Sequence[str], batch_size: int, normalise: bool
-) -> Iterator[np.ndarray]:
-    def run(batch: Sequence[str]) -> Tensor:
-        return encoder.encode_text(encoder.tokenize(batch))
-
-    batches = (texts[i : i + batch_size] for i in range(0, len(texts), batch_size))
-    watched = watch(batches, "embedding", len(texts), "texts", len)
-    return _embed(encoder, run, watched, lambda position: repr(texts[position]), normalise)
 
 
 def _embed(
@@ -383,20 +378,16 @@ class PairsToScore:
 def match_pairs(matcher: Matcher | CachedMatcher, pairs: PairsToScore, size: int) -> np.ndarray:
     """Return a matcher's scores for images with texts, float32 (pairs,), cached or computed."""
     check_captions(lambda: _count_indistinct(matcher, list(dict.fromkeys(pairs.texts))))
-    scores = _match(matcher, pairs, size)
+    if isinstance(matcher, CachedMatcher):
+        scores = recall_or_compute(
+            matcher.scores,
+            batch_keys(image_keys(pairs.index, pairs.rows), text_keys(pairs.texts), size),
+            lambda missing: _score_batches(matcher.model, pairs.at(missing), size),
+        )
+    else:
+        scores = np.concatenate(list(_score_batches(matcher, pairs, size)))
     check_varying(scores, f"all {len(scores):,} pairs of images and texts the same score")
     return scores
-
-
-def _match(matcher: Matcher | CachedMatcher, pairs: PairsToScore, size: int) -> np.ndarray:
-    if not isinstance(matcher, CachedMatcher):
-        return np.concatenate(list(_score_batches(matcher, pairs, size)))
-
-    def compute(missing: list[int]) -> Iterator[np.ndarray]:
-        return _score_batches(matcher.model, pairs.at(missing), size)
-
-    keys = batch_keys(image_keys(pairs.index, pairs.rows), text_keys(pairs.texts), size)
-    return recall_or_compute(matcher.scores, keys, compute)
 
 
 def _score_batches(matcher: Matcher, pairs: PairsToScore, size: int) -> Iterator[np.ndarray]:

@@ -6,7 +6,6 @@ section 4.2.2, Figure 3).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self
@@ -48,7 +47,6 @@ if TYPE_CHECKING:
     from cfaug.evaluation.cached_model import CachedEncoder, CachedMatcher
     from cfaug.evaluation.context import EvaluationContext
     from cfaug.report.items import Items
-    from cfaug.stats.ranking import QueryRanks
 
 
 @dataclass
@@ -124,7 +122,11 @@ class Retrieval(SourceBenchmark):
             rows: the rows to use; ``None`` for all.
         """
         rows = np.arange(len(index)) if rows is None else np.sort(rows)
-        image_of_row = _photos(index, rows)
+        # A photo of several sets has a number in each set, and is one image here. Files with equal
+        # bytes that a source calls two photos are two images, as in the released evaluations.
+        photos = np.stack([index.groups[rows], index.content_codes(rows)])
+        _, first, number = np.unique(photos, axis=1, return_index=True, return_inverse=True)
+        image_of_row = index.images[rows[first[number.ravel()]]]
         if self.captions_per_image is not None:
             keep = _rank_within(image_of_row) < self.captions_per_image
             rows, image_of_row = rows[keep], image_of_row[keep]
@@ -154,7 +156,21 @@ class Retrieval(SourceBenchmark):
         hits = hits_at(ranks)
         expected = hits_at(all_tied(self._image_of_text))
         chance = {metric: float(values.mean()) for metric, values in expected.items()}
-        return Evaluation(self.mean_outcomes(hits, chance), self._items(ranks, hits))
+        index, images, captions = self._index, self._pixels.rows, self._rows
+        columns = {}
+        for name, values in hits.items():
+            width = (0, len(captions)) if name.startswith("image") else (len(images), 0)
+            columns[name] = np.pad(values, width, constant_values=np.nan)
+        ways = [ranks["image_to_text"], ranks["text_to_image"]]
+        items: dict[str, ColumnValues] = {
+            ITEM: [f"image {name}" for name in name_rows(index, images)]
+            + [f"text {name}" for name in name_rows(index, captions)],
+            CLUSTER: cluster_rows(index, np.concatenate([images, captions])),
+            **columns,
+            "above": np.concatenate([way.above for way in ways]),
+            "tied": np.concatenate([way.tied for way in ways]),
+        }
+        return Evaluation(self.mean_outcomes(hits, chance), items)
 
     def failure_cells(self, items: Items) -> Cells:
         """Return the edited rows: misses of image and caption, with those of the set's first row.
@@ -174,36 +190,6 @@ class Retrieval(SourceBenchmark):
             names.tolist(), missed[edited] / 2, missed[first[edited]] / 2, clusters.tolist(),
             read_cells(index, np.stack([rows[first[edited]], rows[edited]], axis=1)),
         )  # fmt: skip
-
-    def _items(
-        self, ranks: Mapping[str, QueryRanks], hits: Mapping[str, np.ndarray]
-    ) -> dict[str, list[str] | np.ndarray]:
-        index, images, texts = self._index, self._pixels.rows, self._rows
-        ways = [ranks["image_to_text"], ranks["text_to_image"]]
-        columns = {}
-        for name, values in hits.items():
-            width = (0, len(texts)) if name.startswith("image") else (len(images), 0)
-            columns[name] = np.pad(values, width, constant_values=np.nan)
-        return {
-            ITEM: [f"image {name}" for name in name_rows(index, images)]
-            + [f"text {name}" for name in name_rows(index, texts)],
-            CLUSTER: cluster_rows(index, np.concatenate([images, texts])),
-            **columns,
-            "above": np.concatenate([way.above for way in ways]),
-            "tied": np.concatenate([way.tied for way in ways]),
-        }
-
-
-def _photos(index: Index, rows: np.ndarray) -> np.ndarray:
-    """Return the number of each row's image, int64 (rows,), one for a photo of several sets.
-
-    Each set has its own number for its photo. Files with equal bytes that a source calls two photos
-    are two images, as in the released evaluations.
-    """
-    photos = np.stack([index.groups[rows], index.content_codes(rows)])
-    _, first, photo_of_row = np.unique(photos, axis=1, return_index=True, return_inverse=True)
-    numbers: np.ndarray = index.images[rows[first[photo_of_row.ravel()]]]
-    return numbers
 
 
 def _rank_within(groups: np.ndarray) -> np.ndarray:
@@ -330,14 +316,31 @@ class Matching(SourceBenchmark):
             Scores by the names of ``cfaug.stats.ranking.SCORES``, float64 (pairs,), ``nan``
             where a pair has no photograph.
         """
+        pairs, first, second = self._pairs, self._first, self._second
+        by_gap: dict[str, list[PairsToScore]] = {}  # the right pair first
+        if self._real is not None:
+            real, here = self._real, self._anchored
+            anchor, random = self._anchor[here], self._random[here]
+            right = _texts(real, random)
+            by_gap["r"] = [
+                PairsToScore(SCORES["r"][0], real, random, right),
+                PairsToScore(SCORES["r"][1], real, anchor, right),
+                PairsToScore(SCORES["r"][2], real, random, _texts(real, anchor)),
+            ]
+        original, edited = _texts(pairs, first), _texts(pairs, second)
+        by_gap["c"] = [
+            PairsToScore(SCORES["c"][0], pairs, second, edited),
+            PairsToScore(SCORES["c"][1], pairs, first, edited),
+            PairsToScore(SCORES["c"][2], pairs, second, original),
+        ]
         scores: dict[str, np.ndarray] = {}
-        for kind, scored_pairs in self._pairs_by_gap().items():
-            among = self._anchored if kind == "r" else np.ones(len(self._first), bool)
-            scored = [match_pairs(matcher, pairs, self.batch_size) for pairs in scored_pairs]
-            for pairs, values in zip(scored_pairs, scored, strict=True):
-                values = np.where(pairs.equal(scored_pairs[0]), scored[0], values)
-                scores[pairs.name] = np.full(len(self._first), np.nan)
-                scores[pairs.name][among] = values
+        for kind, scored_pairs in by_gap.items():
+            among = self._anchored if kind == "r" else np.ones(len(first), bool)
+            scored = [match_pairs(matcher, some, self.batch_size) for some in scored_pairs]
+            for some, values in zip(scored_pairs, scored, strict=True):
+                values = np.where(some.equal(scored_pairs[0]), scored[0], values)
+                scores[some.name] = np.full(len(first), np.nan)
+                scores[some.name][among] = values
         return scores
 
     def failure_cells(self, items: Items) -> Cells:
@@ -372,27 +375,6 @@ class Matching(SourceBenchmark):
             self._real.key(int(row)) if there else None
             for row, there in zip(rows, self._anchored, strict=True)
         ]
-
-    def _pairs_by_gap(self) -> dict[str, list[PairsToScore]]:
-        """Return the pairs to score for each kind of gap, the right pair first."""
-        pairs, first, second = self._pairs, self._first, self._second
-        original, edited = _texts(pairs, first), _texts(pairs, second)
-        by_gap: dict[str, list[PairsToScore]] = {}
-        if self._real is not None:
-            real, here = self._real, self._anchored
-            anchor, random = self._anchor[here], self._random[here]
-            right = _texts(real, random)
-            by_gap["r"] = [
-                PairsToScore(SCORES["r"][0], real, random, right),
-                PairsToScore(SCORES["r"][1], real, anchor, right),
-                PairsToScore(SCORES["r"][2], real, random, _texts(real, anchor)),
-            ]
-        by_gap["c"] = [
-            PairsToScore(SCORES["c"][0], pairs, second, edited),
-            PairsToScore(SCORES["c"][1], pairs, first, edited),
-            PairsToScore(SCORES["c"][2], pairs, second, original),
-        ]
-        return by_gap
 
 
 def _texts(index: Index, rows: np.ndarray) -> list[str]:

@@ -102,10 +102,16 @@ class Suite:
         benchmarks: list[Benchmark] = []
         missing: dict[str, UserError] = {}
         chosen = self._chosen(context)
-        absent = self._absent(chosen)
+        tolerant = self.absent == "say" and self.only is None
+        absent: dict[str, str] = {}  # a line for each member whose missing folder is tolerated
         for name, member in chosen.items():
-            if name in absent:
-                continue
+            data = getattr(member, "data", None)
+            if tolerant and isinstance(data, str) and not is_world(data):
+                folder = split_home(Path(data).expanduser())[0]
+                if not folder.exists():
+                    layout = getattr(member, "layout", "") or self.layouts.get(name, "")
+                    absent[name] = f"there is no {folder}{layout and f': {layout}'}"
+                    continue
             try:
                 opened = open_member(member, context)
             except UserError as error:
@@ -126,21 +132,6 @@ class Suite:
                 raise UserError(f"no test is left to run, as all data are missing:\n{listing}")
             say_once(f"{len(absent)} of {len(chosen)} tests are not run:\n{listing}")
         return benchmarks
-
-    def _absent(self, chosen: Mapping[str, SuiteMember]) -> dict[str, str]:
-        """Return a line for each member whose missing folder is tolerated."""
-        if self.absent == "refuse" or self.only is not None:
-            return {}
-        lines = {}
-        for name, member in chosen.items():
-            data = getattr(member, "data", None)
-            if not isinstance(data, str) or is_world(data):
-                continue
-            folder = split_home(Path(data).expanduser())[0]
-            if not folder.exists():
-                layout = getattr(member, "layout", "") or self.layouts.get(name, "")
-                lines[name] = f"there is no {folder}{layout and f': {layout}'}"
-        return lines
 
     def _chosen(self, context: EvaluationContext) -> dict[str, SuiteMember]:
         on_world = context.has_world if self.where == "auto" else self.where == "world"

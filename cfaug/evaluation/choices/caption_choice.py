@@ -216,8 +216,20 @@ class CaptionChoice(ItemSource):
         columns |= {
             f"text {k}": np.asarray(scores[:, k], np.float64) for k in range(truth.shape[1])
         }
-        tied = self._outcome("ties", "ties", float(ties.mean()), len(ties), {})
-        return Evaluation([*self._outcomes(hits), tied], columns)
+        whole = np.ones(len(first), bool)
+        outcomes = [
+            outcome
+            for metric, hit in hits.items()
+            for outcome in (*self._means(metric, hit, {}, whole), *self._averages(metric, hit))
+        ]
+        for by, rows in parts_by(self._tags):
+            if CATEGORY in by and by[CATEGORY] not in self._counted:
+                continue
+            outcomes += [
+                mean for metric, hit in hits.items() for mean in self._means(metric, hit, by, rows)
+            ]
+        outcomes.append(self._outcome("ties", "ties", float(ties.mean()), len(ties), {}))
+        return Evaluation(outcomes, columns)
 
     def failure_cells(self, items: Items) -> Cells:
         """Return the items: a miss, with that of a random item with another edit.
@@ -258,7 +270,17 @@ class CaptionChoice(ItemSource):
                 values[several] = text_only_hits(similar[several], truth[several], self.ties)
                 more["text_only"] = values
             hits |= {name: np.where(several, values, np.nan) for name, values in more.items()}
-        for name, blind in self._blind_scores(scorer, items).items():
+        blind_scores = {}  # of captions without their images, float (items, captions) each
+        if self._language is not None:
+            texts, numbers = items.distinct_texts
+            both = self._language.log_likelihoods(texts)
+            for how, values in zip(("sum", "mean"), both.T, strict=True):
+                blind_scores[f"blind_language_{how}"] = np.where(
+                    numbers < 0, np.nan, values[numbers]
+                )
+        if (by_model := scorer.score_blind()) is not None:
+            blind_scores["blind_model"] = by_model
+        for name, blind in blind_scores.items():
             read = ~(np.isnan(blind) & (truth != ABSENT)).any(axis=1)
             if not read.all():
                 say(f"{self.name}: {name} leaves out {(~read).sum()} items with a caption that is "
@@ -267,33 +289,6 @@ class CaptionChoice(ItemSource):
             if read.any():
                 hits[name][read] = choice_hits(blind[read], truth[read], self.ties)
         return hits
-
-    def _blind_scores(self, scorer: CaptionScorer, items: ScoredItems) -> dict[str, np.ndarray]:
-        """Return the scores of captions without their images, float (items, captions) each."""
-        scores = {}
-        if self._language is not None:
-            texts, numbers = items.distinct_texts
-            both = self._language.log_likelihoods(texts)
-            for how, values in zip(("sum", "mean"), both.T, strict=True):
-                scores[f"blind_language_{how}"] = np.where(numbers < 0, np.nan, values[numbers])
-        model_scores = scorer.score_blind()
-        return scores if model_scores is None else {**scores, "blind_model": model_scores}
-
-    def _outcomes(self, hits: Mapping[str, np.ndarray]) -> list[Outcome]:
-        whole = np.ones(len(self._choices.first), bool)
-        outcomes = [
-            outcome
-            for metric, hit in hits.items()
-            for outcome in (*self._means(metric, hit, {}, whole), *self._averages(metric, hit))
-        ]
-        shown = set(self._counted) if CATEGORY in self._tags else set[str]()
-        for by, rows in parts_by(self._tags):
-            if CATEGORY in by and by[CATEGORY] not in shown:
-                continue
-            outcomes += [
-                mean for metric, hit in hits.items() for mean in self._means(metric, hit, by, rows)
-            ]
-        return outcomes
 
     def _means(
         self, metric: str, hit_N: np.ndarray, by: dict[str, str], of: np.ndarray
@@ -386,7 +381,28 @@ def read_choices(benchmark: str, index: Index, rows: np.ndarray | None) -> Choic
     """
     chosen = np.arange(len(index)) if rows is None else np.sort(rows)
     starts = np.flatnonzero(np.diff(np.asarray(index.sets)[chosen], prepend=-1))
-    items = [_read_item(benchmark, index, item_rows) for item_rows in np.split(chosen, starts[1:])]
+    items: list[tuple[int, list[tuple[str, int]]]] = []
+    for item_rows in np.split(chosen, starts[1:]):
+        first = int(item_rows[0])
+        where = f"{benchmark}: {index.key(first)} of {index.source}"
+        if len(np.unique(np.asarray(index.images)[item_rows])) > 1:
+            raise UserError(
+                f"{where} has several images: benchmark=choice asks which caption fits one image, "
+                "and benchmark=pairs asks about two images with two captions"
+            )
+        captions = []
+        for row in item_rows.tolist():
+            label = index.label(row)
+            if label not in LABELS:
+                raise UserError(
+                    f"{where} has a caption with the label {label!r}: it should be 'true' or "
+                    "'false'"
+                )
+            captions.append((index.text(row), LABELS[label]))
+        for name, value in LABELS.items():
+            if value not in (truth for _, truth in captions):
+                raise UserError(f"{where} has no caption with the label {name!r}")
+        items.append((first, captions))
     kept = [(row, captions) for row, captions in items if not _has_no_answer(captions)]
     if len(kept) < len(items):
         unclear = [index.key(row) for row, captions in items if _has_no_answer(captions)]
@@ -398,32 +414,10 @@ def read_choices(benchmark: str, index: Index, rows: np.ndarray | None) -> Choic
     if not kept:
         raise UserError(f"{benchmark}: {index.source} has no item to ask about")
     texts = [tuple(text for text, _ in captions) for _, captions in kept]
-    truth = np.full((len(kept), max(map(len, texts))), ABSENT, np.int8)
+    truth_NK = np.full((len(kept), max(map(len, texts))), ABSENT, np.int8)
     for item, (_, captions) in enumerate(kept):
-        truth[item, : len(captions)] = [value for _, value in captions]
-    return Choices(np.array([row for row, _ in kept]), texts, truth)
-
-
-def _read_item(benchmark: str, index: Index, rows: np.ndarray) -> tuple[int, list[tuple[str, int]]]:
-    first = int(rows[0])
-    where = f"{benchmark}: {index.key(first)} of {index.source}"
-    if len(np.unique(np.asarray(index.images)[rows])) > 1:
-        raise UserError(
-            f"{where} has several images: benchmark=choice asks which caption fits one image, and "
-            "benchmark=pairs asks about two images with two captions"
-        )
-    captions = []
-    for row in rows.tolist():
-        label = index.label(row)
-        if label not in LABELS:
-            raise UserError(
-                f"{where} has a caption with the label {label!r}: it should be 'true' or 'false'"
-            )
-        captions.append((index.text(row), LABELS[label]))
-    for name, value in LABELS.items():
-        if value not in (truth for _, truth in captions):
-            raise UserError(f"{where} has no caption with the label {name!r}")
-    return first, captions
+        truth_NK[item, : len(captions)] = [value for _, value in captions]
+    return Choices(np.array([row for row, _ in kept]), texts, truth_NK)
 
 
 def _has_no_answer(item: Sequence[tuple[str, int]]) -> bool:

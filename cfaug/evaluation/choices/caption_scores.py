@@ -325,18 +325,16 @@ def _by_count(
     Returns:
         float (items, captions, width), padded with ``nan``.
     """
-    parts = [(some, count, compute(some, count)) for some, count in _parts(items)]
+    parts = []
+    for count in np.unique(items.counts).tolist():
+        places = np.flatnonzero(items.counts == count)
+        for start in range(0, len(places), ITEMS_AT_ONCE):
+            some = places[start : start + ITEMS_AT_ONCE]
+            parts.append((some, count, compute(some, count)))
     table = np.full((len(items.texts), items.most, width), np.nan, parts[0][2].dtype)
     for some, count, values in parts:
         table[some, :count] = values
     return table
-
-
-def _parts(items: ScoredItems) -> Iterator[tuple[np.ndarray, int]]:
-    for count in np.unique(items.counts).tolist():
-        places = np.flatnonzero(items.counts == count)
-        for start in range(0, len(places), ITEMS_AT_ONCE):
-            yield places[start : start + ITEMS_AT_ONCE], count
 
 
 CAPTION = "{caption}"

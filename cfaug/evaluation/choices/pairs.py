@@ -90,15 +90,35 @@ class ItemSource(SourceBenchmark):
             return super().open(context)
         reader = self._reader(Path(source).expanduser())
         if reader is None:
-            self._refuse_settings_of_lists(context.open(source))
+            # Photos that a list names are a matter of lists alone.
+            index = context.open(source)
+            given = [] if self.images is None else [f"images={self.images}"]
+            given += [] if self.missing == "refuse" else [f"missing={self.missing}"]
+            if given:
+                raise UserError(
+                    f"benchmark.{given[0]} would have no effect: it is about the photos that the "
+                    f"lists of a released set name, and {index.source} ({_form(index)}) is no such "
+                    "list; leave it out"
+                )
         else:
             if context.read is None:
                 raise UserError(f"benchmark={self.kind} cannot be run here: evaluate.py runs it")
             index = context.read(reader, source)
             context = replace(context, open=lambda _: index)
-        self._check_form(context.open(source))
+        # A folder may hold a test other than the one named, or none of them.
+        if self.form is not None and index.kind not in (self.form, *NEARLY.get(self.form, ())):
+            kinds = {form.kind: form.form for form in FORMS}
+            if index.kind not in kinds:
+                raise UserError(
+                    f"{index.source} ({_form(index)}) does not hold {kinds[self.form]}: name "
+                    "another folder, or benchmark.form=null for sets of your own"
+                )
+            raise UserError(
+                f"{index.source} holds {kinds[index.kind]}, not {kinds[self.form]}: name another "
+                f"folder, or benchmark.form={index.kind}"
+            )
         opened = super().open(context)
-        if text := describe_count(context.open(source)):
+        if text := describe_count(index):
             say_once(text, str(Path(source).absolute()))
         return opened
 
@@ -125,32 +145,6 @@ class ItemSource(SourceBenchmark):
             if not photos.is_dir():
                 raise UserError(f"benchmark.images: there is no folder {photos}")
         return ItemList(reader.item_form, images, self.missing == "skip")
-
-    def _refuse_settings_of_lists(self, index: Index) -> None:
-        """Refuse settings of photos that a list names, for a source that holds its photos."""
-        given = [] if self.images is None else [f"images={self.images}"]
-        given += [] if self.missing == "refuse" else [f"missing={self.missing}"]
-        if given:
-            raise UserError(
-                f"benchmark.{given[0]} would have no effect: it is about the photos that the lists "
-                f"of a released set name, and {index.source} ({_form(index)}) is no such list; "
-                "leave it out"
-            )
-
-    def _check_form(self, index: Index) -> None:
-        """Refuse a folder that contains a test other than the one named, or none of them."""
-        kinds = {form.kind: form.form for form in FORMS}
-        if self.form is None or index.kind in (self.form, *NEARLY.get(self.form, ())):
-            return
-        if index.kind not in kinds:
-            raise UserError(
-                f"{index.source} ({_form(index)}) does not hold {kinds[self.form]}: name another "
-                "folder, or benchmark.form=null for sets of your own"
-            )
-        raise UserError(
-            f"{index.source} holds {kinds[index.kind]}, not {kinds[self.form]}: name another "
-            f"folder, or benchmark.form={index.kind}"
-        )
 
 
 NEARLY = {"aro_relation": ("aro_order",), "aro_attribution": ("aro_order",)}
@@ -398,7 +392,21 @@ class PairMatching(ItemSource):
         }
         columns |= {name: hit for name, hit in hits.items() if name not in columns}
         columns |= {name: only(values) for name, values in {**self._tags, **self._kinds}.items()}
-        return Evaluation([*self.mean_outcomes(hits, CHANCE), *self._parts(hits)], columns)
+        # Every score by tag, and single directions by the kind of image.
+        parts = [(metric, by, rows) for by, rows in parts_by(self._tags) for metric in hits]
+        for metric, image in DIRECTIONS.items():
+            if metric in hits and self._kinds:
+                name = f"image {image}"
+                parts += [(metric, *part) for part in parts_by({name: self._kinds[name]})]
+        outcomes = self.mean_outcomes(hits, CHANCE)
+        outcomes += [
+            Outcome(
+                str(self.name), metric, float(hits[metric][rows].mean()), int(rows.sum()), by=by,
+                chance=CHANCE[metric],
+            )
+            for metric, by, rows in parts
+        ]  # fmt: skip
+        return Evaluation(outcomes, columns)
 
     def failure_cells(self, items: Items) -> Cells:
         """Return the pairs: a miss of the second image's caption, with one of the first's."""
@@ -413,18 +421,3 @@ class PairMatching(ItemSource):
             np.asarray(items.columns[CLUSTER]).tolist(),
             read_cells(self._index, self._rows_N2),
         )
-
-    def _parts(self, hits: Mapping[str, np.ndarray]) -> list[Outcome]:
-        """Return every score by tag, and single directions by the kind of image."""
-        parts = [(metric, by, rows) for by, rows in parts_by(self._tags) for metric in hits]
-        for metric, image in DIRECTIONS.items():
-            if metric in hits and self._kinds:
-                name = f"image {image}"
-                parts += [(metric, *part) for part in parts_by({name: self._kinds[name]})]
-        return [
-            Outcome(
-                str(self.name), metric, float(hits[metric][rows].mean()), int(rows.sum()), by=by,
-                chance=CHANCE[metric],
-            )
-            for metric, by, rows in parts
-        ]  # fmt: skip

@@ -94,12 +94,15 @@ def validate(images: Sequence[QuestionImage]) -> list[QuestionProblem]:
     total = 0
     seen: dict[Hashable, str] = {}
     for image in images:
+        # Equal for entries about the same image, which is not decoded.
+        shown = image.image if isinstance(image.image, Hashable) else None
+        same_image = image.key if shown is None else shown
         for question in image.questions:
             total += 1
             name = f"{image.key}/{question.id}"
             for problem, why in check_question(question):
                 by_problem.setdefault(problem, []).append(f"{name}: {why}")
-            same = (_identity(image), normalise(question.text).casefold())
+            same = (same_image, normalise(question.text).casefold())
             if (first := seen.setdefault(same, name)) != name:
                 by_problem.setdefault(DUPLICATED, []).append(f"{name}: as {first}")
     problems = [
@@ -110,31 +113,12 @@ def validate(images: Sequence[QuestionImage]) -> list[QuestionProblem]:
     return problems + list(_unbalanced(images))
 
 
-def _identity(image: QuestionImage) -> Hashable:
-    """Return a key that is equal for entries about the same image, without decoding images."""
-    shown = image.image
-    return shown if shown is not None and isinstance(shown, Hashable) else image.key
-
-
 def check_question(question: SourceQuestion) -> Iterator[tuple[str, str]]:
     """Yield (problem, reason) for one question by itself.
 
     Args:
         question: a question of any kind; only a counterfactual one has a condition.
     """
-    yield from _check_options(question)
-    if DISPUTED in question.extra:
-        yield DISPUTED_ANSWER, str(question.extra[DISPUTED])
-    if question.kind != COUNTERFACTUAL:
-        return
-    clause = condition(question)
-    if not clause:
-        yield NO_CONDITION, repr(question.text)
-    elif question.right is not None and leaks(question.right, clause):
-        yield LEAK, f"{question.right!r} stands in {clause!r}"
-
-
-def _check_options(question: SourceQuestion) -> Iterator[tuple[str, str]]:
     options = question.options
     if len(options) < FEWEST_OPTIONS:
         yield FEW_OPTIONS, ", ".join(options) or "none"
@@ -148,6 +132,15 @@ def _check_options(question: SourceQuestion) -> Iterator[tuple[str, str]]:
         yield EQUAL_OPTIONS, repr(twice[0])
     elif len({"".join(option.split()).casefold() for option in options}) < len(options):
         yield SIMILAR_OPTIONS, ", ".join(map(repr, options))
+    if DISPUTED in question.extra:
+        yield DISPUTED_ANSWER, str(question.extra[DISPUTED])
+    if question.kind != COUNTERFACTUAL:
+        return
+    clause = condition(question)
+    if not clause:
+        yield NO_CONDITION, repr(question.text)
+    elif question.right is not None and leaks(question.right, clause):
+        yield LEAK, f"{question.right!r} stands in {clause!r}"
 
 
 def condition(question: SourceQuestion) -> str:

@@ -366,36 +366,34 @@ def question_outcomes(
     categories' percentages (CFMM, section 4.1). Without counterfactual questions they are
     ``right``, by category and kind, and the accuracies of groups of two questions about two images.
     """
+    categories = np.array([row.image.category for row in rows], object)
+    kinds = np.array([row.question.kind for row in rows], object)
+    parts: list[tuple[dict[str, str], np.ndarray]] = [({}, np.ones(len(rows), bool))]
+    parts += [
+        ({"category": category}, categories == category)
+        for category in sorted(set(categories.tolist()) - {""})
+    ]
+    several = sorted(set(kinds.tolist()))
+    by_kind = [({"kind": kind}, kinds == kind) for kind in several] if len(several) > 1 else []
     outcomes: list[Outcome] = []
     for prefix in (SEEN, BLIND, PRIOR):
-        if f"{prefix}right" in items:
-            outcomes += _accuracies(name, rows, np.asarray(items[f"{prefix}right"]), prefix)
+        if f"{prefix}right" not in items:
+            continue
+        right = np.asarray(items[f"{prefix}right"])
+        if holds_pairs(rows):
+            outcomes += _pair_accuracies(name, rows, right, prefix, parts)
+            continue
+        for by, chosen in [*parts, *by_kind]:
+            if (counted := _counted(right[chosen])).size:
+                mean = float(counted.mean())
+                outcomes.append(Outcome(name, f"{prefix}right", mean, counted.size, by=by))
+        outcomes += group_outcomes(name, rows, right, prefix)
     for metric in ("flips", "ties", "unparsed"):
         if metric in items and (counted := _counted(items[metric])).size:
             outcomes.append(Outcome(name, metric, float(counted.mean()), counted.size, "lower"))
     left_out = sum(bool(reason) for reason in items["left_out"])
     outcomes.append(Outcome(name, "questions_left_out", left_out, len(rows), "lower", "questions"))
     return outcomes
-
-
-def _accuracies(
-    name: str, rows: Sequence[QuestionRow], right: np.ndarray, prefix: str
-) -> list[Outcome]:
-    categories = sorted({row.image.category for row in rows} - {""})
-    parts: list[tuple[dict[str, str], np.ndarray]] = [({}, np.ones(len(rows), bool))]
-    row_categories = np.array([row.image.category for row in rows], object)
-    parts += [({"category": category}, row_categories == category) for category in categories]
-    if holds_pairs(rows):
-        return _pair_accuracies(name, rows, right, prefix, parts)
-    kinds = np.array([row.question.kind for row in rows], object)
-    if len(every := sorted(set(kinds.tolist()))) > 1:
-        parts += [({"kind": kind}, kinds == kind) for kind in every]
-    outcomes = []
-    for by, chosen in parts:
-        if (counted := _counted(right[chosen])).size:
-            mean = float(counted.mean())
-            outcomes.append(Outcome(name, f"{prefix}right", mean, counted.size, by=by))
-    return [*outcomes, *group_outcomes(name, rows, right, prefix)]
 
 
 def _pair_accuracies(

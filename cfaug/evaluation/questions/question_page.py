@@ -202,7 +202,7 @@ class _QuestionPageData:
             rows = []
             for name, chosen in parts:
                 counted = np.isfinite(answers.items.metric(f"{way}right")[chosen]).sum()
-                cells = [_cell(answers, f"{way}{metric}", name, chosen) for metric in metrics]
+                cells = [_cell(answers, f"{way}{metric}", chosen) for metric in metrics]
                 phi = [] if pairs is None else [_phi(pairs.take(chosen).images, name)]
                 rows.append([name, f"{counted:,}", *cells, *phi])
             yield {"t": title, "h": [*heads, *([] if pairs is None else ["phi"])], "r": rows}
@@ -250,7 +250,7 @@ class _QuestionPageData:
         }
 
 
-def _cell(answers: ShownAnswers, metric: str, part: str, rows: np.ndarray) -> str:
+def _cell(answers: ShownAnswers, metric: str, rows: np.ndarray) -> str:
     """Return a mean in percent, with its interval over whole clusters of images."""
     values = answers.items.metric(metric)[rows]
     known = np.isfinite(values)
@@ -396,7 +396,21 @@ def compare_models(
 
 def _compare(ours: Checkpoints, theirs: Checkpoints) -> tuple[dict[str, ItemTest], int]:
     every = [*ours, *theirs]
-    answered = [_answered(checkpoint) for checkpoint in every]
+    # The questions of fully answered images, and their identifying columns.
+    answered: list[dict[str, tuple[str, ...]]] = []
+    for checkpoint in every:
+        columns = [checkpoint.texts(name)
+                   for name in ("image", "question", "answer", "category", "kind")
+                   if name in checkpoint.items.columns]  # fmt: skip
+        whole: dict[str, bool] = {}
+        for key, value in zip(checkpoint.keys, checkpoint.items.metric("right"), strict=True):
+            whole[key] = whole.get(key, True) and not math.isnan(value)
+        named = zip(checkpoint.texts(ITEM), checkpoint.keys, strict=True)
+        answered.append({
+            name: tuple(column[row] for column in columns)
+            for row, (name, key) in enumerate(named)
+            if whole[key]
+        })  # fmt: skip
     common = reduce(set.intersection, map(set, answered))
     if not common:
         raise UserError("no question was answered by both")
@@ -414,18 +428,3 @@ def _compare(ours: Checkpoints, theirs: Checkpoints) -> tuple[dict[str, ItemTest
         if all(checkpoint.has(metric) for checkpoint in every):
             tests[metric] = compare_items([*map(restrict, ours)], [*map(restrict, theirs)], metric)
     return tests, len(reduce(set.union, map(set, answered))) - len(common)
-
-
-def _answered(items: QuestionItems) -> dict[str, tuple[str, ...]]:
-    """Return the questions of fully answered images, and their identifying columns."""
-    columns = [items.texts(name) for name in ("image", "question", "answer", "category", "kind")
-               if name in items.items.columns]  # fmt: skip
-    right = items.items.metric("right")
-    whole: dict[str, bool] = {}
-    for key, value in zip(items.keys, right, strict=True):
-        whole[key] = whole.get(key, True) and not math.isnan(value)
-    return {
-        name: tuple(column[row] for column in columns)
-        for row, (name, key) in enumerate(zip(items.texts(ITEM), items.keys, strict=True))
-        if whole[key]
-    }

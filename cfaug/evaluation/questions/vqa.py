@@ -156,7 +156,19 @@ class VisualQuestions(WritesModelPage):
                 "leave it out"
             )
         opened._images = self.read(context)
-        opened._find_leaks(context)
+        # Images about which the run learnt questions.
+        if trained := context.trained_questions():
+            from cfaug.data.mixture.leakage import find_question_leaks
+
+            opened.leaks, leaking = find_question_leaks(trained, opened._images)
+            if self.without_leaks and leaking:
+                kept = [image for image in opened._images if image.key not in leaking]
+                if not kept:
+                    raise UserError(
+                        f"{self.data}: {opened.leaks}; without_leaks=true leaves nothing to ask"
+                    )
+                opened._images = kept
+                opened.leaks, _ = find_question_leaks(trained, kept)
         stem = self.name or Path(str(self.data)).stem.replace(":", "_")
         opened.name = f"{stem.removesuffix(self._suffix).removesuffix('_vqa')}{self._suffix}"
         opened.__dict__.pop("_rows", None)
@@ -164,21 +176,6 @@ class VisualQuestions(WritesModelPage):
             reasons = sorted({row.left_out for row in opened._rows})
             raise UserError(f"{self.data}: every question is left out ({', '.join(reasons)})")
         return cast("list[Benchmark]", [opened])
-
-    def _find_leaks(self, context: EvaluationContext) -> None:
-        """Find images about which the run learnt questions; ``without_leaks`` leaves them out."""
-        if not (trained := context.trained_questions()):
-            return
-        from cfaug.data.mixture.leakage import find_question_leaks
-
-        self.leaks, leaking = find_question_leaks(trained, self._images)
-        if not (self.without_leaks and leaking):
-            return
-        kept = [image for image in self._images if image.key not in leaking]
-        if not kept:
-            raise UserError(f"{self.data}: {self.leaks}; without_leaks=true leaves nothing to ask")
-        self._images = kept
-        self.leaks, _ = find_question_leaks(trained, kept)
 
     def read(self, context: EvaluationContext) -> Sequence[QuestionImage]:
         """Return the question set."""

@@ -120,26 +120,7 @@ class QuestionProtocol:
                 Reply(None, row.left_out) if text is None else self._read(row, text)
                 for row, text in zip(rows, written, strict=True)
             ]
-        return self._rank_after(asker, rows, written, blind, beside)
-
-    def ask_prior(self, asker: Asker, rows: Sequence[QuestionRow]) -> list[Reply]:
-        """Rank the options of every question after a prompt without the question."""
-        asks: list[Ask | None] = []
-        for row in rows:
-            text = fill(self.wording.prior, "", self._order(row))
-            ask = Ask(row.image.key, None, Question(text, row.question.options))
-            asks.append(None if row.left_out else ask)
-        return self._rank_all(asker, rows, asks, True, None)
-
-    def _rank_after(
-        self,
-        asker: Asker,
-        rows: Sequence[QuestionRow],
-        written: Sequence[Answered | None],
-        blind: bool,
-        beside: Sequence[Reply] | None,
-    ) -> list[Reply]:
-        """Rank the options of every question after the rationale that the model wrote for it."""
+        # Rank the options of every question after the rationale that the model wrote for it.
         left, asks = list[QuestionRow](), list[Ask | None]()
         for row, answered in zip(rows, written, strict=True):
             text = "" if answered is None else answered.text or ""
@@ -155,6 +136,15 @@ class QuestionProtocol:
             replace(reply, text=None if answered is None else answered.text)
             for reply, answered in zip(replies, written, strict=True)
         ]
+
+    def ask_prior(self, asker: Asker, rows: Sequence[QuestionRow]) -> list[Reply]:
+        """Rank the options of every question after a prompt without the question."""
+        asks: list[Ask | None] = []
+        for row in rows:
+            text = fill(self.wording.prior, "", self._order(row))
+            ask = Ask(row.image.key, None, Question(text, row.question.options))
+            asks.append(None if row.left_out else ask)
+        return self._rank_all(asker, rows, asks, True, None)
 
     def _rank_all(
         self,
@@ -324,28 +314,24 @@ def _read(
         raise UserError(f"{where}: options should be a list of texts, not {options!r}")
     if options and texts["answer"] not in options:
         raise UserError(f"{where}: the answer {texts['answer']!r} is not one of its options")
-    image, name = _image(given, where, folder, images)
-    return SolvedExample(**texts, options=tuple(options), image=image, name=name)
-
-
-def _image(
-    given: Mapping[str, Any], where: str, folder: Path, images: Mapping[str, QuestionImage]
-) -> tuple[bytes | None, str]:
+    image: bytes | None = None
+    name = ""
     if "image" in given and "key" in given:
         raise UserError(f"{where} has image and key: choose one")
     if "key" in given:
-        key = str(given["key"])
-        if key not in images or images[key].image is None:
-            raise UserError(f"{where}: the question set has no image {key!r}")
-        source = images[key].image
-        assert source is not None
-        return source.read(), key
-    if "image" not in given:
-        return None, ""
-    file = (folder / str(given["image"])).resolve()
-    if not file.is_relative_to(folder.resolve()):
-        raise UserError(f"{where}: the image {given['image']!r} lies outside of {folder}")
-    try:
-        return require_regular(file).read_bytes(), str(file)
-    except OSError as error:
-        raise UserError(f"{where}: the image {file} cannot be read: {error.strerror}") from error
+        name = str(given["key"])
+        source = images[name].image if name in images else None
+        if source is None:
+            raise UserError(f"{where}: the question set has no image {name!r}")
+        image = source.read()
+    elif "image" in given:
+        file = (folder / str(given["image"])).resolve()
+        if not file.is_relative_to(folder.resolve()):
+            raise UserError(f"{where}: the image {given['image']!r} lies outside of {folder}")
+        try:
+            image, name = require_regular(file).read_bytes(), str(file)
+        except OSError as error:
+            raise UserError(
+                f"{where}: the image {file} cannot be read: {error.strerror}"
+            ) from error
+    return SolvedExample(**texts, options=tuple(options), image=image, name=name)

@@ -134,33 +134,28 @@ class TextPairBenchmark(SourceBenchmark):
     def use(self, *pairs: TextPairs) -> TextPairBenchmark:
         """Use the texts of each method, and return this benchmark."""
         self._pairs = tuple(share_captions(pairs))
-        self._said = self._read_answers(pairs)
-        return self
-
-    def _read_answers(self, pairs: Sequence[TextPairs]) -> dict[str, HumanAnswers]:
-        if self.answers is None:
-            return {}
         methods = [pair.method for pair in pairs]
+        files: Mapping[str, str] = {}
         if isinstance(self.answers, str):
             if len(methods) > 1:
                 raise UserError(
                     f"benchmark.answers={self.answers} is one file for {len(methods)} methods: "
                     f"give {{METHOD: FILE}}, with {', '.join(methods)}"
                 )
-            files: Mapping[str, str] = {methods[0]: self.answers}
-        else:
+            files = {methods[0]: self.answers}
+        elif self.answers is not None:
             files = self.answers
         unknown = [name for name in files if name not in methods]
         if unknown:
             raise UserError(
                 f"benchmark.answers: {unknown[0]!r} is not a method: choose {', '.join(methods)}"
             )
-        answers = {name: read_right_answers(file, self.question) for name, file in files.items()}
+        self._said = {name: read_right_answers(file, self.question) for name, file in files.items()}
         for pair in pairs:  # answers may be about sets that other folders lack
-            if pair.method in answers:
+            if pair.method in self._said:
                 names = [f"{key}_{member}" for key in pair.keys for member in (0, 1)]
-                answers[pair.method].check_images(names, pair.source)
-        return answers
+                self._said[pair.method].check_images(names, pair.source)
+        return self
 
     @cached_property
     def label_checks(self) -> dict[str, list[str]]:
