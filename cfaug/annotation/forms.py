@@ -149,7 +149,30 @@ class Form:
         Args:
             index: the index of joined sets, each with an unedited member, the photo.
         """
-        items = _edited_items(index, set(self.leave_out))
+        names = (EDIT_KIND, EDIT_BEFORE, EDIT_AFTER)
+        edited = EDIT_KIND in index.extra_names
+        kinds, before, after = (index.extra(name).to_pylist() if edited else [] for name in names)
+        photos: dict[int, int] = {}
+        for row, kind in enumerate(kinds):
+            if kind is None:
+                photos.setdefault(int(index.sets[row]), row)
+        left_out = {None, *self.leave_out}
+        items: list[EditedItem] = []
+        for row, kind in enumerate(kinds):
+            if kind in left_out:
+                continue
+            key, _, member = index.key(row).rpartition("_")
+            photo = photos.get(int(index.sets[row]))
+            if photo is None:
+                raise UserError(f"{index.source}: set {key!r} has no photo, only edited images")
+            change = f"{before[row] or '(nothing)'} → {after[row] or '(nothing)'}"
+            texts = (index.text(photo), index.text(row))
+            label = index.label(row) or index.label(photo) or ""
+            item = EditedItem(
+                key, int(member), texts, row, texts[1],
+                photo=photo, kind=str(kind), label=label, change=change,
+            )  # fmt: skip
+            items.append(item)
         if not items:
             raise UserError(
                 f"{index.source} has no edited image to ask about: name the shards that `python "
@@ -186,35 +209,6 @@ class Form:
         assert isinstance(item, EditedItem)
         about = f"Class: {item.label}. " if item.label else ""
         return {"c": list(item.texts), "s": 1, "n": f"{about}Edit ({item.kind}): {item.change}."}
-
-
-def _edited_items(index: Index, leave_out: set[str]) -> list[EditedItem]:
-    if EDIT_KIND not in index.extra_names:
-        return []
-    kinds, before, after = (
-        index.extra(name).to_pylist() for name in (EDIT_KIND, EDIT_BEFORE, EDIT_AFTER)
-    )
-    photos: dict[int, int] = {}
-    for row, kind in enumerate(kinds):
-        if kind is None:
-            photos.setdefault(int(index.sets[row]), row)
-    items = []
-    for row, kind in enumerate(kinds):
-        if kind is None or kind in leave_out:
-            continue
-        key, _, member = index.key(row).rpartition("_")
-        photo = photos.get(int(index.sets[row]))
-        if photo is None:
-            raise UserError(f"{index.source}: set {key!r} has no photo, only edited images")
-        change = f"{before[row] or '(nothing)'} → {after[row] or '(nothing)'}"
-        texts = (index.text(photo), index.text(row))
-        label = index.label(row) or index.label(photo) or ""
-        item = EditedItem(
-            key, int(member), texts, row, texts[1],
-            photo=photo, kind=str(kind), label=label, change=change,
-        )  # fmt: skip
-        items.append(item)
-    return items
 
 
 # Sets of two texts on one photo: the original, and a method's changed text.

@@ -65,9 +65,31 @@ class Strata:
                 "choose others with annotate.question.strata.only.COLUMN=VALUE"
             )
         values = self._column(index, self.column)
-        return [
-            replace(item, stratum=self._stratum(values[item.row], index, item)) for item in kept
-        ]
+        offered = {name for names in self.offered.values() for name in names}
+        marked = []
+        for item in kept:
+            value = values[item.row]
+            try:
+                content = load_json(value) if isinstance(value, str) and value[:1] == "{" else value
+            except ValueError:
+                content = value
+            if content in (None, "", {}):
+                raise UserError(
+                    f"{index.source}: {item.name} does not say what it should show: its "
+                    f"{self.column} is missing"
+                )
+            named = content.items() if isinstance(content, dict) else [(self.column, content)]
+            stratum = tuple((str(name), str(part)) for name, part in named)
+            missing = offered - dict(stratum).keys()
+            if missing:
+                raise UserError(
+                    f"{index.source}: {item.name} has no {missing.pop()!r} among its {self.column} "
+                    f"({', '.join(dict(stratum))}), which an answer is about; ask about images of "
+                    "one grid with annotate.question.strata.only.grid=NAME, or write a question of "
+                    "your own"
+                )
+            marked.append(replace(item, stratum=stratum))
+        return marked
 
     def _column(self, index: Index, name: str) -> list[Any]:
         if name not in index.extra_names:
@@ -79,27 +101,6 @@ class Strata:
             )
         column: list[Any] = index.extra(name).to_pylist()
         return column
-
-    def _stratum(self, value: Any, index: Index, item: ImageItem) -> tuple[tuple[str, str], ...]:
-        try:
-            content = load_json(value) if isinstance(value, str) and value[:1] == "{" else value
-        except ValueError:
-            content = value
-        if content in (None, "", {}):
-            raise UserError(
-                f"{index.source}: {item.name} does not say what it should show: its "
-                f"{self.column} is missing"
-            )
-        named = content.items() if isinstance(content, dict) else [(self.column, content)]
-        stratum = tuple((str(name), str(part)) for name, part in named)
-        missing = {name for names in self.offered.values() for name in names} - dict(stratum).keys()
-        if missing:
-            raise UserError(
-                f"{index.source}: {item.name} has no {missing.pop()!r} among its {self.column} "
-                f"({', '.join(dict(stratum))}), which an answer is about; ask about images of one "
-                "grid with annotate.question.strata.only.grid=NAME, or write a question of your own"
-            )
-        return stratum
 
     def offers(self, item: ImageItem, label: str) -> bool:
         """Return whether an answer fits an image."""

@@ -169,10 +169,19 @@ class HFZeroShotDetector(Wrapped):
                 results = [(0, (scores, results[0][1][1]))]
             for position, row in enumerate(rows):
                 parts = []
-                for first, (scores, boxes) in results:
+                for first, (scores, of_images) in results:
                     best, number = scores[position].max(1)
-                    parts.append((best, number + first, boxes[position]))
-                detections[row] = self._choose(parts, wanted, *images[row].size)
+                    parts.append((best, number + first, of_images[position]))
+                if not parts:
+                    detections[row] = []
+                    continue
+                best, labels, boxes = (torch.cat(column) for column in zip(*parts, strict=True))
+                boxes = clip_boxes_to_image(boxes, sizes[position])  # some see a padded square
+                kept = remove_small_boxes(boxes, 1.0)
+                kept = kept[best[kept] > self.threshold]
+                kept = kept[batched_nms(boxes[kept], best[kept], labels[kept], self.overlap)]
+                described = _describe(best[kept], labels[kept], boxes[kept], wanted)
+                detections[row] = described[: self.most]
         return [detections[row] for row in range(len(images))]
 
     def _ask(
@@ -233,20 +242,3 @@ class HFZeroShotDetector(Wrapped):
             used += length
         if start < len(names):
             yield start, names[start:]
-
-    def _choose(
-        self,
-        parts: Sequence[tuple[Tensor, Tensor, Tensor]],
-        names: Sequence[str],
-        width: int,
-        height: int,
-    ) -> list[dict[str, Any]]:
-        """Return the objects of an image, boxes clipped to it: some models see a padded square."""
-        if not parts:
-            return []
-        scores, labels, boxes = (torch.cat(column) for column in zip(*parts, strict=True))
-        boxes = clip_boxes_to_image(boxes, (height, width))
-        kept = remove_small_boxes(boxes, 1.0)
-        kept = kept[scores[kept] > self.threshold]
-        kept = kept[batched_nms(boxes[kept], scores[kept], labels[kept], self.overlap)]
-        return _describe(scores[kept], labels[kept], boxes[kept], names)[: self.most]

@@ -59,8 +59,20 @@ class FusionEntailer(FromFolder, Tunable, ABC):
         self.processor = processor
         width = self.pooled_width(model)
         stored = _read_head(folder)
+        last = stored.get("3.weight")
         names: Sequence[str]
-        if head_seed is not None and not _answers_three(stored):
+        if last is not None and last.ndim == 2 and len(last) == len(ENTAILMENT):
+            head = _head(width, len(last[0]))
+            wanted = {name: tuple(tensor.shape) for name, tensor in head.state_dict().items()}
+            there = {name: tuple(tensor.shape) for name, tensor in stored.items()}
+            if wanted != there:
+                raise UserError(
+                    f"{folder}: the head ({HEAD}.*) does not fit the encoder: its weights are "
+                    f"{there}, and {wanted} are needed"
+                )
+            head.load_state_dict(stored)
+            names = label_names(model, folder) if labels is None else labels
+        elif head_seed is not None:
             head, names = _head(width, 2 * self.hidden_size(model)), ENTAILMENT
             chance = torch.Generator().manual_seed(derive(head_seed, "entailment_head") % 2**63)
             with torch.no_grad():
@@ -70,8 +82,13 @@ class FusionEntailer(FromFolder, Tunable, ABC):
                         layer.weight.normal_(0.0, 0.02, generator=chance)
                         layer.bias.zero_()
         else:
-            head = _fill_head(stored, width, folder)
-            names = label_names(model, folder) if labels is None else labels
+            bias = stored.get("3.bias")
+            text = "no head" if bias is None else f"a head of {bias.numel()} logits"
+            raise UserError(
+                f"{folder} has {text}, and three logits are needed: fine-tune it first with "
+                "`python train.py task=entailment model.name_or_path=FOLDER data.real=SNLI_VE`, "
+                "and name the checkpoint of that run"
+            )
         self.columns = label_columns(names, len(ENTAILMENT), folder)
         self.model = _Assembled(model, head)
         check_finite(self.model, folder)
@@ -202,32 +219,6 @@ def _read_head(folder: Path) -> dict[str, Tensor]:
         else:
             tensors |= {k: v for k, v in read_state(file).items() if k.startswith(f"{HEAD}.")}
     return {name.removeprefix(f"{HEAD}."): tensor.float() for name, tensor in tensors.items()}
-
-
-def _answers_three(stored: dict[str, Tensor]) -> bool:
-    last = stored.get("3.weight")
-    return last is not None and last.ndim == 2 and len(last) == len(ENTAILMENT)
-
-
-def _fill_head(stored: dict[str, Tensor], width: int, folder: Path) -> nn.Sequential:
-    if not _answers_three(stored):
-        last = stored.get("3.bias")
-        text = "no head" if last is None else f"a head of {last.numel()} logits"
-        raise UserError(
-            f"{folder} has {text}, and three logits are needed: fine-tune it first with "
-            "`python train.py task=entailment model.name_or_path=FOLDER data.real=SNLI_VE`, and "
-            "name the checkpoint of that run"
-        )
-    head = _head(width, len(stored["3.weight"][0]))
-    wanted = {name: tuple(tensor.shape) for name, tensor in head.state_dict().items()}
-    there = {name: tuple(tensor.shape) for name, tensor in stored.items()}
-    if wanted != there:
-        raise UserError(
-            f"{folder}: the head ({HEAD}.*) does not fit the encoder: its weights are {there}, and "
-            f"{wanted} are needed"
-        )
-    head.load_state_dict(stored)
-    return head
 
 
 TEXT_TYPE, IMAGE_TYPE = 0, 1

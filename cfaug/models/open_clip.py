@@ -216,29 +216,7 @@ def _compare_activations(source: str, pretrained: str) -> None:
     if other not in open_clip.list_models():
         return
     computed = "QuickGELU" if open_clip.get_model_config(source).get("quick_gelu") else "GELU"
-    trained, teller = _activation_in_training(source, pretrained)
-    if trained is None:
-        say_once(
-            f"{pretrained} does not say whether its weights were trained with GELU or QuickGELU "
-            f"(as OpenAI's, MetaCLIP's and most of DFN's): model.architecture={source} computes "
-            f"{computed}, {other} the other"
-        )
-    elif trained != computed:
-        say_once(
-            f"warning: {pretrained} was trained with {trained}, as {teller} says, and "
-            f"model.architecture={source} computes {computed}, which changes every embedding: "
-            f"choose model.architecture={other}"
-        )
-
-
-QUICK = "-quickgelu"
-"""The end of open_clip's names of architectures that come with GELU as well."""
-
-
-def _activation_in_training(source: str, pretrained: str) -> tuple[str | None, str]:
-    """Return the activation that weights were trained with, if something tells, and what tells."""
-    import open_clip
-
+    # What tells the activation that weights were trained with: a tag, or what is known of a file.
     settings: Mapping[str, Any] | None = open_clip.get_pretrained_cfg(source, pretrained) or None
     teller, file = f"the tag of {source}", Path(pretrained)
     if settings is None:
@@ -255,8 +233,23 @@ def _activation_in_training(source: str, pretrained: str) -> tuple[str | None, s
             settings = open_clip.get_pretrained_cfg(*names[file.name])
             teller = f"open_clip's tag {names[file.name][1]} of this file name"
     if not isinstance(settings, Mapping):
-        return None, ""
-    return "QuickGELU" if settings.get("quick_gelu") else "GELU", teller
+        say_once(
+            f"{pretrained} does not say whether its weights were trained with GELU or QuickGELU "
+            f"(as OpenAI's, MetaCLIP's and most of DFN's): model.architecture={source} computes "
+            f"{computed}, {other} the other"
+        )
+        return
+    trained = "QuickGELU" if settings.get("quick_gelu") else "GELU"
+    if trained != computed:
+        say_once(
+            f"warning: {pretrained} was trained with {trained}, as {teller} says, and "
+            f"model.architecture={source} computes {computed}, which changes every embedding: "
+            f"choose model.architecture={other}"
+        )
+
+
+QUICK = "-quickgelu"
+"""The end of open_clip's names of architectures that come with GELU as well."""
 
 
 def _build(source: str, model_config: Mapping[str, Any], **options: Any) -> Any:
@@ -320,9 +313,6 @@ def _tokenizer(source: str, folder: Path | None, model_config: Mapping[str, Any]
         local_files_only=True,
         **options,
     )
-
-
-"""Geometry by open_clip's ``resize_mode``; the third mode, ``longest``, pads and is unsupported."""
 
 
 # Allowlists for the settings in an open_clip folder's ``open_clip_config.json``.

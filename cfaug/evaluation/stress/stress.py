@@ -243,17 +243,30 @@ class Stress(JoinedBenchmark):
     def run(self, model: Classifier | CachedClassifier | ZeroShotClassifier) -> Evaluation:
         """Return the accuracies and drops of every set, and how the images were classified."""
         numbers = match_classes(self._labels, model.classes, "the model")
-        logits, places = self._classify(model)
-        classes = list(model.classes)
+        # The logits of all distinct images, and where each set's images are among them.
+        known: dict[bytes, int] = {}
+        blocks, places = [], []
+        for sets in self._sets:
+            keys = image_keys(sets.index, sets.rows)
+            fresh: dict[bytes, int] = {}
+            for at, key in enumerate(keys):
+                if key not in known:
+                    fresh.setdefault(key, at)
+            if fresh:
+                pixels = Pixels(sets.index, sets.rows[list(fresh.values())])
+                blocks.append(classify_images(model, pixels, self.batch_size))
+                known |= {key: number for number, key in enumerate(fresh, len(known))}
+            places.append(np.array([known[key] for key in keys]))
+        logits, classes = np.concatenate(blocks), list(model.classes)
         if self.restrict:
             logits, classes = logits[:, numbers], [classes[n] for n in numbers]
             numbers = np.arange(len(numbers))
         named = make_distinct([class_words(name) for name in classes])  # not WordNet ids
         number = dict(zip(self._labels, numbers.tolist(), strict=True))
         columns = []
-        for (joined, shown), at in zip(self._shown(), places, strict=True):
+        for (joined, shown), place in zip(self._shown(), places, strict=True):
             truth = np.array([number[label] for label in joined.labels])
-            answers: Answers = judge(logits, at, truth, named)
+            answers: Answers = judge(logits, place, truth, named)
             columns.append(item_columns(joined, answers, shown))
         items = concatenate_columns(columns)
         if self.clusters is not None:
@@ -295,25 +308,6 @@ class Stress(JoinedBenchmark):
 
         settings = PageSettings(limit=self.page, command=tuple(self.apply))
         return write_stress_pages(folder, title, str(self.name), read_image, settings)
-
-    def _classify(
-        self, model: Classifier | CachedClassifier | ZeroShotClassifier
-    ) -> tuple[np.ndarray, list[np.ndarray]]:
-        """Return the logits of all distinct images, and where each set's images are among them."""
-        known: dict[bytes, int] = {}
-        blocks, places = [], []
-        for sets in self._sets:
-            keys = image_keys(sets.index, sets.rows)
-            fresh: dict[bytes, int] = {}
-            for at, key in enumerate(keys):
-                if key not in known:
-                    fresh.setdefault(key, at)
-            if fresh:
-                pixels = Pixels(sets.index, sets.rows[list(fresh.values())])
-                blocks.append(classify_images(model, pixels, self.batch_size))
-                known |= {key: number for number, key in enumerate(fresh, len(known))}
-            places.append(np.array([known[key] for key in keys]))
-        return np.concatenate(blocks), places
 
 
 # The numbers of a stress test, from its items.

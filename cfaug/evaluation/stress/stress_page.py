@@ -11,7 +11,7 @@ import hashlib
 import math
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -151,20 +151,44 @@ class _StressPageData:
         pairs = [self._pair(row) for row in self._edits]
         edit_sets = self.first.edit_sets
         kinds = zip(self.first.texts("kind"), self.first.texts("set"), strict=True)
+        # By model and set: {class, "" for all: [kind, edits, photos, mean, low, high, excess, p]}.
+        effects: list[dict[str, dict[str, list[list[Any]]]]] = []
+        for answer in self.answers:
+            by_set = {}
+            for part in answer.edit_sets:
+                overall = answer.effects_by("kind", part)
+                by_class = {"": [_effect(effect, str(effect.group)) for effect in overall]}
+                for effect in answer.effects_within_classes(part):
+                    label, kind = effect.group
+                    by_class.setdefault(label, []).append(_effect(effect, kind))
+                by_set[part] = by_class
+            effects.append(by_set)
+        # By model and set: c class, k kind, e words, v numbers, q p, x command, p places of pairs.
+        insights = []
+        for strongest in self._insights:
+            of_model: dict[str, list[dict[str, Any]]] = {}
+            for part, some in strongest.items():
+                of_model[part] = [
+                    {
+                        "c": insight.label,
+                        "k": insight.kind,
+                        "e": [insight.before, insight.after],
+                        "v": _effect(insight.effect, insight.kind)[1:],
+                        "q": p_text(insight.effect.p_holm),
+                        "x": fill_command(self.settings.command, insight),
+                        "p": [position[int(row)] for row in insight.effect.rows[:EXAMPLES]],
+                    }
+                    for insight in some
+                ]
+            insights.append(of_model)
         return {
             "models": [answer.model for answer in self.answers],
             "sets": list(edit_sets),
             "classes": sorted(set(self.first.texts("class"))),
             "kinds": list(dict.fromkeys(kind for kind, part in kinds if part in edit_sets)),
             "pairs": pairs,
-            "effects": [self._effects(answer) for answer in self.answers],
-            "insights": [
-                {
-                    part: [self._insight(insight, position) for insight in insights]
-                    for part, insights in by_part.items()
-                }
-                for by_part in self._insights
-            ],
+            "effects": effects,
+            "insights": insights,
             "names": list(self._names),
         }
 
@@ -221,28 +245,6 @@ class _StressPageData:
             for n in range(1, TOP + 1)
             if f"top{n}" in columns and columns[f"top{n}"][row] is not None
         ]
-
-    def _effects(self, model: StressItems) -> dict[str, dict[str, list[list[Any]]]]:
-        """Return {set: {class, "" for all: [kind, edits, photos, mean, low, high, excess, p]}}."""
-        effects: dict[str, dict[str, list[list[Any]]]] = {}
-        for part in model.edit_sets:
-            overall = model.effects_by("kind", part)
-            effects[part] = {"": [_effect(effect, str(effect.group)) for effect in overall]}
-            for effect in model.effects_within_classes(part):
-                label, kind = effect.group
-                effects[part].setdefault(label, []).append(_effect(effect, kind))
-        return effects
-
-    def _insight(self, insight: Insight, position: Mapping[int, int]) -> dict[str, Any]:
-        return {
-            "c": insight.label,
-            "k": insight.kind,
-            "e": [insight.before, insight.after],
-            "v": _effect(insight.effect, insight.kind)[1:],
-            "q": p_text(insight.effect.p_holm),
-            "x": fill_command(self.settings.command, insight),
-            "p": [position[int(row)] for row in insight.effect.rows[:EXAMPLES]],
-        }
 
 
 def fill_command(words: Sequence[str], insight: Insight) -> str:

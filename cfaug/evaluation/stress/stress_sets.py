@@ -261,8 +261,18 @@ def item_columns(sets: JoinedSets, answers: Answers, shown: np.ndarray) -> dict[
         **answers.hits,
         "rank": answers.rank,
         "p": answers.p,
-        **_differences(answers, sets, photo, control),
+        # NaN where there is nothing to compare with: a photo, a missing reconstruction.
+        "p_photo": np.where(sets.is_photo, np.nan, answers.p[photo]),
+        "p_reconstruction": np.where(sets.is_photo | (control < 0), np.nan, answers.p[control]),
     }
+    columns["p_drop"] = columns["p_photo"] - answers.p
+    columns["delta_p"] = np.abs(columns["p_drop"])
+    for name, hits in answers.hits.items():
+        k, of_photo = name.removeprefix("acc"), np.where(sets.is_photo, np.nan, hits[photo])
+        columns[f"photo_{name}"] = of_photo
+        columns[f"paired_drop{k}"] = of_photo - hits
+        usual = np.where(sets.is_edit & (control >= 0), hits[control], np.nan)
+        columns[f"net_drop{k}"] = usual - hits
     for n in range(min(SHOWN, answers.top.shape[1])):
         columns[f"top{n + 1}"] = answers.top[:, n]
         columns[f"top{n + 1}_p"] = answers.top_p[:, n]
@@ -275,35 +285,6 @@ def item_columns(sets: JoinedSets, answers: Answers, shown: np.ndarray) -> dict[
 def item_names(sets: JoinedSets) -> list[str]:
     """Return the name of each row's item."""
     return [f"{part}/{key}" for part, key in zip(sets.parts, sets.keys, strict=True)]
-
-
-def _differences(
-    answers: Answers, sets: JoinedSets, photo: np.ndarray, control: np.ndarray
-) -> dict[str, np.ndarray]:
-    """Return each image's differences from its photo and its reconstruction.
-
-    ``nan`` if there is nothing to compare with: for photos, for reconstructions, and for images
-    without a reconstruction.
-    """
-
-    def of_photo(values: np.ndarray) -> np.ndarray:
-        return np.where(sets.is_photo, np.nan, values[photo])
-
-    def of_control(values: np.ndarray) -> np.ndarray:
-        return np.where(sets.is_edit & (control >= 0), values[control], np.nan)
-
-    columns = {
-        "p_photo": of_photo(answers.p),
-        "p_reconstruction": np.where(sets.is_photo | (control < 0), np.nan, answers.p[control]),
-    }
-    columns["p_drop"] = columns["p_photo"] - answers.p
-    columns["delta_p"] = np.abs(columns["p_drop"])
-    for name, hits in answers.hits.items():
-        k = name.removeprefix("acc")
-        columns[f"photo_{name}"] = of_photo(hits)
-        columns[f"paired_drop{k}"] = of_photo(hits) - hits
-        columns[f"net_drop{k}"] = of_control(hits) - hits
-    return columns
 
 
 def choose(values: Any, shown: np.ndarray) -> Any:
