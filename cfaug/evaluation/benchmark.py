@@ -242,8 +242,6 @@ class SourceBenchmark(ABC):
             hits: {metric: float (items,)}, ``nan`` where an item does not count.
             chance: {metric: expected value of a model that answers at random}, as far as known.
         """
-        import numpy as np
-
         counted = {metric: values[~np.isnan(values)] for metric, values in hits.items()}
         known = chance or {}
         return [
@@ -262,8 +260,6 @@ def paired_rows(name: str | None, index: Index, rows: np.ndarray | None) -> np.n
         name: the benchmark's name, for the error.
         rows: the rows to use; ``None`` for all.
     """
-    import numpy as np
-
     chosen = np.arange(len(index)) if rows is None else rows
     sets = np.asarray(index.sets)[chosen]
     _, counts = np.unique(sets, return_counts=True)

@@ -8,12 +8,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from cfaug.core.errors import UserError
 from cfaug.core.worlds import is_world
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from cfaug.data.index import Index
     from cfaug.data.mixture.leakage import Leaks
     from cfaug.data.questions import QuestionImage
@@ -102,8 +102,6 @@ class EvaluationContext:
         rows of such a group count, whether or not its sets were used, so every arm of the
         experiment is tested on the same rows.
         """
-        import numpy as np
-
         from cfaug.data.mixture.records import is_among
 
         withheld = self.withheld()
@@ -134,8 +132,6 @@ class EvaluationContext:
 
     def trained_groups(self) -> np.ndarray:
         """Return the groups the run was trained on, uint64 ascending; empty for a checkpoint."""
-        import numpy as np
-
         groups = [np.asarray(index.groups)[rows] for index, rows in self._trained_rows]
         return np.unique(np.concatenate([np.empty(0, np.uint64), *groups]))
 
@@ -179,8 +175,6 @@ class EvaluationContext:
             whole_sets: whether to leave out whole sets, as tests of pairs do, rather than single
                 images.
         """
-        import numpy as np
-
         leaks = self.leaks(source, rows)
         if leaks is None or not leaks.images:
             return rows, leaks
@@ -197,16 +191,12 @@ class EvaluationContext:
 
     def edited_rows(self, source: str, pairs: str) -> np.ndarray:
         """Return the rows of ``source`` that are the originals of ``pairs``."""
-        import numpy as np
-
         from cfaug.data.mixture.pool import match_edited_rows
 
         return np.flatnonzero(match_edited_rows(self.open(source), self.open(pairs)).rows)
 
     def validated_rows(self, source: str, labels: str) -> np.ndarray:
         """Return the rows of ``source`` whose image most annotators matched to its own caption."""
-        import numpy as np
-
         from cfaug.data.mixture.pool import read_labels
 
         return np.flatnonzero(read_labels(self.labels(labels)).find_validated(self.open(source)))

@@ -35,6 +35,7 @@ from cfaug.evaluation.editor_report import (
     EDITED,
     MEASURES,
     EditedItems,
+    editor_page,
     verdicts,
 )
 from cfaug.evaluation.inference import Pixels, embed_images, embed_pictures, embed_texts
@@ -274,8 +275,6 @@ class EditorQuality(WritesModelPage, SourceBenchmark):
 
     def model_page(self) -> ModelPage[EditedItems]:
         """Return how to make the page of edits in the order of their trade-off."""
-        from cfaug.evaluation.editor_report import editor_page
-
         return editor_page(int(self.page or 1))
 
     def page_images(self) -> ImageSource:

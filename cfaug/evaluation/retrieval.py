@@ -263,6 +263,8 @@ class Matching(SourceBenchmark):
         members = paired_rows(self.name, pairs, rows).reshape(-1, 2)
         self._pairs, self._real, self._rows = pairs, real, rows
         self._first, self._second = members[:, 0], members[:, 1]
+        # The rows of the captions' photographs and of random ones, -1 for none.
+        self._anchor = self._random = np.full(len(members), -1)
         self._anchored = np.zeros(len(members), bool)
         if real is not None:
             self._anchor = find_anchors(pairs, self._first, real)
@@ -299,7 +301,14 @@ class Matching(SourceBenchmark):
         }
         gaps = gaps_where_scored(scores)
         hits = {name: np.where(np.isnan(gap), np.nan, gap > 0) for name, gap in gaps.items()}
-        anchors = {"anchor": self._keys("_anchor"), "random": self._keys("_random")}
+        real = self._real
+        anchors = {
+            name: [
+                real.key(int(row)) if real is not None and there else None
+                for row, there in zip(rows, self._anchored, strict=True)
+            ]
+            for name, rows in (("anchor", self._anchor), ("random", self._random))
+        }
         kind = {"kind": [matcher.kind] * len(self._first)}
         chance = dict.fromkeys(hits, 1 / 2)
         return Evaluation(
@@ -366,15 +375,6 @@ class Matching(SourceBenchmark):
         from cfaug.report.charts import write_gaps_page
 
         return write_gaps_page(folder, title)
-
-    def _keys(self, column: str) -> list[str | None]:
-        if self._real is None:
-            return [None] * len(self._first)
-        rows = getattr(self, column)
-        return [
-            self._real.key(int(row)) if there else None
-            for row, there in zip(rows, self._anchored, strict=True)
-        ]
 
 
 def _texts(index: Index, rows: np.ndarray) -> list[str]:

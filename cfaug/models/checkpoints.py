@@ -33,7 +33,16 @@ from cfaug.core.safety.safe_loading import (
     skeleton,
 )
 from cfaug.core.validation import Positive, check_fields
-from cfaug.core.weights import find_weights, refuse_pickles
+from cfaug.core.weights import (
+    find_weights,
+    hash_description,
+    model_identity,
+    parameter_count,
+    refuse_pickles,
+    resolve,
+    sha256,
+    sha256_text,
+)
 from cfaug.models.weight_names import WRAPPERS, find_prefix, named_weights, say_prefix
 
 if TYPE_CHECKING:
@@ -134,8 +143,6 @@ class Spec:
 
     def identity(self) -> str:
         """Return the identity of the model in results: see ``model_identity``."""
-        from cfaug.core.weights import model_identity
-
         return model_identity(self.weights_hash(), self.answering())
 
     def on_this_machine(self) -> Self:
@@ -176,8 +183,6 @@ class Checkpoint(Spec):
 
     def folder(self) -> Path:
         """Return the folder of the weights, downloaded if needed."""
-        from cfaug.core.weights import resolve
-
         return resolve(self.name_or_path, self.revision)
 
     @property
@@ -199,14 +204,10 @@ class Checkpoint(Spec):
 
     def weights_hash(self) -> str:
         """Return the sha256 of the weight files."""
-        from cfaug.core.weights import find_weights, sha256
-
         return sha256(find_weights(self.folder()))
 
     def settings_hash(self) -> str:
         """Return the sha256 of the files beside the weights and of the settings."""
-        from cfaug.core.weights import hash_description, sha256_text
-
         words = " ".join(map(str, [type(self).__qualname__, *self.settings_words()]))
         return sha256_text(f"{words} {hash_description(self.folder())}")
 
@@ -216,13 +217,9 @@ class Checkpoint(Spec):
 
     def parameters(self) -> int | None:
         """Return the number of parameters in the files; ``None`` if they are not safetensors."""
-        from cfaug.core.weights import find_weights, parameter_count
-
         return parameter_count(find_weights(self.folder()))
 
     def on_this_machine(self) -> Self:
-        from cfaug.core.weights import resolve
-
         return self.at(str(resolve(self.name_or_path, self.revision, fetch=False)))
 
     def at(self, checkpoint: str) -> Self:

@@ -10,6 +10,14 @@ from typing import Any, ClassVar
 from cfaug.core.errors import UserError
 from cfaug.core.files import read_lines
 from cfaug.core.protocols import Classifier, FeatureExtractor
+from cfaug.core.weights import (
+    WEIGHT_FILES,
+    find_weights,
+    parameter_count,
+    resolve,
+    sha256,
+    sha256_text,
+)
 from cfaug.models.checkpoints import (
     CLASS_NAMES,
     SAVED_WEIGHTS,
@@ -73,14 +81,10 @@ class TimmClassification(Checkpoint):
 
     def folder(self) -> Path:
         """Return the folder or file of the weights, downloaded if necessary."""
-        from cfaug.core.weights import resolve
-
         return self._file() or resolve(self._place(), self.revision)
 
     def _file(self) -> Path | None:
         """Return the file of weights; ``None`` if the weights are not a file."""
-        from cfaug.core.weights import WEIGHT_FILES
-
         file = Path(self.name_or_path).expanduser()
         if not file.is_file():
             if self.architecture is not None and file.suffix not in WEIGHT_FILES:
@@ -108,32 +112,22 @@ class TimmClassification(Checkpoint):
         return f"timm/{default_weights(name)}"
 
     def _files(self) -> list[Path]:
-        from cfaug.core.weights import find_weights
-
         file = self._file()
         return find_weights(self.folder()) if file is None else [file]
 
     def weights_hash(self) -> str:
-        from cfaug.core.weights import sha256
-
         return sha256(self._files())
 
     def settings_hash(self) -> str:
         if self._file() is None:
             return super().settings_hash()
-        from cfaug.core.weights import sha256_text
-
         return sha256_text(" ".join(map(str, [type(self).__qualname__, *self.settings_words()])))
 
     def parameters(self) -> int | None:
-        from cfaug.core.weights import parameter_count
-
         return parameter_count(self._files())
 
     def on_this_machine(self) -> TimmClassification:
         """Return the specification with the weights' local path, without a download."""
-        from cfaug.core.weights import resolve
-
         if self._file() is not None:
             return self
         return self.at(str(resolve(self._place(), self.revision, fetch=False)))
@@ -186,8 +180,6 @@ class TorchvisionClassification(Spec):
 
     def weights_hash(self) -> str:
         """Return the sha256 of the weight file, or of the name of a tag."""
-        from cfaug.core.weights import sha256, sha256_text
-
         file = self._file()
         if file is not None:
             return sha256([file])
@@ -204,14 +196,10 @@ class TorchvisionClassification(Spec):
 
     def settings_hash(self) -> str:
         """Return the sha256 of all settings."""
-        from cfaug.core.weights import sha256_text
-
         return sha256_text(f"{type(self).__qualname__} {sorted(self.answering().items())}")
 
     def parameters(self) -> int | None:
         """Return the number of parameters; ``None`` for a tag or a file of another format."""
-        from cfaug.core.weights import parameter_count
-
         file = self._file()
         return None if file is None else parameter_count([file])
 
@@ -252,8 +240,6 @@ class InceptionFeatures(Spec):
 
     def weights_hash(self) -> str:
         """Return the sha256 of the weight file."""
-        from cfaug.core.weights import sha256
-
         file = Path(self.weights).expanduser()
         if not file.is_file():
             raise UserError(f"model.weights={self.weights}: there is no such file")
@@ -261,14 +247,10 @@ class InceptionFeatures(Spec):
 
     def settings_hash(self) -> str:
         """Return the sha256 of the kind of model, which has no settings."""
-        from cfaug.core.weights import sha256_text
-
         return sha256_text(type(self).__qualname__)
 
     def parameters(self) -> int | None:
         """Return the number of parameters in the weight file, if it is safetensors."""
-        from cfaug.core.weights import parameter_count
-
         return parameter_count([Path(self.weights).expanduser()])
 
     def at(self, checkpoint: str) -> InceptionFeatures:

@@ -63,7 +63,6 @@ class OpenClipEncoder(Encoder):
     def save(self, folder: Path) -> None:
         """Write the folder that ``create_model_and_transforms("local-dir:FOLDER")`` loads."""
         from open_clip.constants import HF_SAFE_WEIGHTS_NAME
-        from safetensors.torch import save_file
 
         with replace_checkpoint(folder) as fresh:
             # Cloned, because safetensors refuses two names for one storage (tied embeddings).

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, is_dataclass, replace
+from pathlib import Path
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from cfaug.core.errors import UserError
 from cfaug.core.protocols import DualEncoder, Matcher, NoModel
 from cfaug.core.validation import Positive
-from cfaug.core.weights import sha256_text
+from cfaug.core.weights import (
+    OPEN_CLIP_FOLDERS,
+    hash_description,
+    open_clip_folder,
+    open_clip_weights,
+    parameter_count,
+    sha256,
+    sha256_text,
+)
 from cfaug.models import classifier_specs, task_specs
 from cfaug.models.checkpoints import Folder, Matching, Spec, choose_protocol
 
@@ -247,8 +256,6 @@ class OpenClip(Spec):
 
     def weights_hash(self) -> str:
         """Return the sha256 of the weight file, or of the name of an open_clip tag."""
-        from cfaug.core.weights import open_clip_weights, sha256, sha256_text
-
         file = open_clip_weights(self.architecture, self.pretrained)
         if file is None:
             return sha256_text(f"open_clip:{self.architecture}:{self.pretrained}")
@@ -256,8 +263,6 @@ class OpenClip(Spec):
 
     def settings_hash(self) -> str:
         """Return the sha256 of the files beside the weights, or of the architecture's name."""
-        from cfaug.core.weights import hash_description, open_clip_folder, sha256_text
-
         folder = open_clip_folder(self.architecture)
         described = self.architecture if folder is None else hash_description(folder)
         more = "" if self.max_tokens is None else f" max_tokens={self.max_tokens}"
@@ -265,8 +270,6 @@ class OpenClip(Spec):
 
     def parameters(self) -> int | None:
         """Return the number of parameters in the weight file; ``None`` for a tag."""
-        from cfaug.core.weights import open_clip_weights, parameter_count
-
         file = open_clip_weights(self.architecture, self.pretrained)
         return None if file is None else parameter_count([file])
 
@@ -275,8 +278,6 @@ class OpenClip(Spec):
 
         A tag of open_clip stays a tag.
         """
-        from cfaug.core.weights import open_clip_folder
-
         folder = open_clip_folder(self.architecture, fetch=False)
         return self if folder is None else self.at(str(folder))
 
@@ -285,10 +286,6 @@ class OpenClip(Spec):
 
         A file written by open_clip_train contains only weights, not the name of the architecture.
         """
-        from pathlib import Path
-
-        from cfaug.core.weights import OPEN_CLIP_FOLDERS
-
         if Path(checkpoint).is_file():
             if self.architecture.startswith(OPEN_CLIP_FOLDERS):
                 raise UserError(

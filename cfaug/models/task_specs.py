@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import Geometry
@@ -20,11 +20,8 @@ from cfaug.core.protocols import (
 from cfaug.core.validation import Positive, Share
 from cfaug.models.checkpoints import Checked, Folder, Matching
 from cfaug.models.classifier_specs import class_names, with_names
-from cfaug.models.prompts import Reduction, read_prompt
+from cfaug.models.prompts import Prompts, Reduction, read_prompt
 from cfaug.models.visual_words import visual_words
-
-if TYPE_CHECKING:
-    from cfaug.models.prompts import Prompts
 
 
 @dataclass(frozen=True)
@@ -295,7 +292,6 @@ class VisionLanguage(Checked):
     def load_prompts(self) -> Prompts:
         """Return the model's writer of prompts, loaded from its processor, without its weights."""
         from cfaug.models.encoder import load_processor
-        from cfaug.models.prompts import Prompts
 
         folder = self.folder()
         return Prompts(load_processor(folder), self.prompt, folder)

@@ -28,7 +28,7 @@ from cfaug.evaluation.classification import PAPER_TEMPLATE, prompt_templates
 from cfaug.evaluation.failures import Cell, Cells, words_changed
 from cfaug.evaluation.inference import Pixels, classify_images
 from cfaug.evaluation.records import Classes
-from cfaug.evaluation.stress.stress_items import STRESS_ITEMS, StressItems
+from cfaug.evaluation.stress.stress_items import STRESS_ITEMS, StressItems, write_drops
 from cfaug.evaluation.stress.stress_sets import (
     EDITED,
     RANDOM,
@@ -40,6 +40,7 @@ from cfaug.evaluation.stress.stress_sets import (
     item_names,
     read_joined,
 )
+from cfaug.report.items import read_items
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
@@ -289,9 +290,7 @@ class Stress(JoinedBenchmark):
 
     def write_page(self, folder: Path, title: str) -> Path:
         """Show the edits, and test every drop (``stress.md``), in the folder of a run."""
-        from cfaug.evaluation.stress.stress_items import write_drops
         from cfaug.evaluation.stress.stress_page import PageSettings, write_stress_pages
-        from cfaug.report.items import read_items
 
         items = read_items(folder, str(self.name))
         if items is not None:

@@ -251,7 +251,18 @@ class StressItems(ModelItems):
                 class and are left out.
         """
         rows = self.rows(part)
-        grouping = self._grouping(rows)
+        if self.is_clustered:
+            groups, centres = self.column(GROUP)[rows], self.column(CENTRE)[rows]
+            kept = sorted(set(groups[groups >= 0].tolist()))
+            names = [int(np.flatnonzero(centres & (groups == group))[0]) for group in kept]
+            position = {group: i for i, group in enumerate(kept)}
+            numbers = [position.get(group, -1) for group in groups.tolist()]
+            grouping = Grouping(np.array(numbers, np.int64), np.array(names, np.int64))
+        else:
+            columns = [self.texts(name) for name in ("class", "kind", "after")]
+            grouping = group_equal(
+                [tuple(column[row].lower() for column in columns) for row in rows]
+            )
         photos = np.array([self.texts("photo")[row] for row in rows])
         sizes = [len(set(photos[grouping.groups == group])) for group in range(len(grouping.names))]
         large = np.array([group >= 0 and sizes[group] >= min_photos for group in grouping.groups])
@@ -271,18 +282,6 @@ class StressItems(ModelItems):
             insights.append(Insight(*about, effect, named_by))
         order = {label: i for i, label in enumerate(dict.fromkeys(labels))}
         return sorted(insights, key=lambda insight: order[insight.label])
-
-    def _grouping(self, rows: np.ndarray) -> Grouping:
-        if self.is_clustered:
-            groups, centres = self.column(GROUP)[rows], self.column(CENTRE)[rows]
-            kept = sorted(set(groups[groups >= 0].tolist()))
-            names = [int(np.flatnonzero(centres & (groups == group))[0]) for group in kept]
-            position = {group: i for i, group in enumerate(kept)}
-            numbers = [position.get(group, -1) for group in groups.tolist()]
-            return Grouping(np.array(numbers, np.int64), np.array(names, np.int64))
-        columns = [self.texts(name) for name in ("class", "kind", "after")]
-        words = [tuple(column[row].lower() for column in columns) for row in rows]
-        return group_equal(words)
 
 
 # Is a classifier worse on edits than on their photos? Tests over the items of a stress test.
