@@ -68,7 +68,7 @@ class _CachedModel(Generic[Model]):
         # The facts needed before any answer, as stored earlier or by loading the model.
         try:
             kept = load_json(pointer.read_text(encoding="utf-8"))
-            self._known = {name: str(kept[name]) for name in self._facts}
+            facts = {name: str(kept[name]) for name in self._facts}
         except (OSError, ValueError, KeyError, TypeError):
             model = self.model
             facts = {"model": model_key(model, weights, settings)}
@@ -76,7 +76,7 @@ class _CachedModel(Generic[Model]):
             with explain_refusal(root):
                 root.mkdir(parents=True, exist_ok=True)
                 write_file(pointer, json.dumps(facts).encode())
-            self._known = facts
+        self._known: dict[str, str] = facts
         self.folder = root / self._known["model"]
         if self.folder.exists():
             os.utime(self.folder)

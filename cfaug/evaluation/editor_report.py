@@ -243,39 +243,36 @@ class _EditorPageData:
                     rows.append([name, kind or "all edits", f"{len(some):,}", *values])
             heads = ["Editor", "Kind", "n", *headers]
             tables.append([{"t": "Means by editor", "h": heads, "r": rows}])
+        # An edit: i item, s set, k kind, p pictures, t captions, o trade-off, m numbers of each
+        # model: PSNR, direction, feature distance, success.
+        first, edits = self.first, []
+        for row in self._rows:
+            kind, before, after = (first.texts(name)[row] for name in ("kind", "before", "after"))
+            members = (
+                Member(first.texts("text_before")[row], "0", ""),
+                Member(first.texts("text")[row], "1", "", Edit(kind, before, after)),
+            )
+            pictures = [first.texts(name)[row] for name in ("photo", ITEM)]
+            for name in pictures:
+                self.images.setdefault(name, name)
+            places = {name: at for at, name in enumerate(self.images)}
+            edits.append({
+                "i": pictures[1], "s": first.texts("set")[row], "k": kind,
+                "p": [places[name] for name in pictures], "o": short(self.places[row]),
+                "t": [mark_changes(members, 0), mark_changes(members, 1)],
+                "m": [
+                    [short(answers.items.metric(name)[row])
+                     for name in ("psnr", "direction", "feature_distance", "success")]
+                    for answers in self.answers
+                ],
+            })  # fmt: skip
         return {
             "models": [answers.model for answers in self.answers],
-            "sets": self.first.sets,
-            "kinds": sorted({self.first.texts("kind")[row] for row in self._rows}),
+            "sets": first.sets,
+            "kinds": sorted({first.texts("kind")[row] for row in self._rows}),
             "tables": tables,
-            "edits": [self._edit(row) for row in self._rows],
+            "edits": edits,
         }
-
-    def _edit(self, row: int) -> dict[str, Any]:
-        """Return an edit: i item, s set, k kind, p pictures, t captions, o trade-off, m numbers.
-
-        The numbers of a model: PSNR, direction, feature distance, success.
-        """
-        first = self.first
-        edit = Edit(first.texts("kind")[row], first.texts("before")[row], first.texts("after")[row])
-        members = (
-            Member(first.texts("text_before")[row], "0", ""),
-            Member(first.texts("text")[row], "1", "", edit),
-        )
-        names = [first.texts(name)[row] for name in ("photo", ITEM)]
-        for name in names:
-            self.images.setdefault(name, name)
-        places: Mapping[str, int] = {name: at for at, name in enumerate(self.images)}
-        return {
-            "i": names[1], "s": first.texts("set")[row], "k": edit.kind,
-            "p": [places[name] for name in names], "o": short(self.places[row]),
-            "t": [mark_changes(members, 0), mark_changes(members, 1)],
-            "m": [
-                [short(answers.items.metric(name)[row])
-                 for name in ("psnr", "direction", "feature_distance", "success")]
-                for answers in self.answers
-            ],
-        }  # fmt: skip
 
 
 KEPT, SUCCESS = "psnr", "success"

@@ -346,14 +346,25 @@ def find_failures(
     edited = [row for row, cell in enumerate(cells.groups) if cell.is_edit]
     known = [row for row in edited if not np.isnan(excess[row])]
     clusters = [cells.clusters[row] for row in known]
-    groups, small = _pool_small([cells.groups[row] for row in known], clusters, rule.least_items)
+
+    def find_small(groups: Sequence[Cell]) -> set[Cell]:
+        photos: dict[Cell, set[str]] = {}
+        for group, cluster in zip(groups, clusters, strict=True):
+            photos.setdefault(group, set()).add(cluster)
+        return {group for group, of in photos.items() if len(of) < rule.least_items}
+
+    # A class with too few photos joins the cell of all classes; what is still too small is lost.
+    groups = [cells.groups[row] for row in known]
+    small = find_small(groups)
+    groups = [group._replace(labels=()) if group in small else group for group in groups]
+    lost = find_small(groups)
     rows_of: dict[tuple[Cell, str], list[int]] = {}  # the items of a photo in a cell
     for row, cell, cluster in zip(known, groups, clusters, strict=True):
-        if cell is not None:
+        if cell not in lost:
             rows_of.setdefault((cell, cluster), []).append(row)
     if not rows_of:
         reason = _explain_unmeasured(cells, edited, known, rule.least_items, family)
-        return FoundFailures((), 0, small, math.nan, reason)
+        return FoundFailures((), 0, len(lost), math.nan, reason)
     means = np.array([excess[rows].mean() for rows in rows_of.values()])
     listed, photos = zip(*rows_of, strict=True)
     measured = group_effects(means, np.zeros(len(means)), photos, listed, seed=seed)
@@ -374,7 +385,7 @@ def find_failures(
             )  # fmt: skip
     failures.sort(key=lambda failure: -failure.size)
     largest = max(effect.mean for effect in measured)
-    return FoundFailures(tuple(failures), len(measured), small, largest)
+    return FoundFailures(tuple(failures), len(measured), len(lost), largest)
 
 
 CONTROLS = {
@@ -417,23 +428,6 @@ def _explain_unmeasured(
 def _plain(value: float) -> float:
     """Return a number within its bounds, which rounding may pass."""
     return min(1.0, max(-1.0, float(value)))
-
-
-def _pool_small(
-    groups: Sequence[Cell], clusters: Sequence[str], least: int
-) -> tuple[list[Cell | None], int]:
-    """Return the cell to which each item counts, ``None`` for one too small, and how many are."""
-
-    def small_of(named: Sequence[Cell]) -> set[Cell]:
-        photos: dict[Cell, set[str]] = {}
-        for group, cluster in zip(named, clusters, strict=True):
-            photos.setdefault(group, set()).add(cluster)
-        return {group for group, of in photos.items() if len(of) < least}
-
-    small = small_of(groups)
-    pooled = [group._replace(labels=()) if group in small else group for group in groups]
-    lost = small_of(pooled)
-    return [None if group in lost else group for group in pooled], len(lost)
 
 
 # Cells of sources whose items are two texts, or a set of them.

@@ -121,9 +121,19 @@ def read_joined(name: str, index: Index, rows: np.ndarray | None, control: str) 
     several = np.bincount(set_numbers, kinds == ORIGINAL, len(sets)) != 1
     marked = "edit_before" in index.extra_names  # as in our shards
     if several.all() and not marked:
-        unmarked = _unmarked_kinds(index, rows, kinds, starts)
-        if unmarked is not None:
-            kinds, several = unmarked, np.zeros(len(sets), bool)
+        is_first = np.zeros(len(rows), bool)
+        is_first[starts] = True
+        images = np.asarray(index.images)[rows]
+        shows_photo = images == images[starts][np.cumsum(is_first) - 1]
+        alone = np.diff(np.append(starts, len(rows))) < 2
+        # Sets of one image, and further images of the photo, are captions of a photo, not edits.
+        if not alone.any() and not (shows_photo & ~is_first).any():
+            say_once(
+                f"{index.source} does not say which images are edits: of each set the first image "
+                "is taken as the photo, and the others as its edits"
+            )
+            kinds = np.where(is_first, ORIGINAL, np.where(kinds == ORIGINAL, EDITED, kinds))
+            several = np.zeros(len(sets), bool)
     if several.any():
         first = int(np.flatnonzero(np.isin(set_numbers, np.flatnonzero(several)))[0])
         raise UserError(
@@ -156,31 +166,6 @@ def read_joined(name: str, index: Index, rows: np.ndarray | None, control: str) 
             f"{', '.join(LABEL)} has it"
         )
     return joined
-
-
-def _unmarked_kinds(
-    index: Index, rows: np.ndarray, kinds: np.ndarray, starts: np.ndarray
-) -> np.ndarray | None:
-    """Return the kinds in sets that mark no edit: the first member is the photo.
-
-    ``None`` where a set has only one image, or another member shows the photo: these are captions
-    of a photo, not edits.
-
-    Args:
-        starts: the place in ``rows`` of the first row of each set.
-    """
-    first = np.zeros(len(rows), bool)
-    first[starts] = True
-    images = np.asarray(index.images)[rows]
-    shows_photo = images == images[starts][np.cumsum(first) - 1]
-    alone = np.diff(np.append(starts, len(rows))) < 2
-    if alone.any() or (shows_photo & ~first).any():
-        return None
-    say_once(
-        f"{index.source} does not say which images are edits: of each set the first image is taken "
-        "as the photo, and the others as its edits"
-    )
-    return np.where(first, ORIGINAL, np.where(kinds == ORIGINAL, EDITED, kinds))
 
 
 def class_column(index: Index, rows: np.ndarray) -> str | None:
