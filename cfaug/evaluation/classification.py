@@ -125,16 +125,15 @@ class ZeroShot(SourceBenchmark):
                 f"{self.name}: labels {sorted(strange)[:5]} are not among the classes "
                 f"({len(number)}: {', '.join([*number][:20])})"
             )
-        for warning in (
-            equal_names_warning(classes.names, str(self.name)),
-            names_warning(classes.labels, classes.names, str(self.name), NAMES_IN_FILE)
-            if prompt_names(classes.labels) == list(classes.names)
-            else None,
-        ):
-            if warning is not None:
-                say_once(warning)
         self.class_names, self._templates = list(classes.names), list(classes.templates)
         derived = prompt_names(classes.labels) == self.class_names
+        warnings = [equal_names_warning(classes.names, str(self.name))]
+        if derived:
+            given = (classes.labels, classes.names)
+            warnings.append(names_warning(*given, str(self.name), NAMES_IN_FILE))
+        for warning in warnings:
+            if warning is not None:
+                say_once(warning)
         self._known_as = list(classes.labels) if derived else self.class_names
         self._labels = np.array([number[str(label)] for label in shown])
         self._index, self._pixels = index, Pixels(index, first)

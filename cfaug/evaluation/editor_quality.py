@@ -206,7 +206,7 @@ class EditorQuality(WritesModelPage, SourceBenchmark):
 
         index, rows_N2 = folder.index, folder.rows
         texts = [[index.text(int(row)) for row in rows] for rows in rows_N2.T]
-        edited = np.array([before != after for before, after in zip(*texts, strict=True)])
+        edited = np.array([before != after for before, after in zip(*texts, strict=True)], bool)
         kept: dict[str, list[float]] = {name: [] for name in ("masked", "psnr", "ssim")}
         judged: dict[str, list[float]] = {"success": [], "rest_kept": []}
         composites = []

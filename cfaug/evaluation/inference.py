@@ -312,7 +312,6 @@ def classify_images(
     """Return logits, float32 (images, classes), in the order of ``pixels.rows``.
 
     Images of equal bytes have equal logits.
-
     """
     if isinstance(model, ZeroShotClassifier):
         return model.classify_images(pixels, batch_size)

@@ -1,6 +1,6 @@
 """Label frequency of classification benchmarks: how many counterfactual pairs alter a class.
 
-COCO-Counterfactuals, section A.2, Table 6; see ``cfaug.evaluation.label_frequency``.
+COCO-Counterfactuals, section A.2, Table 6.
 """
 
 from __future__ import annotations

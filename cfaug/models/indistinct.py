@@ -122,7 +122,6 @@ def check_end_of_text(model: Any, tokenizer: Any, length: int, owner: object) ->
 
     Args:
         model: a model of transformers; one whose modules have no ``eos_token_id`` pools otherwise.
-        tokenizer: its tokenizer, of transformers as well.
         length: the number of tokens at which its texts are cut; tokenizers save this.
     """
     ends = {getattr(module, "eos_token_id", None) for module in model.modules()} - {None}

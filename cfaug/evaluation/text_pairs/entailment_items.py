@@ -364,10 +364,7 @@ class ScoreDrop:
 
     Attributes:
         name: name of the score, one of ``SCORES``; all but accuracy are macro means.
-        before: score of the items before the change.
-        after: score of the same items after the change.
         low: lower end of the 95 % percentile interval of ``before - after``.
-        high: upper end of the interval.
         p: two-sided p of a permutation test that exchanges before and after for whole clusters.
     """
 
