@@ -356,16 +356,16 @@ class RankedLabels(RowMetric):
         self._keep(scores=preds, labels=target, queries=indexes, image_ids=image_ids)
 
     def value(self, rows: Mapping[str, np.ndarray]) -> float:
-        return float(np.mean([self._of(rows, query) for query in np.unique(rows["queries"])]))
-
-    def _of(self, rows: Mapping[str, np.ndarray], query: int) -> float:
-        mine = np.flatnonzero(rows["queries"] == query)
-        ids = [str(image_id) for image_id in rows["image_ids"][mine].tolist()]
-        labels = rows["labels"][mine][skew_metrics.rank_images(rows["scores"][mine], ids)]
-        if self.desired is not None:
-            return self.of_ranking(labels, self.desired)
-        _, labels, counts = np.unique(labels, return_inverse=True, return_counts=True)
-        return self.of_ranking(labels, counts)
+        by_query = []
+        for query in np.unique(rows["queries"]):
+            mine = np.flatnonzero(rows["queries"] == query)
+            ids = [str(image_id) for image_id in rows["image_ids"][mine].tolist()]
+            labels = rows["labels"][mine][skew_metrics.rank_images(rows["scores"][mine], ids)]
+            desired = self.desired
+            if desired is None:
+                _, labels, desired = np.unique(labels, return_inverse=True, return_counts=True)
+            by_query.append(self.of_ranking(labels, desired))
+        return float(np.mean(by_query))
 
     @abstractmethod
     def of_ranking(self, labels: np.ndarray, desired: np.ndarray) -> float:

@@ -11,7 +11,7 @@ coincidences that a figure shows, and statsmodels is a dependency of 44 MB for t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Literal, get_args
 
 import numpy as np
@@ -64,8 +64,8 @@ def krippendorff_alpha(
     Args:
         ratings: ratings, (items, raters); ``None`` or NaN where a rater did not answer. Items with
             fewer than two answers say nothing about agreement and are left out.
-        level: distance between two values: ``"nominal"`` is 0 or 1, ``"ordinal"`` depends on the
-            number of ratings between them, ``"interval"`` is the squared difference.
+        level: distance between two values: ``"nominal"`` is 0 or 1, ``"ordinal"`` is the squared
+            number of ratings between their middles, ``"interval"`` is the squared difference.
 
     Returns:
         The coefficient; ``nan`` without two answers to compare, or if all of them are equal.
@@ -88,7 +88,13 @@ def krippendorff_alpha(
     counts = counts[counts.sum(axis=1) >= 2]
     coincidences = coincidence_matrix(counts)
     totals = coincidences.sum(axis=0)
-    distance = _DISTANCES[level](values, totals)
+    if level == "nominal":
+        distance = 1.0 - np.eye(len(values))
+    elif level == "ordinal":
+        middle = np.cumsum(totals) - totals / 2
+        distance = np.subtract.outer(middle, middle) ** 2
+    else:
+        distance = np.subtract.outer(values, values) ** 2
     expected = float(totals @ distance @ totals)
     if expected <= 0:
         return math.nan
@@ -112,24 +118,3 @@ def coincidence_matrix(counts: np.ndarray) -> np.ndarray:
     weighted = counts * weights[:, None]
     matrix: np.ndarray = counts.T @ weighted - np.diag(weighted.sum(axis=0))
     return matrix
-
-
-def _nominal(values: np.ndarray, totals: np.ndarray) -> np.ndarray:
-    return 1.0 - np.eye(len(values))
-
-
-def _ordinal(values: np.ndarray, totals: np.ndarray) -> np.ndarray:
-    """Return the squared number of ratings between the middles of two values."""
-    middle = np.cumsum(totals) - totals / 2
-    return np.subtract.outer(middle, middle) ** 2
-
-
-def _interval(values: np.ndarray, totals: np.ndarray) -> np.ndarray:
-    return np.subtract.outer(values, values) ** 2
-
-
-_DISTANCES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
-    "nominal": _nominal,
-    "ordinal": _ordinal,
-    "interval": _interval,
-}

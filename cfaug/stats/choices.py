@@ -18,9 +18,9 @@ from cfaug.stats.ranking import as_array, finite, unit
 # ties with the best false one, a rule decides, and published programs use different rules:
 #
 # * ``miss``: wrong. SugarCrepe's ``main_eval.py`` (``pos > neg``) and ARO, whose ``argmax`` finds
-# the   false caption first; * ``hit``: right. CLIP_benchmark and MTEB, whose ``argmax`` finds the
-# true caption first; * ``half``: half an item, the expected value of a coin toss between two
-# captions.
+#   the false caption first;
+# * ``hit``: right. CLIP_benchmark and MTEB, whose ``argmax`` finds the true caption first;
+# * ``half``: half an item, the expected value of a coin toss between two captions.
 #
 # Captions are (items, captions); an item with fewer captions than others is padded with ``ABSENT``,
 # and the scores there are ignored.

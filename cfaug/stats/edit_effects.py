@@ -238,44 +238,35 @@ def group_effects(
     rows_of: dict[Hashable, list[int]] = {}
     for row, group in enumerate(groups.tolist() if isinstance(groups, np.ndarray) else groups):
         rows_of.setdefault(group, []).append(row)
-    effects = [
-        _effect(group, np.array(rows, np.int64), values, usual, names, seed)
-        for group, rows in rows_of.items()
-    ]
+    effects = []
+    for group, numbers in rows_of.items():
+        rows = np.array(numbers, np.int64)
+        over_photos = cluster_mean(values[rows], names[rows])
+        excess = values[rows] - usual[rows]
+        there = ~np.isnan(excess)
+        mean_excess, p = math.nan, math.nan
+        if there.any():
+            mean_excess = float(excess[there].mean())
+            _, inverse, counts = np.unique(
+                names[rows][there], return_inverse=True, return_counts=True
+            )
+            by_photo = np.bincount(inverse.reshape(-1), excess[there]) / counts
+            p = sign_flip(by_photo, "greater", seed=seed)
+        effects.append(
+            GroupEffect(
+                group=group,
+                rows=rows[np.argsort(-values[rows], kind="stable")],
+                photos=over_photos.clusters,
+                mean=over_photos.mean,
+                low=over_photos.low,
+                high=over_photos.high,
+                excess=mean_excess,
+                p=p,
+            )
+        )
     corrected = holm([effect.p for effect in effects]).tolist()
     effects = [replace(effect, p_holm=p) for effect, p in zip(effects, corrected, strict=True)]
     return sorted(effects, key=lambda effect: -effect.mean)
-
-
-def _effect(
-    group: Hashable,
-    rows: np.ndarray,
-    delta: np.ndarray,
-    control: np.ndarray,
-    photos: np.ndarray,
-    seed: int,
-) -> GroupEffect:
-    values, names = delta[rows], photos[rows]
-    over_photos = cluster_mean(values, names)
-    excess = values - control[rows]
-    there = ~np.isnan(excess)
-    p = _p_of_excess(excess[there], names[there], seed) if there.any() else math.nan
-    return GroupEffect(
-        group=group,
-        rows=rows[np.argsort(-values, kind="stable")],
-        photos=over_photos.clusters,
-        mean=over_photos.mean,
-        low=over_photos.low,
-        high=over_photos.high,
-        excess=float(excess[there].mean()) if there.any() else math.nan,
-        p=p,
-    )
-
-
-def _p_of_excess(excess: np.ndarray, photos: np.ndarray, seed: int) -> float:
-    _, inverse, counts = np.unique(photos, return_inverse=True, return_counts=True)
-    means = np.bincount(inverse.reshape(-1), excess) / counts
-    return sign_flip(means, "greater", seed=seed)
 
 
 # Compare the factors and slices found to make a classifier fail with the planted ones.

@@ -80,20 +80,16 @@ def kernel_distance(first_ND: Any, second_MD: Any) -> float:
     -19.0
     """
     first, second = _checked(first_ND, second_MD)
-    within = sum(_mean_of_pairs(features) for features in (first, second))
+    within = 0.0  # the means over pairs of different images of one set
+    for features in (first, second):
+        n, every = len(features), _kernel(features, features)
+        within += float((every.sum() - np.trace(every)) / (n * (n - 1)))
     return float(within - 2 * _kernel(first, second).mean())
 
 
 def _kernel(first_ND: np.ndarray, second_MD: np.ndarray) -> np.ndarray:
     kernel: np.ndarray = (first_ND @ second_MD.T / first_ND.shape[1] + 1) ** DEGREE
     return kernel
-
-
-def _mean_of_pairs(features_ND: np.ndarray) -> float:
-    """Return the mean of the kernel over pairs of different images."""
-    n = len(features_ND)
-    every = _kernel(features_ND, features_ND)
-    return float((every.sum() - np.trace(every)) / (n * (n - 1)))
 
 
 def _checked(first_ND: Any, second_MD: Any) -> tuple[np.ndarray, np.ndarray]:

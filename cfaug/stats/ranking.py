@@ -144,7 +144,15 @@ class QueryRanks:
             return (self.above + self.tied < k).astype(np.float64)
         if ties != "mean":
             raise ValueError(f"ties={ties!r} is not one of {', '.join(get_args(Ties))}")
-        return 1.0 - self._all_missed(k)
+        # Hypergeometric: the j-th place after ``above`` is given to one of (tied - j) wrong ones
+        # among (tied + best - j), and a query misses if no best positive gets one.
+        places = np.clip(k - self.above, 0, self.tied + self.best)
+        missed = np.ones(len(self.above))
+        for j in range(int(places.max(initial=0))):
+            wrong = np.maximum(self.tied - j, 0)
+            left = np.maximum(self.tied + self.best - j, 1)
+            missed *= np.where(j < places, wrong / left, 1.0)
+        return 1.0 - missed
 
     def reciprocal_ranks(self, ties: Ties = "mean") -> np.ndarray:
         """Return 1 / rank of each query's first positive, float64 (queries,) in (0, 1].
@@ -177,20 +185,6 @@ class QueryRanks:
             missed = next_missed
         return reciprocal
 
-    def _all_missed(self, k: int) -> np.ndarray:
-        """Probability that no best positive is among the places left after ``above``.
-
-        Hypergeometric: the j-th place is given to one of (tied - j) wrong ones among (tied + best -
-        j).
-        """
-        places = np.clip(k - self.above, 0, self.tied + self.best)
-        missed = np.ones(len(self.above))
-        for j in range(int(places.max(initial=0))):
-            wrong = np.maximum(self.tied - j, 0)
-            left = np.maximum(self.tied + self.best - j, 1)
-            missed *= np.where(j < places, wrong / left, 1.0)
-        return missed
-
 
 def standing(scores_QG: np.ndarray, group_Q: np.ndarray, group_G: np.ndarray) -> QueryRanks:
     """Find the rank of each query's best positive.
@@ -222,19 +216,13 @@ def standing(scores_QG: np.ndarray, group_Q: np.ndarray, group_G: np.ndarray) ->
     positives = scores_QG[np.repeat(np.arange(len(group_Q)), count), order[within]]
     target = np.maximum.reduceat(positives, first)
     best = np.add.reduceat(positives == np.repeat(target, count), first, dtype=np.int64)
-    above, equal = _compared(scores_QG, target)
+    above, equal = np.empty((2, len(target)), np.int64)
+    # Row by row: a row stays in a core's cache; counting along an axis takes three times as long.
+    for query, (scores, wanted) in enumerate(zip(scores_QG, target, strict=True)):
+        above[query] = np.count_nonzero(scores > wanted)
+        equal[query] = np.count_nonzero(scores == wanted)
     # No positive is above the best one, so every other candidate above or equal to it is wrong.
     return QueryRanks(above=above, tied=equal - best, best=best)
-
-
-def _compared(scores_QG: np.ndarray, target_Q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Count for each query the scores above its target, and those equal to it."""
-    above, equal = np.empty((2, len(target_Q)), np.int64)
-    # Row by row: a row stays in a core's cache; counting along an axis takes three times as long.
-    for query, (scores, target) in enumerate(zip(scores_QG, target_Q, strict=True)):
-        above[query] = np.count_nonzero(scores > target)
-        equal[query] = np.count_nonzero(scores == target)
-    return above, equal
 
 
 def all_tied(image_of_text_T: np.ndarray) -> dict[str, QueryRanks]:

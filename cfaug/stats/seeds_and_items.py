@@ -126,7 +126,15 @@ def bootstrap_arms(
     (1.017, 3, 60, 0.0002)
     """
     _check_drawing(level, resamples)
-    return read_resampled(answers, _resample(answers, rng, resamples), rng, level=level)
+    if isinstance(answers, OneTest):
+        both = np.concatenate([answers.arm, answers.baseline])
+        means = resample_rows(both, answers.clusters, rng, resamples)
+    else:
+        means = np.concatenate([
+            resample_rows(np.asarray([values]), clusters, rng, resamples)
+            for values, clusters in zip(answers.differences, answers.clusters, strict=True)
+        ])  # fmt: skip
+    return read_resampled(answers, means, rng, level=level)
 
 
 def read_resampled(
@@ -208,18 +216,6 @@ def resample_rows(
         sums = times.astype(np.float64) @ both
         means.append(sums[:, :-1] / sums[:, -1:])
     return np.concatenate(means).T
-
-
-def _resample(answers: OneTest | OwnTests, rng: np.random.Generator, resamples: int) -> np.ndarray:
-    """Return the mean of each seed in each resample of the clusters, (seeds, resamples)."""
-    if isinstance(answers, OneTest):
-        both = np.concatenate([answers.arm, answers.baseline])
-        return resample_rows(both, answers.clusters, rng, resamples)
-    means = [
-        resample_rows(np.asarray([values]), clusters, rng, resamples)
-        for values, clusters in zip(answers.differences, answers.clusters, strict=True)
-    ]
-    return np.concatenate(means)
 
 
 def _read_own_tests(
@@ -395,8 +391,7 @@ def _decompose_crossed(answers: OneTest) -> Decomposition:
     layouts = [_linearise(values, answers.clusters) for values in sides]
     many = layouts[0].shape[1]
     _require_two([len(layout) for layout in layouts], [many])
-    by_seed = _MeanSquares()
-    rest = _MeanSquares()
+    by_seed, by_item, rest = _MeanSquares(), _MeanSquares(), _MeanSquares()
     for layout in layouts:
         count = len(layout)
         seeds_S, items_C = layout.mean(axis=1), layout.mean(axis=0)
@@ -405,20 +400,18 @@ def _decompose_crossed(answers: OneTest) -> Decomposition:
         degrees = (count - 1) * (many - 1)
         rest.add(float((left**2).sum()) / degrees / (count * many), degrees)
     means_C = layouts[0].mean(axis=0) - (0 if len(layouts) == 1 else layouts[1].mean(axis=0))
-    by_item = _MeanSquares()
     by_item.add(float(means_C.var(ddof=1)) / many, many - 1)
     # The estimates by seed and by item each include the rest.
     whole = by_seed.cut_at(rest), by_item.cut_at(rest)
     parts = [estimate.value - rest.value for estimate in whole]
     scale = sum(float((layout**2).mean()) for layout in layouts)
-    flat = sum(estimate.value for estimate in whole) - rest.value <= NO_SPREAD * scale
+    if sum(estimate.value for estimate in whole) - rest.value <= NO_SPREAD * scale:
+        return Decomposition(0.0, 0.0, 0.0, (), math.nan)
     cut = [
         name
         for name, estimate in ((SEEDS, by_seed), (ITEMS, by_item))
-        if estimate.value < rest.value and not flat
+        if estimate.value < rest.value
     ]
-    if flat:
-        return Decomposition(0.0, 0.0, 0.0, (), math.nan)
     return Decomposition(
         parts[0],
         parts[1],
@@ -456,16 +449,11 @@ class _MeanSquares:
     """Independent estimates of variance that add up, each with its degrees of freedom."""
 
     def __init__(self) -> None:
-        self.value, self._by_degrees = 0.0, 0.0
+        self.value, self.squares_by_degrees = 0.0, 0.0
 
     def add(self, value: float, degrees: int) -> None:
         self.value += value
-        self._by_degrees += value**2 / degrees
-
-    @property
-    def squares_by_degrees(self) -> float:
-        """The sum of the squared estimates by their degrees of freedom."""
-        return self._by_degrees
+        self.squares_by_degrees += value**2 / degrees
 
     def cut_at(self, least: _MeanSquares) -> _MeanSquares:
         """Return the larger of the two."""
