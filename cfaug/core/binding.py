@@ -228,7 +228,11 @@ def _fits(name: str, wanted: Sequence[Any] | str, values: Mapping[str, Any]) -> 
     value = values.get(name)
     if wanted == GIVEN:
         return bool(value)
-    return _names_folder(value) if wanted == FOLDER else _has(value, wanted)
+    if wanted == FOLDER:
+        return _names_folder(value)
+    if isinstance(value, list | tuple):
+        return any(item in wanted for item in value)
+    return value in wanted
 
 
 def _names_folder(value: Any) -> bool:
@@ -236,12 +240,6 @@ def _names_folder(value: Any) -> bool:
         return not (is_world(value) or is_questions(value))
     inside = value.values() if isinstance(value, Mapping) else value or ()
     return any(_names_folder(item) for item in inside)
-
-
-def _has(value: Any, wanted: Sequence[Any]) -> bool:
-    if isinstance(value, list | tuple):
-        return any(item in wanted for item in value)
-    return value in wanted
 
 
 def describe_conditions(conditions: Sequence[Condition], prefix: str = "") -> str:

@@ -28,10 +28,22 @@ class OverdueError(TimeoutError):
 
 
 class Deadline:
-    """The deadline of a request, which begins now."""
+    """The deadline of a request, which begins now.
+
+    Args:
+        seconds: the patience; ``None`` is that of the environment.
+    """
 
     def __init__(self, seconds: float | None = None) -> None:
-        self._seconds = _patience() if seconds is None else seconds
+        if seconds is None:
+            given = os.environ.get(PATIENCE, str(USUAL_S))
+            try:
+                seconds = float(given)
+            except ValueError:
+                seconds = 0.0
+            if not 0 < seconds <= threading.TIMEOUT_MAX:
+                raise UserError(f"{PATIENCE}={given} should be a number of seconds above 0")
+        self._seconds = seconds
         self._began = time.monotonic()
         self._bytes = 0
 
@@ -78,14 +90,3 @@ class Deadline:
             raise errors[0]
         answer: Answer = answers[0]
         return answer
-
-
-def _patience() -> float:
-    given = os.environ.get(PATIENCE, str(USUAL_S))
-    try:
-        seconds = float(given)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds <= threading.TIMEOUT_MAX:
-        raise UserError(f"{PATIENCE}={given} should be a number of seconds above 0")
-    return seconds

@@ -184,15 +184,6 @@ def check_links(folder: Path, permitted: Sequence[Path] = ()) -> None:
                     require_regular(Path(entry.path))
 
 
-def _repository(folder: Path) -> Path | None:
-    """Return the repository in the Hub's cache that a folder is a snapshot of, or a part of one."""
-    whole = folder.resolve()
-    for path in (whole, *whole.parents):
-        if path.parent.name == "snapshots" and REPOSITORY.fullmatch(path.parent.parent.name):
-            return path.parent.parent
-    return None
-
-
 def check_link(link: Path, folder: Path, permitted: Sequence[Path] = ()) -> None:
     """Refuse one file as ``check_links`` does; it may lie behind links, or be one.
 
@@ -204,8 +195,12 @@ def check_link(link: Path, folder: Path, permitted: Sequence[Path] = ()) -> None
     except OSError as error:
         raise UserError(f"{link} cannot be read: {error.strerror}") from error
     target = Path(os.path.realpath(link))
-    homes = (_repository(folder) or folder, *permitted)
-    if not any(target.is_relative_to(os.path.realpath(home)) for home in homes):
+    home, whole = folder, folder.resolve()
+    for path in (whole, *whole.parents):  # a snapshot in the Hub's cache, or a part of one
+        if path.parent.name == "snapshots" and REPOSITORY.fullmatch(path.parent.parent.name):
+            home = path.parent.parent
+            break
+    if not any(target.is_relative_to(os.path.realpath(place)) for place in (home, *permitted)):
         root = target if target.is_dir() else target.parent
         raise UserError(
             f"{link} is a link that leads out of {folder}, to {target}; it is not followed. If you "
@@ -266,7 +261,10 @@ def whole_folder(folder: Path, whole: Callable[[Path], bool]) -> Iterator[Path]:
         _sync_one(folder.parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-        _remove(aside)
+        if aside.is_dir() and not aside.is_symlink():
+            shutil.rmtree(aside, ignore_errors=True)
+        else:
+            aside.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -312,13 +310,6 @@ def _sync_one(path: Path) -> None:
         os.fsync(number)
     finally:
         os.close(number)
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)
 
 
 HIDDEN = re.compile(

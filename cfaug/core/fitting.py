@@ -45,26 +45,18 @@ def fit_value(value: Any, annotation: Any, key: str, given: Given) -> Any:
         if _is(value, choice):
             return _inside(value, choice, key, given)
     for choice in choices:
+        base = base_of(choice)
         if choice is bool and isinstance(value, str) and value.lower() in YES_AND_NO:
             return YES_AND_NO[value.lower()]
-        if _takes_text(choice) and isinstance(value, bool | int | float):
+        names_texts = base is Literal and all(isinstance(name, str) for name in choices_of(choice))
+        if (base is str or names_texts) and isinstance(value, bool | int | float):
             text = given.get(key, write_value(value))
             if accepts(text, choice):
                 return text
-        if isinstance(value, str) and _takes_texts(choice):
+        items = (*get_args(plain_of(choice)), None)[0]
+        if isinstance(value, str) and is_sequence(base) and base_of(items) is str:
             return fit_value([value], choice, key, given)
     raise UserError(explain_refusal(value, annotation, key))
-
-
-def _takes_text(choice: Any) -> bool:
-    return base_of(choice) is str or (
-        base_of(choice) is Literal and all(isinstance(value, str) for value in choices_of(choice))
-    )
-
-
-def _takes_texts(choice: Any) -> bool:
-    kinds = get_args(plain_of(choice))
-    return is_sequence(base_of(choice)) and base_of((*kinds, None)[0]) is str
 
 
 def _is(value: Any, choice: Any) -> bool:
@@ -112,8 +104,11 @@ def _mapping(value: Mapping[str, Any], choice: Any, key: str, given: Given) -> M
         refuse_unknown(value, list(kinds), f"{key}.")
         required: Sequence[str] = sorted(base.__required_keys__)
     else:
-        required, special = _keys_of(choice)
-        kinds = {**dict.fromkeys(value, _kind_of_values(choice)), **special}
+        usual = Keys(("_target_",) if _is_object(base) else ())
+        keys = next((mark for mark in marks_of(choice) if isinstance(mark, Keys)), usual)
+        pair = get_args(plain_of(choice))  # the annotations of a mapping's keys and of its values
+        kinds = dict.fromkeys(value, pair[1] if len(pair) == 2 else Any) | dict(keys.kinds)
+        required = keys.required
         for name in required:
             if name in value and value[name] is None:
                 raise UserError(f"{key}.{name}=null should be a text")
@@ -128,17 +123,3 @@ def _mapping(value: Mapping[str, Any], choice: Any, key: str, given: Given) -> M
     return {
         name: fit_value(item, kinds[name], f"{key}.{name}", given) for name, item in value.items()
     }
-
-
-def _keys_of(choice: Any) -> tuple[Sequence[str], Mapping[str, Any]]:
-    """Return the required keys of a mapping, and the annotations of single keys."""
-    for mark in marks_of(choice):
-        if isinstance(mark, Keys):
-            return mark.required, dict(mark.kinds)
-    return ("_target_",) if _is_object(base_of(choice)) else (), {}
-
-
-def _kind_of_values(choice: Any) -> Any:
-    """Return the annotation of a mapping's values."""
-    kinds = get_args(plain_of(choice))
-    return kinds[1] if len(kinds) == 2 else Any

@@ -15,7 +15,7 @@ import os
 import secrets
 import shutil
 import stat
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from glob import escape
@@ -242,7 +242,16 @@ def check_output_folder(
     if not folder.is_dir() or {entry.name for entry in folder.iterdir()} <= {RECORD}:
         return folder
     outputs = read_outputs(folder)
-    strangers = _find_strangers(folder, outputs, keeps)
+    if outputs:
+        strangers = [
+            name
+            for name in _list_files(folder)
+            if name not in (RECORD, *keeps) and not _is_own(folder / name, outputs.get(name, ()))
+        ]
+    else:  # a folder without any file is not ours either
+        strangers = sorted(
+            path.name for path in folder.iterdir() if path.name not in (RECORD, *keeps)
+        )
     if strangers:
         raise UserError(
             f"{named} holds what cfaug did not write, or what was changed since "
@@ -281,7 +290,16 @@ def output_folder(
         OSError: naming ``folder``, if the disk is full.
     """
     target = folder.resolve()
-    _restore(target)
+    # Remove what dead processes left of it; the last one may have set it aside.
+    remove_leftovers(target.parent)
+    remove_leftovers(target)
+    for old in target.parent.glob(f".{escape(target.name)}.????????{REPLACED}"):
+        if not (old / RECORD).is_file():
+            continue
+        if target.exists():
+            remove_own(old)
+        else:
+            old.rename(target)
     if not carries:
         check_output_folder(folder, kind, setting, replace=replace, keeps=keeps)
     elif target.is_dir() and not os.path.lexists(target / RECORD):  # of an earlier version
@@ -324,7 +342,17 @@ def _put_in_place(fresh: Path, target: Path, old: Path, keeps: Collection[str]) 
     if not target.exists():
         fresh.rename(target)
     elif fresh.parent == target or target in (here, *here.parents):
-        _merge(fresh, target)  # a mounted folder, or one in which a shell is, keeps its place
+        # A mounted folder, or one in which a shell is, keeps its place.
+        theirs = read_outputs(target)
+        for name in _list_files(fresh):
+            place = target / name
+            if name == RECORD:
+                continue
+            if os.path.lexists(place) and not _is_own(place, theirs.get(name, ())):
+                continue
+            _add_lines(target, read_outputs(fresh).get(name, [])[-1:])
+            place.parent.mkdir(parents=True, exist_ok=True)
+            os.replace(fresh / name, place)
     else:
         target.rename(old)
         fresh.rename(target)
@@ -334,19 +362,6 @@ def _put_in_place(fresh: Path, target: Path, old: Path, keeps: Collection[str]) 
                 (target / name).parent.mkdir(parents=True, exist_ok=True)
                 os.replace(old / name, target / name)
         remove_own(old)
-
-
-def _merge(source: Path, target: Path) -> None:
-    """Move the files of a folder into another, where nothing is replaced that is not ours."""
-    outputs = read_outputs(target)
-    for name in _list_files(source):
-        place = target / name
-        lines = outputs.get(name, ())
-        if name == RECORD or (os.path.lexists(place) and not _is_own(place, lines)):
-            continue
-        _add_lines(target, read_outputs(source).get(name, [])[-1:])
-        place.parent.mkdir(parents=True, exist_ok=True)
-        os.replace(source / name, place)
 
 
 def remove_own(folder: Path, keeps: Collection[str] = ()) -> None:
@@ -366,32 +381,6 @@ def remove_own(folder: Path, keeps: Collection[str] = ()) -> None:
         for path, _, _ in os.walk(folder, topdown=False):
             with suppress(OSError):  # it is not empty
                 os.rmdir(path)
-
-
-def _restore(target: Path) -> None:
-    """Remove what dead processes left of ``target``; the last one may have set it aside."""
-    remove_leftovers(target.parent)
-    remove_leftovers(target)
-    for old in target.parent.glob(f".{escape(target.name)}.????????{REPLACED}"):
-        if not (old / RECORD).is_file():
-            continue
-        if target.exists():
-            remove_own(old)
-        else:
-            old.rename(target)
-
-
-def _find_strangers(
-    folder: Path, outputs: Mapping[str, Sequence[Output]], keeps: Collection[str]
-) -> list[str]:
-    """Return what lies in a folder and is not ours; a folder without any file is no loss."""
-    if not outputs:
-        return sorted(path.name for path in folder.iterdir() if path.name not in (RECORD, *keeps))
-    return [
-        name
-        for name in _list_files(folder)
-        if name not in (RECORD, *keeps) and not _is_own(folder / name, outputs.get(name, ()))
-    ]
 
 
 def _is_own(path: Path, lines: Sequence[Output]) -> bool:

@@ -76,34 +76,25 @@ class ImageTransform:
     def __call__(self, image: Image.Image) -> np.ndarray:
         """Return uint8 (3, size, size)."""
         image = to_rgb(image)
-        width, height = self._resized(*image.size)
+        width, height = image.size
+        side, short = self.resized or self.size, min(width, height)
+        if self.geometry == "squash":
+            width, height = side, side
+        elif short != side:
+            # torchvision's rule: the long side is truncated, not rounded.
+            width, height = int(side * width / short), int(side * height / short)
         left, top = round((width - self.size) / 2.0), round((height - self.size) / 2.0)
         window = (left, top, left + self.size, top + self.size)
         if width * height > MAX_PIXELS:
-            image = self._resized_window(image, (width, height), window)
+            # Only the part that the crop keeps: 1 x 30,000 pixels would become six GiB.
+            across, down = image.width / width, image.height / height
+            box = (left * across, top * down, window[2] * across, window[3] * down)
+            image = image.resize((self.size, self.size), _filter(self.resample), box)
         elif image.size != (width, height):
             image = image.resize((width, height), _filter(self.resample))
         if image.size != (self.size, self.size):
             image = image.crop(window)
         return np.asarray(image).transpose(2, 0, 1)
-
-    def _resized_window(
-        self, image: Image.Image, whole: tuple[int, int], window: tuple[int, int, int, int]
-    ) -> Image.Image:
-        """Resize only the part that the crop keeps: 1 x 30,000 pixels would become six GiB."""
-        across, down = image.width / whole[0], image.height / whole[1]
-        left, top, right, bottom = window
-        box = (left * across, top * down, right * across, bottom * down)
-        return image.resize((self.size, self.size), _filter(self.resample), box)
-
-    def _resized(self, width: int, height: int) -> tuple[int, int]:
-        side, short = self.resized or self.size, min(width, height)
-        if self.geometry == "squash":
-            return side, side
-        if short == side:
-            return width, height
-        # torchvision's rule: the long side is truncated, not rounded.
-        return int(side * width / short), int(side * height / short)
 
     def normalize(self, pixels: Tensor) -> Tensor:
         """Map uint8 (batch, 3, size, size) to float32 of about zero mean and unit deviation."""

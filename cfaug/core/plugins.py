@@ -9,7 +9,6 @@ only what settings name.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
@@ -49,16 +48,12 @@ def plugins() -> tuple[Plugin, ...]:
 
 @cache
 def _installed() -> tuple[Plugin, ...]:
-    shipped = [
+    installed = [
         Plugin(kind, f"cfaug.{kind}.{folder.name}", folder)
         for kind in KINDS
         for folder in sorted((PACKAGE / kind).glob("*/"))
         if (folder / "__init__.py").is_file()
     ]
-    return (*shipped, *_of_other_packages())
-
-
-def _of_other_packages() -> Iterator[Plugin]:
     for kind in KINDS:
         for entry in sorted(entry_points(group=f"cfaug.{kind}"), key=lambda entry: entry.name):
             # The current folder is on sys.path for modules that settings name: what lies there is
@@ -75,9 +70,10 @@ def _of_other_packages() -> Iterator[Plugin]:
                     f"(group cfaug.{kind}) names no package that can be imported"
                 )
                 continue
-            yield from (
+            installed += [
                 Plugin(kind, entry.module, Path(at)) for at in spec.submodule_search_locations
-            )
+            ]
+    return tuple(installed)
 
 
 def plugin_files(pattern: str) -> list[Path]:

@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from cfaug.core.errors import say, visible
 
@@ -73,11 +73,22 @@ class Progress:
         now = time.monotonic()
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], completed=self.done, status=self.status())
-        elif on_terminal():
-            if now - self._began > QUIET_SECONDS:
-                self._bar = _start_bar(self.what, self.total, self.done, self.status())
-        elif now - self._told >= LINE_SECONDS:
-            self.print_line()
+        elif not on_terminal():
+            if now - self._told >= LINE_SECONDS:
+                self.print_line()
+        elif now - self._began > QUIET_SECONDS:
+            from rich import progress
+            from rich.console import Console
+
+            # Few refreshes: the bar's thread shares the processor with the work.
+            bar = progress.Progress(
+                progress.TextColumn("{task.description}", markup=False), progress.BarColumn(),
+                progress.TextColumn("{task.fields[status]}", markup=False),
+                console=Console(stderr=True), refresh_per_second=2, transient=True,
+            )  # fmt: skip
+            bar.add_task(self.what, total=self.total, completed=self.done, status=self.status())
+            bar.start()
+            self._bar = bar
 
     def print_line(self) -> None:
         """Print a line for a log file, unless it equals the last one."""
@@ -143,19 +154,3 @@ def clock(seconds: float) -> str:
 def on_terminal() -> bool:
     """Say whether stderr is a terminal on which a bar can be drawn."""
     return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
-
-
-def _start_bar(title: str, total: int | None, done: int, status: str) -> Bar:
-    from rich import progress
-    from rich.console import Console
-
-    # Few refreshes: the bar's thread shares the processor with the work.
-    bar = progress.Progress(
-        progress.TextColumn("{task.description}", markup=False), progress.BarColumn(),
-        progress.TextColumn("{task.fields[status]}", markup=False),
-        console=Console(stderr=True), refresh_per_second=2, transient=True,
-    )  # fmt: skip
-    fields: dict[str, Any] = {"status": status}
-    bar.add_task(title, total=total, completed=done, **fields)
-    bar.start()
-    return bar
