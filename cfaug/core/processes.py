@@ -190,13 +190,14 @@ def obey_parent(worker: int) -> None:
     saves, which the death of a worker would prevent.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, ENDINGS)
-    threading.Thread(target=_end_when_told, args=(os.getppid(),), daemon=True).start()
+    parent = os.getppid()
 
+    def end_when_told() -> None:
+        while signal.sigwaitinfo({signal.SIGTERM}).si_pid != parent:
+            pass
+        os._exit(0)
 
-def _end_when_told(parent: int) -> None:
-    while signal.sigwaitinfo({signal.SIGTERM}).si_pid != parent:
-        pass
-    os._exit(0)
+    threading.Thread(target=end_when_told, daemon=True).start()
 
 
 def end_with_parent() -> None:

@@ -107,7 +107,14 @@ class Mirror:
 
     def __init__(self, folder: Path, address: str) -> None:
         self.folder, self.address = folder, address
-        self.objects, self._copies = _read_objects(folder / OBJECTS)
+        self.objects: dict[str, tuple[int, str]] = {}
+        self._copies: dict[str, tuple[str, int]] = {}
+        # Without a readable list everything is copied again.
+        with suppress(OSError, ValueError, TypeError, AttributeError, KeyError):
+            known = load_json((folder / OBJECTS).read_bytes())
+            objects = {str(n): (int(size), str(v)) for n, (size, v) in known["objects"].items()}
+            copies = {str(n): (str(v), int(time)) for n, (v, time) in known["copies"].items()}
+            self.objects, self._copies = objects, copies
 
     # Every call asks fsspec anew for its (cached) client, which a forked process may not share.
 
@@ -157,7 +164,11 @@ class Mirror:
             wanted: whether an object is copied, by its name; others are only known by their size.
         """
         self.objects = there = self.list()
-        for file in _local_files(self.folder):
+        # Hidden folders are the machine's.
+        inside = [file for file in self.folder.glob("*/*") if not file.parent.name.startswith(".")]
+        for file in [file for file in (*self.folder.glob("*"), *inside) if file.is_file()]:
+            if file.name in (ADDRESS, OBJECTS) or is_temporary(file.name):
+                continue
             name = file.relative_to(self.folder).as_posix()
             if name not in there or self._copies.get(name) != self._copy_of(name):
                 file.unlink()
@@ -417,22 +428,3 @@ def _about(info: Mapping[str, Any]) -> tuple[int, str]:
     """Return an object's bytes and what changes with its content: its ETag, or its times."""
     text = json.dumps(info, sort_keys=True, default=str)
     return int(info["size"]), hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _read_objects(file: Path) -> tuple[dict[str, tuple[int, str]], dict[str, tuple[str, int]]]:
-    """Return what a mirror knows; without it everything is copied again."""
-    try:
-        known = load_json(file.read_bytes())
-        objects = {str(n): (int(size), str(v)) for n, (size, v) in known["objects"].items()}
-        copies = {str(n): (str(v), int(time)) for n, (v, time) in known["copies"].items()}
-    except (OSError, ValueError, TypeError, AttributeError, KeyError):
-        return {}, {}
-    return objects, copies
-
-
-def _local_files(folder: Path) -> list[Path]:
-    """Return the files of a mirror that are or were objects; hidden folders are the machine's."""
-    inside = (file for file in folder.glob("*/*") if not file.parent.name.startswith("."))
-    files = [file for file in (*folder.glob("*"), *inside) if file.is_file()]
-    known = (ADDRESS, OBJECTS)
-    return [f for f in files if f.name not in known and not is_temporary(f.name)]

@@ -95,10 +95,12 @@ def locate_class(node: Mapping[str, Any], annotation: Any, key: str, owner: Any 
     kind = named if isinstance(named, type) else _returned_by(named)
     if kind is None:
         takes = f", such as a {_join(wanted)}" if wanted else ""
+        what = "function" if callable(named) else f"{type(named).__name__}, not a class"
         raise UserError(
-            f"{place} names a {_kind_of(named)}; a setting names a class{takes}. Nothing was called"
+            f"{place} names a {what}; a setting names a class{takes}. Nothing was called"
         )
-    if node.get(PARTIAL) and wanted and not _takes_makers(annotation):
+    takes_makers = base_of(Callable[..., Any]) in map(base_of, alternatives_of(annotation))
+    if node.get(PARTIAL) and wanted and not takes_makers:
         raise UserError(f"{key}._partial_=true: {key} takes a {_join(wanted)}, not a function")
     if wanted and not any(_is_one(kind, other) for other in wanted):
         lacks = [name for other in wanted for name in _methods_of(other) if not hasattr(kind, name)]
@@ -174,6 +176,7 @@ def locate_all(value: Any, annotation: Any, key: str, owner: type | None = None)
 def _wanted_classes(annotation: Any) -> list[type]:
     """Return the classes of which an object is wanted; empty if the annotation does not say."""
     wanted: list[type] = []
+    plain: tuple[Any, ...] = (str, int, float, bool, type(None), Mapping, Callable)
     for choice in alternatives_of(annotation):
         base = base_of(choice)
         names = [
@@ -183,20 +186,10 @@ def _wanted_classes(annotation: Any) -> list[type]:
             wanted += map(locate, names)
         elif base in (Any, Unresolved, object):
             return []
-        elif isinstance(base, type) and not _is_data(base):
-            wanted.append(base)
+        elif isinstance(base, type):
+            is_data = is_typeddict(base) or is_sequence(base) or issubclass(base, plain)
+            wanted += [] if is_data else [base]
     return wanted
-
-
-def _is_data(base: type) -> bool:
-    plain = (str, int, float, bool, type(None), Mapping, Callable)
-    return is_typeddict(base) or is_sequence(base) or issubclass(base, plain)  # type: ignore[arg-type]
-
-
-def _takes_makers(annotation: Any) -> bool:
-    return any(
-        base_of(choice) is base_of(Callable[..., Any]) for choice in alternatives_of(annotation)
-    )
 
 
 def _is_one(named: type, kind: type) -> bool:
@@ -253,10 +246,6 @@ def _returned_by(function: Any) -> type | None:
     returned = function.__annotations__.get("return")
     kind = vars(sys.modules[function.__module__]).get(returned) if returned else None
     return kind if isinstance(kind, type) else None
-
-
-def _kind_of(named: Any) -> str:
-    return "function" if callable(named) else f"{type(named).__name__}, not a class"
 
 
 def _join(kinds: list[type]) -> str:

@@ -495,18 +495,14 @@ class Evaluation:
         for kind in ("items", "rankings"):
             columns = getattr(self, kind)
             object.__setattr__(self, kind, _frozen(columns))
-            if kind == "items" or columns:
-                _check_columns(columns, f"{name}: the {kind}")
-
-
-def _check_columns(columns: Mapping[str, ColumnValues], where: str) -> None:
-    """Refuse columns of different lengths, and columns without the names of items or clusters."""
-    missing = [column for column in (ITEM, CLUSTER) if column not in columns]
-    if missing:
-        raise UserError(f"{where} lack the column {missing[0]!r}")
-    lengths = {column: len(values) for column, values in columns.items()}
-    if len(set(lengths.values())) > 1:
-        raise UserError(f"{where} have columns that differ in length: {lengths}")
+            if kind == "rankings" and not columns:
+                continue
+            missing = [column for column in (ITEM, CLUSTER) if column not in columns]
+            if missing:
+                raise UserError(f"{name}: the {kind} lack the column {missing[0]!r}")
+            lengths = {column: len(values) for column, values in columns.items()}
+            if len(set(lengths.values())) > 1:
+                raise UserError(f"{name}: the {kind} have columns that differ in length: {lengths}")
 
 
 ENTAILMENT = ("entailment", "neutral", "contradiction")

@@ -128,10 +128,21 @@ def describe(name_or_path: str, folder: Path) -> str:
 
 
 def _fetch(name: str, revision: str | None, wanted: Sequence[str] | None, fetch: bool) -> Path:
-    from huggingface_hub import snapshot_download
+    from huggingface_hub import HfApi, snapshot_download
 
-    answer = _ask_hub(name, revision) if fetch else None
-    commit = answer if isinstance(answer, str) else None
+    # ``snapshot_download`` has no timeout for its request of the commit, so that a network that
+    # drops packets would block the command for ever. Given the commit, it does not make it.
+    commit: str | None = None
+    no_commit: Exception | None = None
+    if fetch:
+        try:
+            answer = Deadline(2 * HUB_TIMEOUT_S).call(
+                lambda: HfApi().model_info(name, revision=revision, timeout=HUB_TIMEOUT_S).sha
+            )
+            commit = answer or None
+            no_commit = None if commit else LookupError("its answer names no commit")
+        except Exception as error:  # of many types, see below; earlier downloads are used
+            no_commit = error
 
     def download(*patterns: str) -> Path:
         return Path(
@@ -152,30 +163,13 @@ def _fetch(name: str, revision: str | None, wanted: Sequence[str] | None, fetch:
             _remember_commit(folder, revision or "main", commit)
         return folder
     except Exception as error:  # the Hub client raises a dozen unrelated types
-        cause = answer if isinstance(answer, Exception) else error
+        cause = error if no_commit is None else no_commit
         reason = (str(cause) or type(cause).__name__).strip().splitlines()[0]
         raise UserError(
             f"model {name}: no such folder here, and the Hub did not give it ({reason}). Where "
             f"there is a network: hf download {name} --local-dir FOLDER; then "
             "model.name_or_path=FOLDER, or FOLDER where the setting names another model"
         ) from error
-
-
-def _ask_hub(name: str, revision: str | None) -> str | Exception:
-    """Return the commit of a model on the Hub, or the error of the Hub's answer.
-
-    ``snapshot_download`` has no timeout for this request, so that a network that drops packets
-    would block the command for ever. Given the commit, it does not make the request.
-    """
-    from huggingface_hub import HfApi
-
-    try:
-        commit = Deadline(2 * HUB_TIMEOUT_S).call(
-            lambda: HfApi().model_info(name, revision=revision, timeout=HUB_TIMEOUT_S).sha
-        )
-    except Exception as error:  # of many types, see _fetch; earlier downloads are used
-        return error
-    return commit or LookupError("its answer names no commit")
 
 
 def _remember_commit(folder: Path, revision: str, commit: str) -> None:

@@ -47,19 +47,17 @@ def frechet_distance(first_ND: Any, second_MD: Any) -> float:
     """
     first, second = _checked(first_ND, second_MD)
     shift = first.mean(axis=0) - second.mean(axis=0)
-    left, right = (_root(features) for features in (first, second))
+    roots = []
+    for features in (first, second):
+        # X with X^T X the sample covariance, of at most as many rows as features.
+        root: Any = (features - features.mean(axis=0)) / np.sqrt(len(features) - 1)
+        if len(root) > root.shape[1]:
+            root = np.linalg.qr(root, mode="r")
+        roots.append(np.asarray(root))
+    left, right = roots
     both = np.linalg.svd(left @ right.T, compute_uv=False).sum()
     distance = shift @ shift + (left**2).sum() + (right**2).sum() - 2 * both
     return float(max(distance, 0.0))
-
-
-def _root(features_ND: np.ndarray) -> np.ndarray:
-    """Return X with X^T X the sample covariance: at most as many rows as features."""
-    centred = (features_ND - features_ND.mean(axis=0)) / np.sqrt(len(features_ND) - 1)
-    if len(centred) <= centred.shape[1]:
-        return centred
-    triangle: Any = np.linalg.qr(centred, mode="r")
-    return np.asarray(triangle)
 
 
 def kernel_distance(first_ND: Any, second_MD: Any) -> float:

@@ -159,7 +159,17 @@ def read_resampled(
     """
     _check_drawing(level, means_KB.shape[1])
     if isinstance(answers, OwnTests):
-        return _read_own_tests(answers, means_KB, rng, level)
+        means = [float(np.mean(values)) for values in answers.differences]
+        if len(means_KB) != len(means):
+            raise ValueError(f"{len(means_KB)} rows of means for {len(means)} seeds")
+        numbers = [count_clusters(clusters) for clusters in answers.clusters]
+        about = (sum(map(len, answers.differences)), sum(numbers), len(means), len(means))
+        if len(means) < 2 or min(numbers) < 2:
+            return ArmDifference(float(np.mean(means)), *(math.nan,) * 4, *about)
+        nested = nested_bootstrap(means, means_KB, rng, level=level, resamples=means_KB.shape[1])
+        return ArmDifference(
+            nested.mean, nested.low, nested.high, nested.p_greater, nested.p_less, *about
+        )
     arm, baseline = answers.arm, answers.baseline
     if len(means_KB) != len(arm) + len(baseline):
         raise ValueError(f"{len(means_KB)} rows of means for {len(arm)} + {len(baseline)} seeds")
@@ -216,27 +226,6 @@ def resample_rows(
         sums = times.astype(np.float64) @ both
         means.append(sums[:, :-1] / sums[:, -1:])
     return np.concatenate(means).T
-
-
-def _read_own_tests(
-    answers: OwnTests, means_SB: np.ndarray, rng: np.random.Generator, level: float
-) -> ArmDifference:
-    means = [float(np.mean(values)) for values in answers.differences]
-    if len(means_SB) != len(means):
-        raise ValueError(f"{len(means_SB)} rows of means for {len(means)} seeds")
-    numbers = [count_clusters(clusters) for clusters in answers.clusters]
-    about = (sum(map(len, answers.differences)), sum(numbers), len(means), len(means))
-    if len(means) < 2 or min(numbers) < 2:
-        return ArmDifference(float(np.mean(means)), *(math.nan,) * 4, *about)
-    difference = nested_bootstrap(means, means_SB, rng, level=level, resamples=means_SB.shape[1])
-    return ArmDifference(
-        difference.mean,
-        difference.low,
-        difference.high,
-        difference.p_greater,
-        difference.p_less,
-        *about,
-    )
 
 
 def sum_clusters(

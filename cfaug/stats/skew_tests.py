@@ -447,18 +447,9 @@ def chance_ndkl(pool_A: Sequence[int], at: int | None = None) -> float:
 
 @lru_cache(maxsize=4096)
 def _chance_ndkl(pool: tuple[int, ...], at: int) -> float:
-    sizes, many = np.unique(pool, return_counts=True)
-    expected = np.zeros(at)
-    for size, labels in zip(sizes.tolist(), many.tolist(), strict=True):
-        expected += labels * _expected_terms(size, sum(pool), at)
-    return float(expected @ discount(at))
-
-
-def _expected_terms(size: int, n: int, at: int) -> np.ndarray:
-    """Return the expected divergence that a label adds to each prefix, float64 (at,)."""
     from scipy.special import gammaln
 
-    share = size / n
+    n = sum(pool)
     log_factorial = gammaln(np.arange(n + 1) + 1.0)
 
     def log_choose(total: int | np.ndarray, chosen: np.ndarray) -> np.ndarray:
@@ -467,14 +458,19 @@ def _expected_terms(size: int, n: int, at: int) -> np.ndarray:
         )
         return logs
 
-    terms = np.empty(at)
-    for i in range(1, at + 1):
-        spread = math.sqrt(i * share * (1 - share) * (n - i) / max(n - 1, 1))
-        reach = WIDE * spread + WIDE
-        low = max(0, i - (n - size), math.floor(i * share - reach))
-        c = np.arange(max(low, 0), min(size, i, math.ceil(i * share + reach)) + 1)
-        p = np.exp(log_choose(size, c) + log_choose(n - size, i - c)
-                   - log_choose(n, np.array([i])))  # fmt: skip
-        ratio = c / (i * share)
-        terms[i - 1] = (p * (c / i) * np.log(np.where(c > 0, ratio, 1.0))).sum()
-    return terms
+    sizes, many = np.unique(pool, return_counts=True)
+    expected = np.zeros(at)
+    for size, labels in zip(sizes.tolist(), many.tolist(), strict=True):
+        share = size / n
+        terms = np.empty(at)  # the expected divergence that a label adds to each prefix
+        for i in range(1, at + 1):
+            spread = math.sqrt(i * share * (1 - share) * (n - i) / max(n - 1, 1))
+            reach = WIDE * spread + WIDE
+            low = max(0, i - (n - size), math.floor(i * share - reach))
+            c = np.arange(low, min(size, i, math.ceil(i * share + reach)) + 1)
+            p = np.exp(log_choose(size, c) + log_choose(n - size, i - c)
+                       - log_choose(n, np.array([i])))  # fmt: skip
+            ratio = c / (i * share)
+            terms[i - 1] = (p * (c / i) * np.log(np.where(c > 0, ratio, 1.0))).sum()
+        expected += labels * terms
+    return float(expected @ discount(at))

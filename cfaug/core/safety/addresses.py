@@ -221,18 +221,14 @@ def _hide_word(word: str) -> str:
         return f"{key}={PARTS_OF_DICTIONARIES.sub(_hide_part, value)}"
     if (value[:1] and value[:1] in "'\"[(") or re.match(r"\w+\(", value):
         return f"{key}={PARTS_OF_LISTS.sub(_hide_part, value)}"
-    return f"{key}={','.join(_hide_plain(part) for part in _parts_of_sweep(value))}"
-
-
-def _parts_of_sweep(value: str) -> list[str]:
-    """Return the values between commas, but a command with spaces around its commas as one."""
+    # A sweep's values lie between commas; a command with spaces around its commas is one value.
     parts: list[str] = []
     for part in re.split(r""",(?=(?:[^'"]|'[^']*'|"[^"]*")*$)(?![^(\[{]*[)\]}])""", value):
         if parts and PIPE.match(parts[-1]) and " " in part and not STARTS.match(part):
             parts[-1] += f",{part}"
         else:
             parts.append(part)
-    return parts
+    return f"{key}={','.join(map(_hide_plain, parts))}"
 
 
 def _hide_part(part: re.Match[str]) -> str:
@@ -299,22 +295,17 @@ def hide_keys(text: str) -> str:
     >>> hide_keys("Bearer sk/abc=123456"), hide_keys("?key=sk%2Fabc%3D123456&x=1")
     ('Bearer HIDDEN', '?key=HIDDEN&x=1')
     """
-    return _hide_forms(text, (*_keys, *_secrets_of_environment()))
-
-
-def _hide_forms(text: str, keys: tuple[str, ...]) -> str:
-    for form in _forms(keys):
+    secrets = [
+        value
+        for name, value in os.environ.items()
+        if len(value) > FEWEST and SECRET_VARIABLE.search(name)
+    ]
+    for form in _forms((*_keys, *secrets)):
         if len(form) > 3:
             text = text.replace(form, HIDDEN)
         else:
             text = re.sub(rf"(?<!\w){re.escape(form)}(?!\w)", HIDDEN, text)
     return text
-
-
-def _secrets_of_environment() -> Iterator[str]:
-    for name, value in os.environ.items():
-        if len(value) > FEWEST and SECRET_VARIABLE.search(name):
-            yield value
 
 
 @lru_cache(maxsize=64)

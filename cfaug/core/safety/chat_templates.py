@@ -55,10 +55,12 @@ class ChatRenderer:
             raise TemplateFailureError("the process that renders it was ended twice")
         if "text" in answer:
             return str(answer["text"])
+        error: Exception = TemplateFailureError(f"{answer['error']}: {answer['message']}")
         kind = getattr(builtins, answer["error"], None)
         if isinstance(kind, type) and issubclass(kind, Exception):
-            raise _exception(kind, answer["message"])
-        raise TemplateFailureError(f"{answer['error']}: {answer['message']}")
+            with suppress(TypeError):  # of UnicodeDecodeError, say, which takes five arguments
+                error = kind(answer["message"])
+        raise error
 
     def _ask(self, request: bytes) -> dict[str, Any] | None:
         """Return the answer to a request; ``None`` if the process ended without one."""
@@ -123,10 +125,3 @@ class ChatRenderer:
             if stream is not None:
                 with suppress(BrokenPipeError):
                     stream.close()
-
-
-def _exception(kind: type[Exception], message: str) -> Exception:
-    try:
-        return kind(message)
-    except TypeError:  # such as UnicodeDecodeError, which takes five arguments
-        return TemplateFailureError(f"{kind.__name__}: {message}")

@@ -90,21 +90,18 @@ def check_folder(folder: Path) -> None:
                 "save_pretrained) and give that folder. A perturber takes it as adapter=FOLDER "
                 "beside its base (name_or_path)"
             )
-        if not file.name.endswith(".index.json"):
-            _check_object(file, _read_within_limits(file))
+        if file.name.endswith(".index.json"):
+            continue
+        try:
+            content = load_json(file.read_text(encoding="utf-8"))
+        except LimitError as error:  # libraries, which have no limits, would fail beyond them
+            raise UserError(f"{file}: {error}") from error
+        except ValueError:  # not JSON, which libraries ignore
+            continue
+        _check_object(file, content)
     for file in folder.glob("shard-*"):
         if SHARDS_OF_PROCESSES.fullmatch(file.name):
             raise UserError(f"{file} is a shard of one process: give a folder of whole weights")
-
-
-def _read_within_limits(file: Path) -> Any:
-    """Return what ``read_json`` does; libraries, which have no limits, would fail beyond them."""
-    try:
-        return load_json(file.read_text(encoding="utf-8"))
-    except LimitError as error:
-        raise UserError(f"{file}: {error}") from error
-    except ValueError:
-        return None
 
 
 def read_json(file: Path) -> Any:
@@ -121,10 +118,15 @@ def _check_object(file: Path, content: Any) -> None:
             raise _refusal(file, key, value, FORBIDDEN[key])
         rule = CLASSES.get(key)
         names = value if isinstance(value, list) else [value]
-        if rule is not None and any(n is not None and not _matches(rule, n) for n in names):
+        if rule is not None and not all(
+            name is None or (isinstance(name, str) and rule.fullmatch(name)) for name in names
+        ):
             raise _refusal(file, key, value, "a class of another kind")
-        if KERNELS.fullmatch(key):
-            _check_kernels(file, key, value)
+        kernels = value.values() if isinstance(value, Mapping) else [value]
+        if KERNELS.fullmatch(key) and not all(
+            isinstance(name, str | None) and name in OWN_KERNELS for name in kernels
+        ):
+            raise _refusal(file, key, value, "kernels from elsewhere")
         if type(value) is int and abs(value) > MOST and COUNTS.search(key):
             raise UserError(f"{file}: {key}={value} is absurd: the file is damaged")
         if key in PLACES and isinstance(value, str) and (ELSEWHERE.match(value) or "/" in value):
@@ -141,16 +143,6 @@ def entries(content: Any) -> Iterator[tuple[str, Any]]:
             waiting += node.values()
         elif isinstance(node, list):
             waiting += [part for part in node if isinstance(part, Mapping | list)]
-
-
-def _matches(rule: re.Pattern[str], name: object) -> bool:
-    return isinstance(name, str) and rule.fullmatch(name) is not None
-
-
-def _check_kernels(file: Path, key: str, value: Any) -> None:
-    for name in value.values() if isinstance(value, Mapping) else [value]:
-        if not (name is None or isinstance(name, str)) or name not in OWN_KERNELS:
-            raise _refusal(file, key, value, "kernels from elsewhere")
 
 
 def _refusal(file: Path, key: str, value: object, request: str) -> UserError:
@@ -253,19 +245,17 @@ def count_stored(paths: Sequence[Path]) -> tuple[int, int]:
 
     Pickles, already known to hold only tensors, are counted without reading their values.
     """
-    shapes = [shape for path in paths for shape in _shapes(path)]
+    shapes: list[tuple[int, ...]] = []
+    for path in paths:
+        if path.suffix == ".safetensors":
+            shapes += tensor_shapes(path).values()
+            continue
+        import torch
+
+        content = torch.load(path, map_location="meta", weights_only=True)
+        tensors = (value for _, value in entries(content) if isinstance(value, torch.Tensor))
+        shapes += [tuple(tensor.shape) for tensor in tensors]
     return len(shapes), sum(math.prod(shape) for shape in shapes)
-
-
-def _shapes(path: Path) -> list[tuple[int, ...]]:
-    if path.suffix == ".safetensors":
-        return list(tensor_shapes(path).values())
-    import torch
-
-    content = torch.load(path, map_location="meta", weights_only=True)
-    return [
-        tuple(tensor.shape) for _, tensor in entries(content) if isinstance(tensor, torch.Tensor)
-    ]
 
 
 def check_numbers(config: Any, file: Path, weights: tuple[int, int]) -> None:
@@ -280,7 +270,9 @@ def check_numbers(config: Any, file: Path, weights: tuple[int, int]) -> None:
         repeated = REPEATED.search(key) is not None
         most = max(FEWEST_REPEATS, tensors) if repeated else max(LARGEST_NUMBER, numbers)
         given = [
-            number for number in (value if isinstance(value, list) else [value]) if _whole(number)
+            number
+            for number in (value if isinstance(value, list) else [value])
+            if isinstance(number, int) and not isinstance(number, bool)
         ]
         total = sum(map(abs, given)) if repeated else max(map(abs, given), default=0)
         if total > most:
@@ -288,10 +280,6 @@ def check_numbers(config: Any, file: Path, weights: tuple[int, int]) -> None:
                 f"{file}: {key}={value} is absurd for weights of {tensors} tensors and {numbers} "
                 "numbers: the file is damaged, or belongs to other weights"
             )
-
-
-def _whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def check_built(
@@ -342,17 +330,17 @@ def skeleton(kind: Any, folder: Path, names: Sequence[str] = HF_WEIGHTS) -> nn.M
     if not file.is_file():
         return None
     check_numbers(read_json(file), file, weights)
-    return check_built(lambda: _build(kind, folder), folder, weights)
 
+    def build() -> nn.Module:
+        if hasattr(kind, "load_config"):  # diffusers
+            return kind.from_config(kind.load_config(folder, local_files_only=True))
+        if kind.__name__.startswith("Auto"):
+            from transformers import AutoConfig
 
-def _build(kind: Any, folder: Path) -> nn.Module:
-    if hasattr(kind, "load_config"):  # diffusers
-        return kind.from_config(kind.load_config(folder, local_files_only=True))
-    if kind.__name__.startswith("Auto"):
-        from transformers import AutoConfig
+            return kind.from_config(from_folder(AutoConfig, folder), trust_remote_code=False)
+        return kind(from_folder(kind.config_class, folder))
 
-        return kind.from_config(from_folder(AutoConfig, folder), trust_remote_code=False)
-    return kind(from_folder(kind.config_class, folder))
+    return check_built(build, folder, weights)
 
 
 def check_finite(model: nn.Module, owner: object) -> None:

@@ -8,8 +8,6 @@ its aliases repeat, before anything is made of them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import yaml
@@ -52,15 +50,9 @@ def parse_yaml(text: str, name: object, most: int = MOST_CHARACTERS) -> Any:
     """
     if len(text) > most:
         raise UserError(f"{name} has {len(text):,} characters; at most {most:,} are read as YAML")
-    with _explained(name):
+    try:
         _check_events(text, name, EXPANSION * most)
         return yaml.load(text, Loader)  # a safe loader, which makes plain values alone
-
-
-@contextmanager
-def _explained(name: object) -> Iterator[None]:
-    try:
-        yield
     except NOT_YAML as error:
         where = " ".join(str(error).split())
         raise UserError(f"{name} is not valid YAML: {where:.300}") from error
