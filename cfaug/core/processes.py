@@ -209,18 +209,18 @@ def end_with_parent() -> None:
     for number in ENDINGS:  # a forked process has its parent's handlers
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
-    threading.Thread(target=_stop_without_parent, daemon=True).start()
 
+    def stop_without_parent() -> None:
+        from multiprocessing import parent_process
 
-def _stop_without_parent() -> None:
-    from multiprocessing import parent_process
+        parent = parent_process()
+        assert parent is not None
+        parent.join()  # waits for its end
+        while True:  # until no handler takes it for a request to save
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
+            time.sleep(1)
 
-    parent = parent_process()
-    assert parent is not None
-    parent.join()
-    while True:  # until no handler takes it for a request to save
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
-        time.sleep(1)
+    threading.Thread(target=stop_without_parent, daemon=True).start()
 
 
 def acquire(file: IO[str] | int, *, shared: bool = False, wait: bool = True) -> bool:

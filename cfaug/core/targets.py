@@ -186,9 +186,10 @@ def _wanted_classes(annotation: Any) -> list[type]:
             wanted += map(locate, names)
         elif base in (Any, Unresolved, object):
             return []
-        elif isinstance(base, type):
-            is_data = is_typeddict(base) or is_sequence(base) or issubclass(base, plain)
-            wanted += [] if is_data else [base]
+        elif isinstance(base, type) and not (
+            is_typeddict(base) or is_sequence(base) or issubclass(base, plain)
+        ):
+            wanted.append(base)
     return wanted
 
 

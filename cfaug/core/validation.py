@@ -174,7 +174,8 @@ def _strict(annotation: Any) -> Any:
             return _strict(kinds[0])
         if not all(isinstance(mark, BaseMetadata | GroupedMetadata) for mark in kinds[1:]):
             return Any  # fit_value reads and checks other marks
-        # The validator of the base comes last, so that it runs before the bounds are compared.
+        # BeforeValidators run from the last to the first: the base's, which comes last, runs before
+        # the bounds are compared.
         number = kinds[0] in {float, int}
         base, *reader = get_args(_strict(kinds[0])) if number else [_strict(kinds[0])]
         return Annotated[(base, *kinds[1:], *reader)]
@@ -278,10 +279,15 @@ def _describe_values(annotation: Any) -> str:
         least = [str(mark.min_length) for mark in marks if isinstance(mark, MinLen)]
         fixed = base is tuple and kinds and Ellipsis not in get_args(plain_of(annotation))
         count = [str(len(kinds))] if fixed else [f"{length} or more" for length in least]
-        several = [words] if kinds and (words := _describe_several(kinds[0])) else []
-        if several and count and choices_of(kinds[0]):
-            count += ["of"]
-        return " ".join(["a list", *["of"] * bool(count or several), *count, *several])
+        names = choices_of(kinds[0]) if kinds else ()
+        plural = {int: "whole numbers", float: "numbers", str: "texts"}
+        items: list[str] = []
+        if names:
+            these = f"these: {', '.join(map(str, names))}"
+            items = ["of", these] if count else [these]
+        elif kinds and base_of(kinds[0]) in plural:
+            items = [plural[base_of(kinds[0])] + _describe_bounds(marks_of(kinds[0]))]
+        return " ".join(["a list", *(["of"] if count or items else []), *count, *items])
     return "settings of its own, one by one (key.name=value)"
 
 
@@ -298,14 +304,6 @@ def _describe_bounds(marks: Sequence[Any]) -> str:
         return f" in {left}{least}, {most}{right}"
     words = {"[": "of at least", "(": "above", "]": "of at most", ")": "below"}
     return "".join(f" {words[side]} {bound}" for bound, side in low + high)
-
-
-def _describe_several(kind: Any) -> str:
-    names = {int: "whole numbers", float: "numbers", str: "texts"}
-    name = names.get(base_of(kind), "")
-    if choices_of(kind):
-        return f"these: {', '.join(map(str, choices_of(kind)))}"
-    return name + _describe_bounds(marks_of(kind)) if name else ""
 
 
 def write_value(value: Any) -> str:

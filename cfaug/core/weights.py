@@ -131,7 +131,7 @@ def _fetch(name: str, revision: str | None, wanted: Sequence[str] | None, fetch:
     from huggingface_hub import HfApi, snapshot_download
 
     # ``snapshot_download`` has no timeout for its request of the commit, so that a network that
-    # drops packets would block the command for ever. Given the commit, it does not make it.
+    # drops packets would block the command for ever. Given the commit, it makes no such request.
     commit: str | None = None
     no_commit: Exception | None = None
     if fetch:

@@ -347,7 +347,6 @@ def check_finite(model: nn.Module, owner: object) -> None:
     """Refuse infinite or NaN weights, which would make every result invalid.
 
     This is for models that use all of their weights; for others see ``find_damaged``.
-
     """
     name = find_damaged(model)
     if name is not None:
