@@ -92,8 +92,10 @@ def locate_class(node: Mapping[str, Any], annotation: Any, key: str, owner: Any 
     named = locate(dotted)
     wanted = _wanted_classes(annotation)
     place = f"{key}._target_={dotted}"
-    kind = named if isinstance(named, type) else _returned_by(named)
-    if kind is None:
+    kind = named
+    if isinstance(named, FunctionType) and str(named.__module__).partition(".")[0] == "cfaug":
+        kind = vars(sys.modules[named.__module__]).get(named.__annotations__.get("return"))
+    if not isinstance(kind, type):
         takes = f", such as a {_join(wanted)}" if wanted else ""
         what = "function" if callable(named) else f"{type(named).__name__}, not a class"
         raise UserError(
@@ -237,16 +239,6 @@ def _is_of_user(module: str) -> bool:
     }
     folders = Path(file).resolve().parents
     return not any(Path(folder).resolve() in folders for folder in installed)
-
-
-def _returned_by(function: Any) -> type | None:
-    """Return the class that a function of cfaug says it returns; ``None`` of anything else."""
-    module = getattr(function, "__module__", None)
-    if not isinstance(function, FunctionType) or str(module).partition(".")[0] != "cfaug":
-        return None
-    returned = function.__annotations__.get("return")
-    kind = vars(sys.modules[function.__module__]).get(returned) if returned else None
-    return kind if isinstance(kind, type) else None
 
 
 def _join(kinds: list[type]) -> str:

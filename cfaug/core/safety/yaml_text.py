@@ -109,24 +109,20 @@ def _check_events(text: str, name: object, most: int) -> None:
             continue
         if len(unclosed) + depth > DEEPEST:
             raise UserError(f"{name} has more than {DEEPEST} levels")
-        if unclosed and not isinstance(event, yaml.CollectionStartEvent):
-            _add(unclosed[-1], event, (size, depth), name)
-            if unclosed[-1].size > most:
-                raise UserError(
-                    f"{name} has more than {most:,} characters once its aliases (*NAME) are "
-                    "expanded: write the values out"
-                )
-
-
-def _add(parent: _Collection, event: Any, about: tuple[int, int], name: object) -> None:
-    """Add a complete value to the collection that it is in."""
-    parent.size += about[0]
-    parent.depth = max(parent.depth, 1 + about[1])
-    if parent.keys is None:
-        return
-    key = event.value if parent.at_key and isinstance(event, yaml.ScalarEvent) else None
-    if key is not None and key != "<<":
-        if key in parent.keys:
-            raise UserError(f"{name}: the key {key!r} is duplicated")
-        parent.keys.add(key)
-    parent.at_key = not parent.at_key
+        if not unclosed or isinstance(event, yaml.CollectionStartEvent):
+            continue
+        # A complete value is added to the collection that it is in.
+        parent = unclosed[-1]
+        parent.size += size
+        parent.depth = max(parent.depth, 1 + depth)
+        if parent.keys is not None:
+            if parent.at_key and isinstance(event, yaml.ScalarEvent) and event.value != "<<":
+                if event.value in parent.keys:
+                    raise UserError(f"{name}: the key {event.value!r} is duplicated")
+                parent.keys.add(event.value)
+            parent.at_key = not parent.at_key
+        if parent.size > most:
+            raise UserError(
+                f"{name} has more than {most:,} characters once its aliases (*NAME) are "
+                "expanded: write the values out"
+            )
