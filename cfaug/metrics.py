@@ -361,7 +361,7 @@ class RankedLabels(RowMetric):
             mine = np.flatnonzero(rows["queries"] == query)
             ids = [str(image_id) for image_id in rows["image_ids"][mine].tolist()]
             labels = rows["labels"][mine][skew_metrics.rank_images(rows["scores"][mine], ids)]
-            desired = self.desired
+            desired: np.ndarray | None = self.desired
             if desired is None:
                 _, labels, desired = np.unique(labels, return_inverse=True, return_counts=True)
             by_query.append(self.of_ranking(labels, desired))

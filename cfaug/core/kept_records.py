@@ -122,8 +122,11 @@ class KeptRecords:
         if self.folder is None or not texts:
             return
         content = "".join(f"{_KEY}{key}{_VALUE}{text}}}\n" for key, text in texts.items())
-        name = hashlib.sha256(" ".join(texts).encode()).hexdigest()[:32]
-        write_kept(self.folder, name, ".jsonl", content.encode())
+        self._write(hashlib.sha256(" ".join(texts).encode()).hexdigest()[:32], content.encode())
+
+    def _write(self, name: str, content: bytes) -> None:
+        assert self.folder is not None
+        write_kept(self.folder, name, ".jsonl", content)
 
     def _read_file(self, file: Path) -> None:
         # Not splitlines: U+2028 may stand within a text.

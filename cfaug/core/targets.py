@@ -94,7 +94,7 @@ def locate_class(node: Mapping[str, Any], annotation: Any, key: str, owner: Any 
     place = f"{key}._target_={dotted}"
     kind = named
     if isinstance(named, FunctionType) and str(named.__module__).partition(".")[0] == "cfaug":
-        kind = vars(sys.modules[named.__module__]).get(named.__annotations__.get("return"))
+        kind = vars(sys.modules[named.__module__]).get(named.__annotations__.get("return", ""))
     if not isinstance(kind, type):
         takes = f", such as a {_join(wanted)}" if wanted else ""
         what = "function" if callable(named) else f"{type(named).__name__}, not a class"
