@@ -228,6 +228,15 @@ def read_grid(grid: str, *, keep_duplicates: bool = False) -> CaptionGrid:
         neutral = template
         for attribute in attributes:
             neutral = neutral.replace(f"{{{attribute}}}", "")
+    subject_type = _text(content["subject_type"], f"{path}: subject_type")
+    where, listed = f"{path}: prefixes", content.get("prefixes", [""])
+    if not isinstance(listed, list):
+        raise UserError(f'{where} should be a list such as ["", A photo of]')
+    _require_some(listed, where)
+    prefixes = tuple(
+        "" if isinstance(text, str) and not text.strip() else _text(text, where) for text in listed
+    )
+    _require_distinct(prefixes, where)
     kept: dict[str, str] = {}
     left_out = []
     for subject in subjects:
@@ -237,8 +246,8 @@ def read_grid(grid: str, *, keep_duplicates: bool = False) -> CaptionGrid:
             kept[subject.lower()] = subject
     read = CaptionGrid(
         name,
-        _text(content["subject_type"], f"{path}: subject_type"),
-        _prefixes(content.get("prefixes", [""]), f"{path}: prefixes"),
+        subject_type,
+        prefixes,
         template,
         neutral,
         {key: _values(key, values, path) for key, values in attributes.items()},
@@ -357,17 +366,6 @@ def _text(value: Any, where: str, *, braces: bool = False) -> str:
     if not braces and ("{" in text or "}" in text):
         raise UserError(f"{where}: {reprlib.repr(text)} has braces, which only templates have")
     return text
-
-
-def _prefixes(value: Any, where: str) -> tuple[str, ...]:
-    if not isinstance(value, list):
-        raise UserError(f'{where} should be a list such as ["", A photo of]')
-    _require_some(value, where)
-    prefixes = tuple(
-        "" if isinstance(text, str) and not text.strip() else _text(text, where) for text in value
-    )
-    _require_distinct(prefixes, where)
-    return prefixes
 
 
 def _values(name: Any, content: Any, path: Path) -> dict[str, str]:

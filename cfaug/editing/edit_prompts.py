@@ -366,7 +366,17 @@ def group_rows(
     lines: dict[tuple[str, str, str], str] = {}
     groups: dict[tuple[str, str], tuple[str, list[str]]] = {}
     for where, row in rows:
-        caption, kind, edit = (_text(row, name, where) for name in COLUMNS)
+        texts = []
+        for name in COLUMNS:
+            if name not in row:
+                raise UserError(f"{where}: {name!r} is missing: {_ROW}")
+            value = row[name]
+            texts.append(" ".join(value.split()) if isinstance(value, str) else "")
+            if not texts[-1]:
+                raise UserError(
+                    f"{where}: {name!r} is {json.dumps(value)[:60]}, which is invalid: a text"
+                )
+        caption, kind, edit = texts
         try:
             prompt = edit_format.find(kind).name
         except UserError as error:
@@ -439,14 +449,3 @@ def caption_key(caption: str) -> str:
 
 def _key(text: str) -> str:
     return text.lower().rstrip(" .")
-
-
-def _text(row: Mapping[str, Any], name: str, where: str) -> str:
-    """Return the text of a column, with normalised white space."""
-    if name not in row:
-        raise UserError(f"{where}: {name!r} is missing: {_ROW}")
-    value = row[name]
-    text = " ".join(value.split()) if isinstance(value, str) else ""
-    if not text:
-        raise UserError(f"{where}: {name!r} is {json.dumps(value)[:60]}, which is invalid: a text")
-    return text

@@ -8,7 +8,7 @@ reason.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -36,13 +36,12 @@ from cfaug.editing.protocols import (
     Blank,
     CaptionEdit,
     EditGuard,
-    Fill,
     MaskFiller,
     VariationModel,
     VariationRequest,
     Variations,
 )
-from cfaug.editing.sentence import Sentence, Slot, copy_case, normalise, replace_slot, split
+from cfaug.editing.sentence import Slot, copy_case, normalise, replace_slot, split
 from cfaug.editing.word_lists import list_words
 
 NO_WORDS = "words"
@@ -118,9 +117,45 @@ class InstructedEdit:
         given = [normalise(example.text) for example in examples]
         captions = [text if len(text.split()) <= LONGEST else "" for text in given]
         sheets = [_Sheet() for _ in examples]
-        variations = ((edit, "") for edit in self._ask(examples, captions, sheets))
-        edits = _keep("variations", variations, sheets)
-        edits = _keep("changed", self._changed(edits), sheets)
+        prompted = [
+            (row, prompt) for row, text in enumerate(captions) if text for prompt in self._prompts
+        ]
+        requests = [
+            VariationRequest(
+                captions[row],
+                prompt,
+                self.ask_for,
+                derive(self.seed, "variations", examples[row].key, prompt.name),
+            )
+            for row, prompt in prompted
+        ]
+        variations: list[CaptionEdit] = []
+        for (row, prompt), answer in zip(prompted, self.model.vary(requests), strict=True):
+            if not answer.texts:
+                reason = answer.problem or NO_VARIATIONS
+                extra = {"prompt": prompt.name, **answer.extra}
+                nothing = Edit(prompt.kind, "", "")
+                sheets[row].rejected.append(Rejected("", nothing, reason, extra))
+            variations += [
+                CaptionEdit(row, examples[row], captions[row], text, prompt.name, prompt.kind)
+                for text in filter(None, map(normalise, answer.texts))
+            ]
+        edits = _keep("variations", [(edit, "") for edit in variations], sheets)
+        judged = []
+        seen = set()
+        for edit in edits:
+            key = (edit.row, edit.text.lower().rstrip("."))
+            reason = ""
+            if edit.span == ("", ""):
+                reason = UNCHANGED
+            elif len(edit.text.split()) > self.max_words:
+                reason = TOO_LONG
+            elif key in seen:
+                reason = DUPLICATED
+            else:
+                seen.add(key)
+            judged.append((edit, reason))
+        edits = _keep("changed", judged, sheets)
         for check in self._parts("checks"):
             edits = [edit for edit, _ in _judge(check, edits)]
         for guard in self._parts("guards"):
@@ -158,46 +193,6 @@ class InstructedEdit:
 
     def _most(self, kind: str) -> int:
         return self.per_kind.get(kind, 0) if isinstance(self.per_kind, Mapping) else self.per_kind
-
-    def _ask(
-        self, examples: Sequence[Example], captions: Sequence[str], sheets: Sequence[_Sheet]
-    ) -> Iterator[CaptionEdit]:
-        """Yield every variation; problems of a request are noted on the caption's sheet."""
-        prompted = [
-            (row, prompt) for row, text in enumerate(captions) if text for prompt in self._prompts
-        ]
-        requests = [
-            VariationRequest(
-                captions[row],
-                prompt,
-                self.ask_for,
-                derive(self.seed, "variations", examples[row].key, prompt.name),
-            )
-            for row, prompt in prompted
-        ]
-        for (row, prompt), answer in zip(prompted, self.model.vary(requests), strict=True):
-            if not answer.texts:
-                reason = answer.problem or NO_VARIATIONS
-                extra = {"prompt": prompt.name, **answer.extra}
-                nothing = Edit(prompt.kind, "", "")
-                sheets[row].rejected.append(Rejected("", nothing, reason, extra))
-            for text in filter(None, map(normalise, answer.texts)):
-                yield CaptionEdit(row, examples[row], captions[row], text, prompt.name, prompt.kind)
-
-    def _changed(self, edits: Iterable[CaptionEdit]) -> Iterator[tuple[CaptionEdit, str]]:
-        """Yield each edit, with a reason if it is not a new variation of its caption."""
-        seen = set()
-        for edit in edits:
-            key = (edit.row, edit.text.lower().rstrip("."))
-            if edit.span == ("", ""):
-                yield edit, UNCHANGED
-            elif len(edit.text.split()) > self.max_words:
-                yield edit, TOO_LONG
-            elif key in seen:
-                yield edit, DUPLICATED
-            else:
-                seen.add(key)
-                yield edit, ""
 
 
 @dataclass(frozen=True)
@@ -411,20 +406,18 @@ class RandomWords:
         fills = iter(self.filler.fill(blanks, self.top_k) if blanks else [])
         answers = []
         for request, (sentence, indices) in zip(requests, drawn, strict=True):
-            texts = [_replace(sentence, index, next(fills)) for index in indices]
-            good = tuple(text for text in texts if text is not None)[: request.count]
+            texts = []
+            for index in indices:
+                before = sentence.words[index]
+                unfit = {before.lower(), *STOP_WORDS}
+                guesses = (fill.word for fill in next(fills) if fill.word is not None)
+                best = next((guess for guess in guesses if guess.lower() not in unfit), None)
+                if best is not None:
+                    word, slot = copy_case(best, before), Slot(index, index)
+                    texts.append(replace_slot(sentence, slot, word, article=True).text)
+            good = tuple(texts[: request.count])
             answers.append(Variations(good, "" if good else NO_GUESS if indices else NO_WORD))
         return answers
 
     def describe(self) -> dict[str, str]:
         return {f"perturber {name}": value for name, value in self.filler.describe().items()}
-
-
-def _replace(sentence: Sentence, index: int, fills: Sequence[Fill]) -> str | None:
-    """Return the caption with the best guess that is another word and not a function word."""
-    before = sentence.words[index]
-    for fill in fills:
-        if fill.word is not None and fill.word.lower() not in {before.lower(), *STOP_WORDS}:
-            word = copy_case(fill.word, before)
-            return replace_slot(sentence, Slot(index, index), word, article=True).text
-    return None

@@ -208,23 +208,22 @@ class LabelGuard:
             before, after = edit.span
             compared = {"paper": after, "algorithm_1": edit.text}.get(self.rule, before)
             pairs.append((compared, self.words.names(label)[0]))
-        cosines = similarities(self.encoder, pairs)
-        return [self._verdict(edit, cosine) for edit, cosine in zip(edits, cosines, strict=True)]
-
-    def _verdict(self, edit: CaptionEdit, similarity: float | None) -> Verdict:
-        gone = {}
-        if self.rule == "fixed":
-            label, before = str(edit.example.label), edit.span[0]
-            overlap = self.words.overlap(before, label) if before else 0.0
-            similarity = round_digits(max(overlap, similarity or 0.0))
-            mentioned = self.words.mentioned
-            if mentioned(edit.caption, label) and not mentioned(edit.text, label):
-                gone = {"label_gone": True}
-        # By the other rules, a pure insertion (released) or a pure deletion (paper) has nothing to
-        # compare, and passes.
-        similar = similarity is not None and similarity >= self.threshold
-        notes = {} if similarity is None else {"label_similarity": similarity, **gone}
-        return Verdict(CHANGES_LABEL if gone or similar else "", notes)
+        verdicts = []
+        for edit, similarity in zip(edits, similarities(self.encoder, pairs), strict=True):
+            gone = {}
+            if self.rule == "fixed":
+                label, before = str(edit.example.label), edit.span[0]
+                overlap = self.words.overlap(before, label) if before else 0.0
+                similarity = round_digits(max(overlap, similarity or 0.0))
+                mentioned = self.words.mentioned
+                if mentioned(edit.caption, label) and not mentioned(edit.text, label):
+                    gone = {"label_gone": True}
+            # By the other rules, a pure insertion (released) or a pure deletion (paper) has nothing
+            # to compare, and passes.
+            similar = similarity is not None and similarity >= self.threshold
+            notes = {} if similarity is None else {"label_similarity": similarity, **gone}
+            verdicts.append(Verdict(CHANGES_LABEL if gone or similar else "", notes))
+        return verdicts
 
     @cached_property
     def _seen(self) -> set[str]:

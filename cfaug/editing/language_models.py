@@ -7,7 +7,7 @@ them as ``cfaug.editing.language_models.NAME``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, ClassVar
@@ -164,27 +164,22 @@ class SampledLM(CausalLM):
             prompts: the prompts as the model sees them; special tokens may be spelt out.
         """
         every = self._prompt_ids(prompts)
-        texts: list[str | None] = [None] * len(prompts)
-        for some in self._batches([len(row) for row in every]):
-            sampled = self._draw([every[i] for i in some], [seeds[i] for i in some])
-            for i, text in zip(some, sampled, strict=True):
-                texts[i] = text
-        return texts
-
-    def _batches(self, lengths: Sequence[int]) -> Iterator[list[int]]:
-        """Yield batches of prompts that leave room for an answer.
-
-        If the room is smaller than ``max_new_tokens``, a batch has prompts of one length, so that
-        no prompt loses room because of another.
-        """
+        lengths = [len(row) for row in every]
+        # If the room is smaller than ``max_new_tokens``, a batch has prompts of one length, so that
+        # no prompt loses room because of another.
         roomy = [i for i, n in enumerate(lengths) if 0 < n <= self._longest - self.max_new_tokens]
         tight: dict[int, list[int]] = {}
         for i, length in enumerate(lengths):
             if self._longest - self.max_new_tokens < length < self._longest and length > 0:
                 tight.setdefault(length, []).append(i)
+        texts: list[str | None] = [None] * len(prompts)
         for some in (roomy, *tight.values()):
             for rows in by_length([lengths[i] for i in some], self._tokens_at_once):
-                yield [some[row] for row in rows]
+                batch = [some[row] for row in rows]
+                sampled = self._draw([every[i] for i in batch], [seeds[i] for i in batch])
+                for i, text in zip(batch, sampled, strict=True):
+                    texts[i] = text
+        return texts
 
     def _prompt_ids(self, prompts: Sequence[str]) -> list[list[int]]:
         """Return each prompt's tokens, after the beginning-of-text token if there is one."""

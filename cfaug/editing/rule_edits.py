@@ -93,8 +93,22 @@ class RuleEdits:
             noun = Slot(noun.first - 1, noun.last)  # an adjective that is part of it: "hot dog"
         for slot in (noun, Slot(noun.last, noun.last)):
             name = " ".join(words[slot.first : slot.last + 1])
-            plural = phrases.tags[slot.last].startswith("NNS")
-            others = self._others(name, plural=plural)
+            kind = self._kind(name)
+            others: list[str] = []
+            if kind is not None:
+                plural = phrases.tags[slot.last].startswith("NNS")
+                many = name in self.lists.singulars or plural or name == "people"
+                # Not the words of its first sense: "refrigerator" for "fridge".
+                senses = [] if self.wordnet is None else self.wordnet.senses(name, 1)
+                same = {word.replace("_", " ").lower() for sense in senses for word in sense.words}
+                others = [
+                    plural_form if many else singular
+                    for singular, plural_form in kind.plurals.items()
+                    if name not in (singular, plural_form) and singular not in same
+                ]
+            # Sisters of abstract nouns cannot be drawn ("light": "ultraviolet").
+            elif self.wordnet is not None and self._is_a(name, "artifact", "organism", "food"):
+                others = self.wordnet.sisters(name, 1)
             if others:
                 for other in _shuffled(others, rng):
                     shown = copy_case(other, sentence.words[slot.first])
@@ -113,23 +127,6 @@ class RuleEdits:
     def _people(self) -> frozenset[str]:
         people = [kind.plurals for kind in self.lists.nouns if kind.name == PERSON]
         return MORE_PEOPLE | {w for plurals in people for pair in plurals.items() for w in pair}
-
-    def _others(self, noun: str, *, plural: bool) -> list[str]:
-        kind = self._kind(noun)
-        if kind is not None:
-            many = noun in self.lists.singulars or plural or noun == "people"
-            # Not the words of its first sense: "refrigerator" for "fridge".
-            senses = [] if self.wordnet is None else self.wordnet.senses(noun, 1)
-            same = {name.replace("_", " ").lower() for sense in senses for name in sense.words}
-            return [
-                plural_form if many else singular
-                for singular, plural_form in kind.plurals.items()
-                if noun not in (singular, plural_form) and singular not in same
-            ]
-        # Sisters of abstract nouns cannot be drawn ("light": "ultraviolet").
-        if self.wordnet is None or not self._is_a(noun, "artifact", "organism", "food"):
-            return []
-        return self.wordnet.sisters(noun, 1)
 
     def _listed_kind(self, noun: str) -> NounKind | None:
         singular = self.lists.singulars.get(noun, noun)
@@ -294,22 +291,25 @@ class FixedEdit:
                 )
 
     def edit(self, examples: Sequence[Example]) -> list[Edited]:
-        return [self._edit(example) for example in examples]
+        change = f"{self.before} -> {self.after}" if self.before else f"+ {self.after}"
+        results = []
+        for example in examples:
+            if self.labels and example.label not in self.labels:
+                results.append(Edited((), {OTHER_CLASS: 0}))
+                continue
+            replaced = replace_words(example.text, self.before, self.after, self.where)
+            if replaced is None:
+                results.append(Edited((), {NOT_THERE: 0}))
+                continue
+            edited, old, after = replaced
+            edits = (None, Edit(self.kind, old, after))
+            details: tuple[Mapping[str, str], ...] = ({}, {"intervention": change})
+            proposal = Proposal(example, (example.text, edited), edits, details=details)
+            results.append(Edited((proposal,)))
+        return results
 
     def describe(self) -> dict[str, str]:
         return {}
-
-    def _edit(self, example: Example) -> Edited:
-        if self.labels and example.label not in self.labels:
-            return Edited((), {OTHER_CLASS: 0})
-        replaced = replace_words(example.text, self.before, self.after, self.where)
-        if replaced is None:
-            return Edited((), {NOT_THERE: 0})
-        edited, old, after = replaced
-        change = f"{self.before} -> {self.after}" if self.before else f"+ {self.after}"
-        details: tuple[Mapping[str, str], ...] = ({}, {"intervention": change})
-        edits = (None, Edit(self.kind, old, after))
-        return Edited((Proposal(example, (example.text, edited), edits, details=details),))
 
 
 def find_words(text: str, words: str) -> Slot | None:

@@ -7,7 +7,7 @@ go through each model in batches.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
@@ -21,7 +21,6 @@ from cfaug.editing.protocols import (
     Blank,
     Candidate,
     CandidateFilter,
-    Fill,
     MaskFiller,
     Ranker,
     Tagger,
@@ -44,17 +43,6 @@ TOO_LONG = "max_words"
 USUAL_WORDS = 60
 """Length in words that few captions exceed: ``chunk`` captions of this length go through the models
 together."""
-
-
-@dataclass(frozen=True)
-class _Prepared:
-    """A caption, its words and the slots that may be edited."""
-
-    row: int
-    example: Example
-    sentence: Sentence
-    tags: list[str]
-    slots: list[Slot]
 
 
 @dataclass(frozen=True)
@@ -138,23 +126,49 @@ class Substitution:
         sentences = [split(normalise(example.text)) for example in examples]
         tags = self.tagger.tag([sentence.words for sentence in sentences])
         prepared = [
-            _Prepared(row, example, sentence, sentence_tags, self._slots(sentence, sentence_tags))
-            for row, (example, sentence, sentence_tags) in enumerate(
-                zip(examples, sentences, tags, strict=True)
-            )
+            (example, sentence, sentence_tags, self._slots(sentence, sentence_tags))
+            for example, sentence, sentence_tags in zip(examples, sentences, tags, strict=True)
         ]
-        survivors: list[dict[str, int]] = [{"positions": len(p.slots)} for p in prepared]
         blanks = [
-            Blank(p.sentence.text, *slot.span(p.sentence)) for p in prepared for slot in p.slots
+            Blank(sentence.text, *slot.span(sentence))
+            for _, sentence, _, slots in prepared
+            for slot in slots
         ]
         reach = 5 * self.top_k if self.refill_to_k else self.top_k
         fills = iter(self.filler.fill(blanks, reach))
+        survivors: list[dict[str, int]] = []
         candidates: list[Candidate] = []
-        for p, counts in zip(prepared, survivors, strict=True):
-            guesses = [next(fills) for _ in p.slots]
-            counts["masks"] = sum(min(len(some), self.top_k) for some in guesses)
-            for position, some in enumerate(guesses):
-                candidates.extend(self._words(p, position, some))
+        for row, (example, sentence, sentence_tags, slots) in enumerate(prepared):
+            survivors.append({"positions": len(slots), "masks": 0})
+            for position, slot in enumerate(slots):
+                guesses = next(fills)
+                survivors[row]["masks"] += min(len(guesses), self.top_k)
+                start, end = slot.span(sentence)
+                before = sentence.text[start:end]
+                # Distinct words other than the original.
+                seen = {normalise_caption(before)}
+                for rank, fill in enumerate(guesses):
+                    if fill.word is None or (name := normalise_caption(fill.word)) in seen:
+                        continue
+                    if len(seen) > self.top_k:
+                        break
+                    seen.add(name)
+                    after = copy_case(fill.word, before)
+                    candidates.append(
+                        Candidate(
+                            row=row,
+                            example=example,
+                            original=sentence,
+                            part_of_speech=self.part_of_speech,
+                            position=position,
+                            slot=slot,
+                            tag=sentence_tags[slot.last],
+                            after=after,
+                            edited=replace_slot(sentence, slot, after, article=self.repair_article),
+                            rank=rank,
+                            probability=fill.probability,
+                        )
+                    )
         _count("words", candidates, survivors)
         for part in self._parts:
             candidates = part.keep(candidates)
@@ -192,33 +206,6 @@ class Substitution:
             return [Slot(i, i) for i in ends]
         starts = [i for i in every if not (i > 0 and fit[i - 1])]
         return [Slot(first, last) for first, last in zip(starts, ends, strict=True)]
-
-    def _words(self, p: _Prepared, position: int, fills: Sequence[Fill]) -> Iterator[Candidate]:
-        """Yield a slot's candidates: distinct words other than the original."""
-        slot = p.slots[position]
-        start, end = slot.span(p.sentence)
-        before = p.sentence.text[start:end]
-        seen = {normalise_caption(before)}
-        for rank, fill in enumerate(fills):
-            if fill.word is None or (name := normalise_caption(fill.word)) in seen:
-                continue
-            if len(seen) > self.top_k:
-                return
-            seen.add(name)
-            after = copy_case(fill.word, before)
-            yield Candidate(
-                row=p.row,
-                example=p.example,
-                original=p.sentence,
-                part_of_speech=self.part_of_speech,
-                position=position,
-                slot=slot,
-                tag=p.tags[slot.last],
-                after=after,
-                edited=replace_slot(p.sentence, slot, after, article=self.repair_article),
-                rank=rank,
-                probability=fill.probability,
-            )
 
     def _propose(self, chosen: Sequence[Candidate]) -> Proposal:
         example, original = chosen[0].example, chosen[0].original.text

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -263,11 +263,9 @@ class Synonyms:
     def senses(self, word: str) -> Senses:
         """Return the words of each sense of a word as WordNet writes them, with "_" for spaces."""
         word = word.lower()
-        if word not in self._senses:
-            self._senses[word] = tuple(self._find(word))
-        return self._senses[word]
-
-    def _find(self, word: str) -> Iterator[tuple[str, ...]]:
+        if word in self._senses:
+            return self._senses[word]
+        senses = []
         for part in PARTS:
             bases = self._exceptions[part].get(word, _detach(word, _ENDINGS[part]))
             data = self._files[f"data.{part}"]
@@ -279,7 +277,9 @@ class Synonyms:
                     fields = data[offset : data.index(b" | ", offset)].decode().split()
                     names = (fields[4 + 2 * i] for i in range(int(fields[3], 16)))
                     # Without the marker of an adjective's position, as in "galore(ip)".
-                    yield tuple(re.sub(r"\([a-z]+\)$", "", name) for name in names)
+                    senses.append(tuple(re.sub(r"\([a-z]+\)$", "", name) for name in names))
+        self._senses[word] = tuple(senses)
+        return self._senses[word]
 
     def single_words(self, word: str) -> frozenset[str]:
         """Return the synonyms that are single words, which METEOR matches.

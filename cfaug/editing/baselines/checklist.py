@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from itertools import chain, groupby, pairwise
+from itertools import groupby, pairwise
 
 import numpy as np
 
@@ -74,24 +74,15 @@ class CheckListEdits:
     def _step(self, done: Rewriting, rng: np.random.Generator) -> Rewriting | None:
         """Return the text after one more change; all different texts are equally likely."""
         variants: dict[str, Variant] = {}
-        for variant in chain(
-            self._numbers(done.words, rng),
-            self._places(done.words, rng),
-            self._names(done.words, rng),
-            self._contractions(done.words),
-        ):
+        for variant in self._variants(done.words, rng):
             variants.setdefault(variant[-1].text, variant)
         if not variants:
             return None
         operation, before, after, words = list(variants.values())[pick(rng, len(variants))]
         return done.then(words, operation, before, after)
 
-    def _numbers(self, words: Words, rng: np.random.Generator) -> Iterator[Variant]:
-        """Yield texts with another number, up to twice the old one plus one.
-
-        A word that contains the letters of a number is part of an adjacent number, as in
-        TextAttack: "three standing" is one number, and becomes "five".
-        """
+    def _variants(self, words: Words, rng: np.random.Generator) -> Iterator[Variant]:
+        # Another number, up to twice the old one plus one.
         for run in _number_runs(words):
             spelling = [words.words[i] for i in run]
             digits = spelling[0].isdecimal()
@@ -105,8 +96,7 @@ class CheckListEdits:
                 if digits or after != before:  # the same number may be drawn
                     yield "number", before, after, _replace_run(words, run, after)
 
-    def _places(self, words: Words, rng: np.random.Generator) -> Iterator[Variant]:
-        """Yield texts in which a country or city is replaced."""
+        # Another country or city.
         for i in words.unmodified:
             before = words.words[i]
             behind = i > 0 and words.words[i - 1] in BEFORE_PLACES
@@ -120,8 +110,7 @@ class CheckListEdits:
                             yield "location", before, after, words.replace(i, after)
                     break
 
-    def _names(self, words: Words, rng: np.random.Generator) -> Iterator[Variant]:
-        """Yield texts with another first name, or another last name after a first name."""
+        # Another first name, or another last name after a first name.
         for i in words.unmodified:
             before = words.words[i]
             behind = i > 0 and words.words[i - 1] in self._known["first_names"]
@@ -134,8 +123,7 @@ class CheckListEdits:
             for after in self._draw(name, rng):
                 yield "name", before, after, words.replace(i, after)
 
-    def _contractions(self, words: Words) -> Iterator[Variant]:
-        """Yield texts with a contraction expanded, and texts with two words contracted."""
+        # A contraction expanded, or two words contracted.
         expansions, contractions = self._expansions
         for i in words.unmodified:
             before = words.words[i]
@@ -168,7 +156,11 @@ class CheckListEdits:
 
 
 def _number_runs(words: Words) -> list[list[int]]:
-    """Return the word indices of each number: a run of words, or one word of digits."""
+    """Return the word indices of each number: a run of words, or one word of digits.
+
+    A word that contains the letters of a number is part of an adjacent number, as in TextAttack:
+    "three standing" is one number, and becomes "five".
+    """
     spelt: list[int] = []
     digits: list[list[int]] = []
     for i in words.unmodified:

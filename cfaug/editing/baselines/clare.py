@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -103,17 +103,31 @@ def find_candidates(
     mask at either end loses its bracket and gets no guesses. XMAI's released captions confirm this.
     """
     tags = tagger.tag([words.words for words in texts])
-    pairs = [
-        (row, blank)
-        for row, (words, text_tags) in enumerate(zip(texts, tags, strict=True))
-        for blank in _blanks(words, text_tags)
-    ]
+    blanks: list[Blank] = []
+    # What each blank is for: its text and operation, its place, the text before and after it in the
+    # result, and the number of changed words.
+    uses: list[tuple[int, Operation, int, str, str, int]] = []
+    for row, (words, text_tags) in enumerate(zip(texts, tags, strict=True)):
+        text, changed = words.text, len(words.modified)
+        for i in words.unmodified:
+            if words.words[i] not in NLTK_STOP_WORDS:
+                start, end = words.spans[i]
+                blanks.append(Blank(text, start, end))
+                uses.append((row, "replace", i, text[:start], text[end:], changed + 1))
+        for i in words.unmodified:
+            if i > 0:
+                before, after = text[: words.spans[i][0]], f" {text[words.spans[i][0] :]}"
+                blanks.append(_shown(words, before, after))
+                uses.append((row, "insert", i, before, after, changed + 2))
+        for i in find_merges(words.words, text_tags):
+            merged = words.replace(i + 1, "")
+            start, end = merged.spans[i]
+            before, after = merged.text[:start], merged.text[end:]
+            blanks.append(_shown(merged, before, after))
+            uses.append((row, "merge", i, before, after, len(merged.modified | {i})))
     candidates: list[dict[str, ClareCandidate]] = [{} for _ in texts]
-    blanks = [blank for _, (blank, *_) in pairs]
     every = filler.fill(blanks, likelihoods.guesses) if blanks else []
-    for (row, (_, operation, index, before, after, modified)), fills in zip(
-        pairs, every, strict=True
-    ):
+    for (row, operation, index, before, after, modified), fills in zip(uses, every, strict=True):
         least = getattr(likelihoods, operation)
         for fill in fills:
             if least and round_digits(fill.probability) < least:
@@ -122,31 +136,6 @@ def find_candidates(
                 candidate = ClareCandidate(operation, index, fill.word, modified)
                 candidates[row].setdefault(f"{before}{fill.word}{after}", candidate)
     return candidates
-
-
-def _blanks(
-    words: Words, tags: Sequence[str]
-) -> Iterator[tuple[Blank, Operation, int, str, str, int]]:
-    """Yield the blanks of a text; of equal texts, the first in this order counts.
-
-    Each comes with its operation, its place, the text before and after it in the result, and the
-    number of changed words.
-    """
-    text, changed = words.text, len(words.modified)
-    for i in words.unmodified:
-        if words.words[i] not in NLTK_STOP_WORDS:
-            start, end = words.spans[i]
-            yield Blank(text, start, end), "replace", i, text[:start], text[end:], changed + 1
-    for i in words.unmodified:
-        if i > 0:
-            before, after = text[: words.spans[i][0]], f" {text[words.spans[i][0] :]}"
-            yield _shown(words, before, after), "insert", i, before, after, changed + 2
-    for i in find_merges(words.words, tags):
-        merged = words.replace(i + 1, "")
-        start, end = merged.spans[i]
-        before, after = merged.text[:start], merged.text[end:]
-        modified = len(merged.modified | {i})
-        yield _shown(merged, before, after), "merge", i, before, after, modified
 
 
 def _shown(words: Words, before: str, after: str) -> Blank:
@@ -211,37 +200,39 @@ class ClareEdits:
 
     def edit(self, examples: Sequence[Example]) -> list[Edited]:
         """Return one proposal for the first text of each example, in order."""
-        starts = range(0, len(examples), self.chunk)
-        return [edited for i in starts for edited in self._edit(examples[i : i + self.chunk])]
+        edited = []
+        for start in range(0, len(examples), self.chunk):
+            some = examples[start : start + self.chunk]
+            drafts = []
+            for example in some:
+                words = Words.read(normalise(example.text))
+                count = len(words.spans)
+                wanted = count_changes(self.share, count) if 0 < count <= self.max_words else 0
+                drafts.append(ClareDraft(words, wanted, derive(self.seed, KIND, example.key)))
+            while going := [draft for draft in drafts if draft.is_open]:
+                texts = [draft.current for draft in going]
+                proposed = find_candidates(texts, self.filler, self.tagger, self.likelihoods)
+                if self.similarity is not None:
+                    proposed = self.similarity.keep([draft.original for draft in going], proposed)
+                for draft, candidates in zip(going, proposed, strict=True):
+                    draft.take(candidates)
+            for example, draft in zip(some, drafts, strict=True):
+                words, changes = draft.choose()
+                fits = len(draft.original.spans) <= self.max_words
+                edited.append(
+                    propose_change(
+                        example, words.text, KIND,
+                        changes=changes,
+                        reason=draft.reason if fits else TOO_LONG,
+                        keep_unchanged=self.keep_unchanged,
+                    )
+                )  # fmt: skip
+        return edited
 
     def describe(self) -> dict[str, str]:
         """Return the models that guess, tag and compare."""
         described = {**self.tagger.describe(), **self.filler.describe()}
         return described | ({} if self.similarity is None else self.similarity.describe())
-
-    def _edit(self, examples: Sequence[Example]) -> Iterator[Edited]:
-        drafts = []
-        for example in examples:
-            words = Words.read(normalise(example.text))
-            count = len(words.spans)
-            wanted = count_changes(self.share, count) if 0 < count <= self.max_words else 0
-            drafts.append(ClareDraft(words, wanted, derive(self.seed, KIND, example.key)))
-        while open_drafts := [draft for draft in drafts if draft.is_open]:
-            texts = [draft.current for draft in open_drafts]
-            proposed = find_candidates(texts, self.filler, self.tagger, self.likelihoods)
-            if self.similarity is not None:
-                proposed = self.similarity.keep([draft.original for draft in open_drafts], proposed)
-            for draft, candidates in zip(open_drafts, proposed, strict=True):
-                draft.take(candidates)
-        for example, draft in zip(examples, drafts, strict=True):
-            words, changes = draft.choose()
-            fits = len(draft.original.spans) <= self.max_words
-            yield propose_change(
-                example, words.text, KIND,
-                changes=changes,
-                reason=draft.reason if fits else TOO_LONG,
-                keep_unchanged=self.keep_unchanged,
-            )  # fmt: skip
 
 
 class ClareDraft:
