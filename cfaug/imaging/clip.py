@@ -209,6 +209,8 @@ class LabelScorer:
         }
 
     def score(self, proposals: Sequence[Proposal], images: Sequence[Images]) -> list[Scores]:
+        import torch
+
         embeddings: dict[tuple[str, ...], Tensor] = {}
         scored: list[Scores] = []
         for proposal, made in zip(proposals, images, strict=True):
@@ -226,7 +228,14 @@ class LabelScorer:
             texts = proposal.texts
             if texts not in embeddings:
                 embeddings[texts] = self.encoder.texts(texts).cpu()
-            margins = label_margins(self._embed(made), embeddings[texts], attributes)
+            seen: list[Tensor] = []
+            for start in range(0, len(made.images), TOGETHER):
+                floats = [as_floats(image) for image in made.images[start : start + TOGETHER]]
+                same = all(pixels.shape == floats[0].shape for pixels in floats)
+                parts = [torch.stack(floats)] if same else [pixels[None] for pixels in floats]
+                seen += [self.encoder.images(part).cpu() for part in parts]
+            shown = torch.cat(seen)[list(made.shown)]
+            margins = label_margins(shown, embeddings[texts], attributes)
             if math.inf in margins:
                 raise UserError(
                     f"{where}: no caption differs from "
@@ -237,19 +246,6 @@ class LabelScorer:
             scores: dict[str, float | tuple[float, ...]] = {self.prefix + BASE: base}
             scored.append(scores | {self.prefix + EDITED: tuple(others)})
         return scored
-
-    def _embed(self, made: Images) -> Tensor:
-        """Return the embedding of each text's image."""
-        import torch
-
-        seen: list[Tensor] = []
-        for start in range(0, len(made.images), TOGETHER):
-            floats = [as_floats(image) for image in made.images[start : start + TOGETHER]]
-            same = all(pixels.shape == floats[0].shape for pixels in floats)
-            parts = [torch.stack(floats)] if same else [pixels[None] for pixels in floats]
-            seen += [self.encoder.images(part).cpu() for part in parts]
-        embedded = torch.cat(seen)
-        return embedded[list(made.shown)]
 
     def describe(self) -> dict[str, str]:
         return self.encoder.describe()

@@ -140,8 +140,21 @@ class InstructedEditor:
         A job whose photo cannot be edited, or of whose images one cannot be used, gets ``Images``
         without images and with the reason (``Images.rejected``). Others are unaffected.
         """
-        for job in jobs:
-            self._check_draw(job.draw)
+        for job in jobs:  # refuse what a card would name and nothing would read
+            if job.draw.p:
+                raise UserError(
+                    f"recipe.draws draws p={job.draw.p:.3g}, the share of the steps with shared "
+                    "attention, and this image editor shares none: "
+                    "recipe.draws.p2p_threshold=[0,0], or recipe.draws.self_replace_steps=[0.0] of "
+                    "a grid"
+                )
+            if self.guidance is None and job.draw.cfg not in (0, 1):
+                raise UserError(
+                    f"recipe.draws draws the guidance scale {job.draw.cfg:.3g}, and "
+                    "recipe.image_editor.guidance=null passes none on: name the argument there, "
+                    "such as guidance_scale, or set recipe.draws.guidance_scale to 1 ([1,1] as "
+                    "bounds)"
+                )
         first = self._firsts(jobs)
         requests = [
             PhotoRequest(
@@ -184,27 +197,21 @@ class InstructedEditor:
                 f"recipe.image_editor.multiple={self.multiple}"
             )
 
-    def _check_draw(self, draw: Draw) -> None:
-        """Refuse what a card would name and nothing would read."""
-        if draw.p:
-            raise UserError(
-                f"recipe.draws draws p={draw.p:.3g}, the share of the steps with shared attention, "
-                "and this image editor shares none: recipe.draws.p2p_threshold=[0,0], or "
-                "recipe.draws.self_replace_steps=[0.0] of a grid"
-            )
-        if self.guidance is None and draw.cfg not in (0, 1):
-            raise UserError(
-                f"recipe.draws draws the guidance scale {draw.cfg:.3g}, and "
-                "recipe.image_editor.guidance=null passes none on: name the argument there, such "
-                "as guidance_scale, or set recipe.draws.guidance_scale to 1 ([1,1] as bounds)"
-            )
-
     def _firsts(self, jobs: Sequence[ImageJob]) -> list[NDArray[np.uint8] | str]:
         """Return the first image of each job: its photo, or an image from its first text."""
         photos: dict[str, NDArray[np.uint8] | str] = {}
         for job in jobs:
-            if job.image is not None and job.image.digest not in photos:
-                photos[job.image.digest] = self._prepare(job)
+            if job.image is None or job.image.digest in photos:
+                continue
+            data, name = job.image.read(), f"the photo of {job.proposal.example.key!r}"
+            try:
+                if self.square:
+                    photo = self.photos.prepare(data, self.side, name)
+                else:
+                    photo = self.photos.prepare_whole(data, self.side, self.multiple, name)
+                photos[job.image.digest] = photo
+            except UnfitPhotoError as error:
+                photos[job.image.digest] = error.reason
         size = (self.side, self.side)
         drawn = iter(
             self._answer_fitting(
@@ -212,16 +219,6 @@ class InstructedEditor:
             )
         )
         return [next(drawn) if job.image is None else photos[job.image.digest] for job in jobs]
-
-    def _prepare(self, job: ImageJob) -> NDArray[np.uint8] | str:
-        assert job.image is not None
-        data, name = job.image.read(), f"the photo of {job.proposal.example.key!r}"
-        try:
-            if self.square:
-                return self.photos.prepare(data, self.side, name)
-            return self.photos.prepare_whole(data, self.side, self.multiple, name)
-        except UnfitPhotoError as error:
-            return error.reason
 
     def _answer_fitting(self, requests: Sequence[PhotoRequest]) -> list[NDArray[np.uint8] | str]:
         answers = self.answer(requests) if requests else []

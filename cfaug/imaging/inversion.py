@@ -380,21 +380,43 @@ class NullText:
         return inversions
 
     def _invert(self, photos: PhotoBatch, model: Predictor) -> list[Inversion]:
+        schedule = model.schedule
         pivots = ddim_inversion(photos, model)
-        guidance = torch.tensor(photos.guidance, device=pivots.device, dtype=pivots.dtype)
+        scales = torch.tensor(photos.guidance, device=pivots.device, dtype=pivots.dtype)
+        guidance = scales[:, None, None, None]
         latents = pivots[:, 0]
         empty = photos.empty.to(pivots.dtype).expand(len(photos), -1, -1).clone()
         way, optimised, seen = [latents], [], []
-        for step in range(len(model.schedule)):
+        for step in range(len(schedule)):
             with_text, attention = model.noise_and_attention(
                 latents, photos.texts, step, remember=photos.remember
             )
             seen.append(attention)
-            task = _Step(
-                model, step, latents, pivots[:, step + 1], guidance[:, None, None, None], with_text
-            )
-            empty = self._optimise(task, empty)
-            latents = task.follow(model.noise(latents, empty, step), slice(None))
+            rate = self.learning_rate * (1 - step / 100)
+            limit = self.tolerance + self.growth * step
+            empty = empty.clone()
+            first, second = torch.zeros_like(empty), torch.zeros_like(empty)
+            left = torch.arange(len(empty), device=empty.device)
+            for update in range(1, self.inner_steps + 1):
+                with torch.enable_grad():
+                    tried = empty[left].detach().requires_grad_()
+                    without = model.noise(latents[left], tried, step)
+                    noise = without + guidance[left] * (with_text[left] - without)
+                    after = schedule.move(latents[left], noise, step, step + 1)
+                    losses = ((after - pivots[:, step + 1][left]) ** 2).mean(dim=(1, 2, 3))
+                    (gradient,) = torch.autograd.grad(losses.sum(), tried)
+                # torch.optim.Adam's own order of operations, and its epsilon.
+                first[left] = first[left].lerp(gradient, 1 - BETAS[0])
+                second[left] = second[left] * BETAS[1] + gradient * gradient * (1 - BETAS[1])
+                scale = second[left].sqrt() / (1 - BETAS[1] ** update) ** 0.5 + 1e-8
+                empty[left] -= rate / (1 - BETAS[0] ** update) * (first[left] / scale)
+                # Later updates leave out photos that have stopped.
+                left = left[losses.detach() >= limit]
+                if not len(left):
+                    break
+            without = model.noise(latents, empty, step)
+            noise = without + guidance * (with_text - without)
+            latents = schedule.move(latents, noise, step, step + 1)
             way.append(latents)
             optimised.append(empty)
         ways, embeddings = torch.stack(way, dim=1), torch.stack(optimised, dim=1)
@@ -403,48 +425,3 @@ class NullText:
             every = tuple(pick_attention(rows, i) for rows in seen) if photos.remember else None
             inversions.append(Inversion(ways[i], embeddings[i], attention=every))
         return inversions
-
-    def _optimise(self, task: _Step, empty: Tensor) -> Tensor:
-        """Return the embeddings of a step; later updates leave out photos that have stopped."""
-        rate = self.learning_rate * (1 - task.step / 100)
-        limit = self.tolerance + self.growth * task.step
-        tensor = empty.clone()
-        left = torch.arange(len(empty), device=empty.device)
-        first, second = torch.zeros_like(empty), torch.zeros_like(empty)
-        for update in range(1, self.inner_steps + 1):
-            losses, gradient = task.differentiate(tensor[left], left)
-            # torch.optim.Adam's own order of operations, and its epsilon.
-            first[left] = first[left].lerp(gradient, 1 - BETAS[0])
-            second[left] = second[left] * BETAS[1] + gradient * gradient * (1 - BETAS[1])
-            scale = second[left].sqrt() / (1 - BETAS[1] ** update) ** 0.5 + 1e-8
-            tensor[left] -= rate / (1 - BETAS[0] ** update) * (first[left] / scale)
-            left = left[losses >= limit]
-            if not len(left):
-                break
-        return tensor
-
-
-@dataclass(frozen=True)
-class _Step:
-    """One step of all photos."""
-
-    model: Predictor
-    step: int
-    latents: Tensor
-    target: Tensor
-    guidance: Tensor
-    with_text: Tensor
-
-    def follow(self, without: Tensor, rows: Tensor | slice) -> Tensor:
-        """Return the latents of some photos after the step, given the noise without text."""
-        noise = without + self.guidance[rows] * (self.with_text[rows] - without)
-        return self.model.schedule.move(self.latents[rows], noise, self.step, self.step + 1)
-
-    def differentiate(self, empty: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the loss of each of some photos, (n,), and its gradient by their embeddings."""
-        with torch.enable_grad():
-            empty = empty.detach().requires_grad_()
-            after = self.follow(self.model.noise(self.latents[rows], empty, self.step), rows)
-            losses = ((after - self.target[rows]) ** 2).mean(dim=(1, 2, 3))
-            (gradient,) = torch.autograd.grad(losses.sum(), empty)
-        return losses.detach(), gradient

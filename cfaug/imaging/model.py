@@ -189,7 +189,22 @@ class DiffusionWeights:
         ):
             part = load_part(kind, where, dtype).to(device).requires_grad_(False).eval()
             parts[name] = part if name == "text_encoder" else part.to(memory_format=layout)
-        self._check_parts(**parts)
+        # A UNet that needs other inputs than the latents and one text is refused.
+        config, latents = parts["unet"].config, parts["vae"].config.latent_channels
+        width, reads = parts["text_encoder"].config.hidden_size, ""
+        if config.in_channels != latents:
+            reads = f"reads {config.in_channels} channels, and the autoencoder makes {latents}"
+        elif config.addition_embed_type or config.class_embed_type:
+            reads = "needs more than a text, as those of SDXL do"
+        elif config.cross_attention_dim != width:
+            reads = f"reads texts of width {config.cross_attention_dim}, not {width}"
+        if reads:
+            raise UserError(
+                f"recipe.image_editor.model.weights={self.weights}: its UNet {reads}, so "
+                "this is not Stable Diffusion 1 or 2. For SDXL and newer pipelines take "
+                "zoo=sd35 zoo.set_editor.model.weights=NAME, for InstructPix2Pix zoo=flux2_klein "
+                "zoo.photo_editor.model.weights=NAME (docs/editors.md)"
+            )
         scheduler = read_json(file)
         if not isinstance(scheduler, dict):
             raise UserError(f"{file} is not the configuration of a scheduler")
@@ -199,24 +214,6 @@ class DiffusionWeights:
             scheduler=scheduler,
             device=device,
             dtype=dtype,
-        )
-
-    def _check_parts(self, unet: Any, vae: Any, text_encoder: Any) -> None:
-        """Refuse a UNet that needs other inputs than the latents and one text."""
-        config, latents = unet.config, vae.config.latent_channels
-        if config.in_channels != latents:
-            reads = f"reads {config.in_channels} channels, and the autoencoder makes {latents}"
-        elif config.addition_embed_type or config.class_embed_type:
-            reads = "needs more than a text, as those of SDXL do"
-        elif config.cross_attention_dim != (width := text_encoder.config.hidden_size):
-            reads = f"reads texts of width {config.cross_attention_dim}, not {width}"
-        else:
-            return
-        raise UserError(
-            f"recipe.image_editor.model.weights={self.weights}: its UNet {reads}, so "
-            "this is not Stable Diffusion 1 or 2. For SDXL and newer pipelines take "
-            "zoo=sd35 zoo.set_editor.model.weights=NAME, for InstructPix2Pix zoo=flux2_klein "
-            "zoo.photo_editor.model.weights=NAME (docs/editors.md)"
         )
 
     def describe(self) -> dict[str, str]:

@@ -223,9 +223,28 @@ class InvertAndEdit(DiffusionEditor):
             elif not isinstance(photo, UnfitPhotoError):
                 used[digest] = photo
         fit = [j for j in range(len(jobs)) if j not in images]
-        if fit:
-            made = self._make([jobs[j] for j in fit], used)
-            images |= dict(zip(fit, made, strict=True))
+        if not fit:
+            return list(images.values())
+
+        import torch
+
+        tree, latents = self._denoise([jobs[j] for j in fit], used)
+        # Each latent is decoded once.
+        wanted = sorted({latent for places in tree.jobs for latent in places[1:]})
+        pixels: dict[int, NDArray[np.uint8]] = {}
+        unsafe: set[int] = set()
+        for start in range(0, len(wanted), self.decode_rows):
+            some = wanted[start : start + self.decode_rows]
+            with torch.no_grad():
+                made = self._diffusion.decode(latents[torch.tensor(some, device=latents.device)])
+            pixels.update(zip(some, round_pixels(made), strict=True))
+            if self.safety is not None:
+                flags = zip(some, self.safety.flag(made), strict=True)
+                unsafe.update(latent for latent, flag in flags if flag)
+        for j, places in zip(fit, tree.jobs, strict=True):
+            shown = [used[_photo_of(jobs[j]).digest], *(pixels[latent] for latent in places[1:])]
+            flagged = frozenset(i for i, latent in enumerate(places) if i and latent in unsafe)
+            images[j] = Images(tuple(shown), unsafe=flagged)
         return [images[j] for j in range(len(jobs))]
 
     def describe(self) -> dict[str, str]:
@@ -298,31 +317,6 @@ class InvertAndEdit(DiffusionEditor):
             remember=tree.remembered,
         )
         return self.inversion.invert(batch, predictor)
-
-    def _make(
-        self, jobs: Sequence[ImageJob], photos: Mapping[str, NDArray[np.uint8]]
-    ) -> list[Images]:
-        """Return the decoded images of jobs; each latent is decoded once."""
-        import torch
-
-        tree, latents = self._denoise(jobs, photos)
-        wanted = sorted({latent for places in tree.jobs for latent in places[1:]})
-        pixels: dict[int, NDArray[np.uint8]] = {}
-        unsafe: set[int] = set()
-        for start in range(0, len(wanted), self.decode_rows):
-            some = wanted[start : start + self.decode_rows]
-            with torch.no_grad():
-                images = self._diffusion.decode(latents[torch.tensor(some, device=latents.device)])
-            pixels.update(zip(some, round_pixels(images), strict=True))
-            if self.safety is not None:
-                flags = zip(some, self.safety.flag(images), strict=True)
-                unsafe.update(latent for latent, flag in flags if flag)
-        made = []
-        for job, places in zip(jobs, tree.jobs, strict=True):
-            edited = [pixels[latent] for latent in places[1:]]
-            flagged = frozenset(i for i, latent in enumerate(places) if i and latent in unsafe)
-            made.append(Images((photos[_photo_of(job).digest], *edited), unsafe=flagged))
-        return made
 
     def _controlled(self, text: str) -> int:
         """Return the number of first steps in which a text's cross-attention uses the source."""

@@ -230,7 +230,19 @@ class PhotoSampler:
                 self.shared.lent = dict(join_attention(seen))
             noise = torch.zeros_like(latents)
             for call in todo:
-                self._ask(call, latents, embeddings, cfg, first + step, noise)
+                noisy = latents[call.latents]
+                self.shared.rows = call.rows
+                (out,) = self.unet(
+                    torch.cat([noisy[call.guided], noisy]).to(self.dtype),
+                    torch.tensor(self.schedule.timesteps[first + step], device=device),
+                    encoder_hidden_states=embeddings[call.texts],
+                    return_dict=False,
+                )
+                sizes = [len(call.guided), len(call.latents)]
+                without, with_text = out.to(latents.dtype).split(sizes)
+                rows = call.latents[call.guided]
+                guided = without + cfg[rows] * (with_text[call.guided] - without)
+                noise[rows] = self.schedule.noise(guided, latents[rows], first + step)
             latents = self.schedule.mean(latents, noise, first + step, self.eta)
             if self.eta:
                 added = torch.stack(
@@ -245,24 +257,6 @@ class PhotoSampler:
         self.shared.lent.clear()
         latents[sources] = way[:, -1]
         return latents
-
-    def _ask(
-        self, call: Call, latents: Tensor, texts: Tensor, cfg: Tensor, step: int, noise: Tensor
-    ) -> None:
-        """Write the guided noise predictions of one call into ``noise``."""
-        shown = latents[call.latents]
-        self.shared.rows = call.rows
-        (out,) = self.unet(
-            torch.cat([shown[call.guided], shown]).to(self.dtype),
-            torch.tensor(self.schedule.timesteps[step], device=latents.device),
-            encoder_hidden_states=texts[call.texts],
-            return_dict=False,
-        )
-        without, with_text = out.to(latents.dtype).split([len(call.guided), len(call.latents)])
-        with_text = with_text[call.guided]
-        rows = call.latents[call.guided]
-        guided = without + cfg[rows] * (with_text - without)
-        noise[rows] = self.schedule.noise(guided, latents[rows], step)
 
 
 # A guided latent is two rows, without and with its text; a latent without guidance needs only the
@@ -319,66 +313,56 @@ def calls(
     pieces = batching.pieces(tree.active(step))
     made = []
     for number, piece in enumerate(pieces):
-        following = pieces[number + 1][0] if number + 1 < len(pieces) else -1
-        made.append(_call(tree, step, piece, int(following), batching, device, folds))
+        padding = -(2 * len(piece)) % batching.multiple // 2
+        latents = np.append(piece, np.repeat(piece[:1], padding))
+        n, real = len(latents), len(piece)
+        guided = np.flatnonzero(tree.guided[latents])
+        g = len(guided)
+        where = {int(latent): at for at, latent in reversed(list(enumerate(latents)))}
+        # Rows of each latent; a latent without guidance uses its only row for both.
+        with_text = g + np.arange(n)
+        without_text = with_text.copy()
+        without_text[guided] = np.arange(g)
+        base_at = np.array([where.get(int(base), -1) for base in tree.base[latents]])
+        # A base computed by an earlier call is lent as the two rows after the call's own.
+        base_without = np.where(base_at < 0, g + n, without_text[base_at])
+        base_with = np.where(base_at < 0, g + n + tree.lent[latents], with_text[base_at])
+        cross = None
+        if folds is not None:
+            cross = _cross(tree, step, latents[:real], base_with[:real], g, folds)
+        shares = tree.shared[latents] > step
+        controlled = np.zeros(n, dtype=np.bool_)
+        if cross is not None:
+            controlled[cross.rows.cpu().numpy() - g] = True
+        without = np.where(shares & batching.both_halves, base_without, without_text)[guided]
+        source = np.concatenate([without, np.where(shares, base_with, with_text)])
+        shown = np.concatenate(
+            [tree.empty_text[latents[guided]], tree.empty_texts + tree.text[latents]]
+        )
+        texts, text = np.unique(shown, return_inverse=True)
+        # The next call borrows the rows of its first family's base, if this call computes it.
+        lends = None
+        if number + 1 < len(pieces):
+            at = where.get(int(tree.base[pieces[number + 1][0]]))
+            if at is not None:
+                lends = torch.tensor([without_text[at], with_text[at]], device=device)
+        rows = CallRows(
+            source=torch.from_numpy(source).to(device),
+            text=torch.from_numpy(text).to(device),
+            lend=lends,
+            borrow=bool(((base_at < 0) & (shares | controlled)).any()),
+            cross=cross,
+        )
+        made.append(
+            Call(
+                latents=torch.from_numpy(latents).to(device),
+                real=real,
+                guided=torch.from_numpy(guided).to(device),
+                texts=torch.from_numpy(texts).to(device),
+                rows=rows,
+            )
+        )
     return made
-
-
-def _call(
-    tree: Branches,
-    step: int,
-    piece: Integers,
-    following: int,
-    batching: Batching,
-    device: torch.device,
-    folds: Folds | None,
-) -> Call:
-    padding = -(2 * len(piece)) % batching.multiple // 2
-    latents = np.append(piece, np.repeat(piece[:1], padding))
-    n, real = len(latents), len(piece)
-    guided = np.flatnonzero(tree.guided[latents])
-    g = len(guided)
-    where = {int(latent): at for at, latent in reversed(list(enumerate(latents)))}
-    # Rows of each latent; a latent without guidance uses its only row for both.
-    with_text = g + np.arange(n)
-    without_text = with_text.copy()
-    without_text[guided] = np.arange(g)
-    base = tree.base[latents]
-    base_at = np.array([where.get(int(b), -1) for b in base])
-    # A base computed by an earlier call is lent as the two rows after the call's own.
-    base_without = np.where(base_at < 0, g + n, without_text[base_at])
-    base_with = np.where(base_at < 0, g + n + tree.lent[latents], with_text[base_at])
-    cross = None
-    if folds is not None:
-        cross = _cross(tree, step, latents[:real], base_with[:real], g, folds)
-    shares = tree.shared[latents] > step
-    controlled = np.zeros(n, dtype=np.bool_)
-    if cross is not None:
-        controlled[cross.rows.cpu().numpy() - g] = True
-    without = np.where(shares & batching.both_halves, base_without, without_text)[guided]
-    source = np.concatenate([without, np.where(shares, base_with, with_text)])
-    shown = np.concatenate(
-        [tree.empty_text[latents[guided]], tree.empty_texts + tree.text[latents]]
-    )
-    texts, text = np.unique(shown, return_inverse=True)
-    lends = None
-    if following >= 0 and int(tree.base[following]) in where:
-        at = where[int(tree.base[following])]
-        lends = torch.tensor([without_text[at], with_text[at]], device=device)
-    rows = CallRows(
-        source=torch.from_numpy(source).to(device),
-        text=torch.from_numpy(text).to(device),
-        lend=lends,
-        borrow=bool(((base_at < 0) & (shares | controlled)).any()),
-        cross=cross,
-    )
-    return Call(
-        latents=torch.from_numpy(latents).to(device),
-        real=real,
-        guided=torch.from_numpy(guided).to(device),
-        texts=torch.from_numpy(texts).to(device),
-        rows=rows,
-    )
 
 
 def _cross(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -278,21 +278,6 @@ def plan_edits(
             edits.setdefault((text, job.draw.cfg), set()).add(length)
             shown.append((text, job.draw.cfg, length))
         places.append((source, shown))
-    tree = _lay_out(wanted, places, steps, controlled)
-    return replace(
-        tree,
-        end=np.where(remembered & (tree.image == 0), 0, tree.end),
-        empty_texts=len(wanted) if by_guidance else 1,
-        remembered=remembered,
-    )
-
-
-def _lay_out(
-    wanted: dict[InversionKey, dict[tuple[str, float], set[int]]],
-    places: list[tuple[InversionKey, list[tuple[str, float, int] | None]]],
-    steps: int,
-    controlled: Callable[[str], int],
-) -> PhotoTree:
     texts: dict[str, int] = {}
     rows: list[tuple[int, ...]] = []
     cfgs: list[float] = []
@@ -300,8 +285,9 @@ def _lay_out(
     for number, (source, edits) in enumerate(wanted.items()):
         base = at[source, None] = len(rows)
         looks = [max(max(lengths), controlled(text)) for (text, _), lengths in edits.items()]
-        caption = texts.setdefault(source.text, len(texts))
-        rows.append((caption, number, 0, base, base, 0, 0, max(looks, default=0)))
+        last = 0 if remembered else max(looks, default=0)
+        shows = texts.setdefault(source.text, len(texts))
+        rows.append((shows, number, 0, base, base, 0, 0, last))
         cfgs.append(0.0)
         for (text, cfg), lengths in edits.items():
             trunk = len(rows)
@@ -328,4 +314,6 @@ def _lay_out(
         cfg=np.array(cfgs),
         end=end,
         steps=steps,
+        empty_texts=len(wanted) if by_guidance else 1,
+        remembered=remembered,
     )
