@@ -219,7 +219,15 @@ class Pieces:
         ``before`` is empty at the start of the text. Words consist only of letters.
         """
         if token not in self._known:
-            self._known[token] = self._read(token)
+            entry = self._tokenizer.convert_ids_to_tokens(token)
+            letters, marked = "", False
+            # A vocabulary may be padded beyond its tokenizer's entries.
+            if token not in self._special and entry is not None:
+                marked = self._mark is not None and entry.startswith(self._mark)
+                letters = entry.removeprefix(self._mark or "")
+                if self._mark == BYTE_LEVEL:
+                    letters = self._tokenizer.convert_tokens_to_string([entry]).strip()
+            self._known[token] = letters if letters.isalpha() else None, marked
         text, marked = self._known[token]
         if self._mark is None:
             return text
@@ -228,16 +236,3 @@ class Pieces:
         # At the start, both are words: tokenizers differ in whether they assume a space there.
         fits = before == "" or marked == (before == " ")
         return text if fits else None
-
-    def _read(self, token: int) -> tuple[str | None, bool]:
-        """Return the entry's text if it consists of letters, and whether it has the mark."""
-        entry = self._tokenizer.convert_ids_to_tokens(token)
-        # A vocabulary may be padded beyond its tokenizer's entries.
-        if token in self._special or entry is None:
-            return None, False
-        marked = self._mark is not None and entry.startswith(self._mark)
-        if self._mark == BYTE_LEVEL:
-            text = self._tokenizer.convert_tokens_to_string([entry]).strip()
-        else:
-            text = entry.removeprefix(self._mark or "")
-        return (text if text.isalpha() else None), marked

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, partial
+from functools import cache, cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -400,11 +400,17 @@ class HollowPipeline(PipelineFolder):
 
         def stand_in(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
             def call(*given: Any, **named: Any) -> Any:
-                shapes = tree_map(_shape_of, (name, given, named))
+                shapes = tree_map(
+                    lambda x: (tuple(x.shape), x.dtype) if isinstance(x, torch.Tensor) else x,
+                    (name, given, named),
+                )
                 key = repr(tree_flatten(shapes))
                 if key not in known:
                     with fake, torch.no_grad():
-                        inputs = tree_map(partial(_as_fake, fake), (given, named))
+                        inputs = tree_map(
+                            lambda x: fake.from_tensor(x) if isinstance(x, torch.Tensor) else x,
+                            (given, named),
+                        )
                         answer: list[Any] = []
 
                         def ask(**left_out: None) -> int:
@@ -434,18 +440,6 @@ class HollowPipeline(PipelineFolder):
                 setattr(model, name, stand_in(name, method))
         model.to = lambda *_, **__: model
         return model
-
-
-def _shape_of(value: Any) -> Any:
-    import torch
-
-    return (tuple(value.shape), value.dtype) if isinstance(value, torch.Tensor) else value
-
-
-def _as_fake(mode: Any, value: Any) -> Any:
-    import torch
-
-    return mode.from_tensor(value) if isinstance(value, torch.Tensor) else value
 
 
 def _as_zeros(value: Any) -> Any:

@@ -155,7 +155,27 @@ class InstructedEditor:
                     "such as guidance_scale, or set recipe.draws.guidance_scale to 1 ([1,1] as "
                     "bounds)"
                 )
-        first = self._firsts(jobs)
+        photos: dict[str, NDArray[np.uint8] | str] = {}
+        for job in jobs:
+            if job.image is None or job.image.digest in photos:
+                continue
+            data, name = job.image.read(), f"the photo of {job.proposal.example.key!r}"
+            try:
+                if self.square:
+                    seen = self.photos.prepare(data, self.side, name)
+                else:
+                    seen = self.photos.prepare_whole(data, self.side, self.multiple, name)
+                photos[job.image.digest] = seen
+            except UnfitPhotoError as error:
+                photos[job.image.digest] = error.reason
+        # The first image of each job: its photo, or an image from its first text.
+        size = (self.side, self.side)
+        drawn = iter(
+            self._answer_fitting(
+                [PhotoRequest(j.texts[0], None, j.draw, size) for j in jobs if j.image is None]
+            )
+        )
+        first = [next(drawn) if job.image is None else photos[job.image.digest] for job in jobs]
         requests = [
             PhotoRequest(
                 self._instructions.fill(job.proposal, text), photo, job.draw, photo.shape[:2]
@@ -196,29 +216,6 @@ class InstructedEditor:
                 f"recipe.image_editor.side={self.side} should be a multiple of "
                 f"recipe.image_editor.multiple={self.multiple}"
             )
-
-    def _firsts(self, jobs: Sequence[ImageJob]) -> list[NDArray[np.uint8] | str]:
-        """Return the first image of each job: its photo, or an image from its first text."""
-        photos: dict[str, NDArray[np.uint8] | str] = {}
-        for job in jobs:
-            if job.image is None or job.image.digest in photos:
-                continue
-            data, name = job.image.read(), f"the photo of {job.proposal.example.key!r}"
-            try:
-                if self.square:
-                    photo = self.photos.prepare(data, self.side, name)
-                else:
-                    photo = self.photos.prepare_whole(data, self.side, self.multiple, name)
-                photos[job.image.digest] = photo
-            except UnfitPhotoError as error:
-                photos[job.image.digest] = error.reason
-        size = (self.side, self.side)
-        drawn = iter(
-            self._answer_fitting(
-                [PhotoRequest(j.texts[0], None, j.draw, size) for j in jobs if j.image is None]
-            )
-        )
-        return [next(drawn) if job.image is None else photos[job.image.digest] for job in jobs]
 
     def _answer_fitting(self, requests: Sequence[PhotoRequest]) -> list[NDArray[np.uint8] | str]:
         answers = self.answer(requests) if requests else []
