@@ -106,8 +106,22 @@ def model_card(folder: Path, changes: Sequence[MetricChange], threshold: float |
     kind, base = _kind(record), _base(config)
     target = re.sub(r"[^\w.]", "", str(config.get("model", {}).get("_target_")))
     plain = all(Measure(row.unit).is_fraction for row in rows)
-    questions = record.get("questions") or {}
+    questions, counts = record.get("questions") or {}, record.get("counts") or {}
     metadata = _metadata(checkpoint, record, config, rows)
+    data = config.get("data", {})
+    singles = data.get("counterfactual_members") == "singles"
+    counterfactuals = "single images of the counterfactual source" if singles else "counterfactual"
+    counterfactuals += CAPTIONED.get(data.get("counterfactual_captions", ""), "")
+    sources = [
+        {
+            "role": role,
+            "count": counts.get(role, 0),
+            "share": _share(record, role),
+            "name": cards.public_name(str(data.get(role))) if counts.get(role, 0) else "",
+            "digest": (record.get("identity") or {}).get(f"content.{role}") or "",
+        }
+        for role in ("real", "counterfactual")
+    ]
     values = {
         "run": {name: record[name] for name in TOLD if name in record},
         "model_name": _model_name(record, config),
@@ -119,10 +133,10 @@ def model_card(folder: Path, changes: Sequence[MetricChange], threshold: float |
         "is_adapter": (checkpoint / BASE).exists(),
         "labels": record.get("labels", ENTAILMENT),
         "kinds": sorted({*questions.get("train", ()), *questions.get("validation", ())}),
-        "edits": config.get("data", {}).get("edits"),
-        "counterfactuals": _counterfactuals(config.get("data", {})),
+        "edits": data.get("edits"),
+        "counterfactuals": ORIGINALS.get(data.get("negatives", ""), counterfactuals),
         "share": _share(record, "counterfactual"),
-        "sources": [_source(role, record, config) for role in ("real", "counterfactual")],
+        "sources": sources,
         "settings": list(_settings(record, config)),
         "unit": ", %" if plain else "",
         "results": list(_results(rows, changes, plain)),
@@ -205,29 +219,9 @@ def _class(checkpoint: Path, config: Mapping[str, Any]) -> str:
     return first if first.isidentifier() else "AutoModel"
 
 
-def _counterfactuals(data: Mapping[str, Any]) -> str:
-    """Return a description of the examples of a counterfactual source."""
-    singles = data.get("counterfactual_members") == "singles"
-    text = "single images of the counterfactual source" if singles else "counterfactual"
-    text += CAPTIONED.get(data.get("counterfactual_captions", ""), "")
-    return ORIGINALS.get(data.get("negatives", ""), text)
-
-
 def _share(record: Mapping[str, Any], role: str) -> str:
     counts = record.get("counts") or {}
     return f"{100 * counts.get(role, 0) / max(1, counts.get('total', 0)):.1f}"
-
-
-def _source(role: str, record: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the card's entries about the real or the counterfactual data."""
-    count = (record.get("counts") or {}).get(role, 0)
-    return {
-        "role": role,
-        "count": count,
-        "share": _share(record, role),
-        "name": cards.public_name(str(config.get("data", {}).get(role))) if count else "",
-        "digest": (record.get("identity") or {}).get(f"content.{role}") or "",
-    }
 
 
 def _settings(record: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -318,7 +312,11 @@ def connection(settings: LoggerSettings, **others: Any) -> Any:
 def _reopen(settings: LoggerSettings, folder: Path) -> Iterator[Any]:
     import wandb
 
-    with _staged_in(folder / "wandb"):
+    # Images of tables wait in the run's folder until they are sent. By default they are stored in
+    # the user's home, and a run that is moved to a machine with a network would leave them behind.
+    before = os.environ.get(STAGING)
+    os.environ[STAGING] = str((folder / "wandb").resolve())
+    try:
         try:
             run = wandb.init(
                 **wandb_identity(settings, folder), dir=str(folder), mode=settings.mode,
@@ -332,19 +330,6 @@ def _reopen(settings: LoggerSettings, folder: Path) -> Iterator[Any]:
             yield run
         finally:
             run.finish()
-
-
-@contextmanager
-def _staged_in(folder: Path) -> Iterator[None]:
-    """Store images of tables in ``folder`` until they are sent.
-
-    By default they are stored in the user's home, and a run that is moved to a machine with a
-    network would leave them behind.
-    """
-    before = os.environ.get(STAGING)
-    os.environ[STAGING] = str(folder.resolve())
-    try:
-        yield
     finally:
         if before is None:
             del os.environ[STAGING]

@@ -7,7 +7,7 @@ import pickle
 import time
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, cast
@@ -45,9 +45,10 @@ def read_checkpoint(path: Path, *, mmap: bool = False) -> dict[str, Any]:
         pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError, OSError,
         AttributeError, TypeError, zipfile.BadZipFile,
     ) as error:  # fmt: skip
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise UserError(
             f"{path} is damaged, or is not a checkpoint of this program, and is not opened "
-            f"({_first_line(error)}): {WAY_OUT}"
+            f"({reason}): {WAY_OUT}"
         ) from error
     missing = [*LIGHTNINGS, "global_step"]
     if isinstance(content, dict):
@@ -80,10 +81,6 @@ def check_weights(
 
 
 WAY_OUT = "remove it to start this run from its beginning"
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 class _File:
@@ -334,11 +331,14 @@ class CheckpointCallback(pl.Callback):
         # Saved in last.ckpt if the run is stopped between two batches of the validation.
         self._unvalidated = float(loss)
         average = self.average
+        if self.called:  # progress bars read the number of batches from the loop that never runs
+            total = len(self.validation) if isinstance(self.validation, Sized) else math.inf
+            trainer.fit_loop.epoch_loop.val_loop._max_batches = [total]
         try:
-            with (
-                self._as_validation(trainer, module),
-                nullcontext() if average is None else average.applied(module.trained),
-            ):
+            # The user's callbacks are called as Lightning's loop of validation does.
+            for hook in ("on_validation_start", "on_validation_epoch_start"):
+                self._call(hook, trainer, module)
+            with nullcontext() if average is None else average.applied(module.trained):
                 batches = self._interruptible(trainer, module, self.validation)
                 val_loss = module.validation_loss(batches)
                 self._unvalidated = None
@@ -352,22 +352,12 @@ class CheckpointCallback(pl.Callback):
                     measured = {"val/loss": val_loss, **module.measured}
                     for name, value in measured.items():
                         trainer.callback_metrics[name] = torch.tensor(value, dtype=torch.float64)
+            for hook in ("on_validation_epoch_end", "on_validation_end"):
+                self._call(hook, trainer, module)
         except SIGTERMException:  # saved after the model got its own weights back
             self._save(trainer)
             raise
         return val_loss
-
-    @contextmanager
-    def _as_validation(self, trainer: pl.Trainer, module: pl.LightningModule) -> Iterator[None]:
-        """Call the user's callbacks as Lightning's loop of validation does."""
-        if self.called:  # progress bars read the number of batches from the loop that never runs
-            total = len(self.validation) if isinstance(self.validation, Sized) else math.inf
-            trainer.fit_loop.epoch_loop.val_loop._max_batches = [total]
-        for hook in ("on_validation_start", "on_validation_epoch_start"):
-            self._call(hook, trainer, module)
-        yield
-        for hook in ("on_validation_epoch_end", "on_validation_end"):
-            self._call(hook, trainer, module)
 
     def _interruptible(
         self, trainer: pl.Trainer, module: pl.LightningModule, batches: Iterable[Batch]

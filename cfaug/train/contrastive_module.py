@@ -82,8 +82,10 @@ class ContrastiveModule(TrainingModule):
 
     def curves(self) -> dict[str, float]:
         """Return the factor of the cosine, and the last step's set invariance if it is used."""
-        term = {"set_invariance": self._invariance.item()} if self._invariance_weight else {}
-        return {"logit_scale": self.encoder.logit_scale().item(), **term}
+        curves = {"logit_scale": self.encoder.logit_scale().item()}
+        if self.weighting is not None and self.weighting.set_invariance:
+            curves["set_invariance"] = self._invariance.item()
+        return curves
 
     def make_metric(self, name: str) -> ImageTextRecall:
         """Return the recall among the pairs of the validation split."""
@@ -91,36 +93,42 @@ class ContrastiveModule(TrainingModule):
         direction = cast("Direction", way.rstrip("_") or "both")
         return ImageTextRecall(int(k), direction, sync_on_compute=False)
 
-    @property
-    def _invariance_weight(self) -> float:
-        return 0.0 if self.weighting is None else self.weighting.set_invariance
-
     def finish_backward(self) -> None:
         while self._chunked:
             self._chunked.pop().backward(self.trainer.precision_plugin.forward_context)
 
     def loss(self, batch: Batch) -> Tensor:
         """Return the loss of the global batch; this process encodes its own share."""
-        features = gather_all(self._features(batch["pixels"], batch["texts"]), batch["global_size"])
+        pixels, captions = batch["pixels"], batch["texts"]
+        if self.micro_batch_size is None:
+            encoded = self._encode(pixels, captions)
+        else:
+            encoded = self._in_pieces(self._encode, pixels, captions)
+        features = gather_all(encoded, batch["global_size"])
         if self.observed:
             images, texts = features[:2]
             self.metrics.update(images, texts, batch["images"].to(images.device))
-        loss = self.encoder.contrastive(features, self._log_weights(batch), self._negatives(batch))
-        if not self._invariance_weight:
+        log_weights = None
+        if self.weighting is not None and not self.weighting.plain:
+            log_weights = log_negative_weights(
+                batch["images"].to(self.device),
+                batch["sets"].to(self.device),
+                mask_same_image=self.weighting.same_image == "masked",
+                hard_negative_weight=self.weighting.hard_negative_weight,
+            )
+        loss = self.encoder.contrastive(features, log_weights, self._negatives(batch))
+        if self.weighting is None or not self.weighting.set_invariance:
             return loss
-        return loss + self._invariance_weight * self._set_invariance(batch, features[0])
-
-    def _set_invariance(self, batch: Batch, images: Tensor) -> Tensor:
-        """Return the differences of sets' images in their similarity to the neutral prompt."""
-        assert self.weighting is not None
+        # The differences of sets' images in their similarity to the neutral prompt.
+        images = features[0]
         shown, sets = batch["neutrals"].to(images.device), batch["sets"].to(images.device)
-        tensor = set_invariance(
+        invariance = set_invariance(
             images, self._encode_texts(batch["neutral_texts"] or [""]), shown, sets,
             self.encoder.logit_scale().detach(), self.weighting.invariance,
         )  # fmt: skip
         if torch.is_grad_enabled():  # the curves show training only
-            self._invariance = tensor.detach()
-        return tensor
+            self._invariance = invariance.detach()
+        return loss + self.weighting.set_invariance * invariance
 
     def _negatives(self, batch: Batch) -> Negatives | None:
         """Return the features of the whole batch's negatives."""
@@ -166,21 +174,6 @@ class ContrastiveModule(TrainingModule):
         encoder = self.encoder
         features = encoder.encode_text(encoder.tokenize([texts[i] for i in mine] or [""]))
         return gather_all([features[: len(mine)]], len(texts))[0]
-
-    def _log_weights(self, batch: Batch) -> Tensor | None:
-        if self.weighting is None or self.weighting.plain:
-            return None
-        return log_negative_weights(
-            batch["images"].to(self.device),
-            batch["sets"].to(self.device),
-            mask_same_image=self.weighting.same_image == "masked",
-            hard_negative_weight=self.weighting.hard_negative_weight,
-        )
-
-    def _features(self, pixels: Tensor, texts: list[str]) -> tuple[Tensor, ...]:
-        if self.micro_batch_size is None:
-            return self._encode(pixels, texts)
-        return self._in_pieces(self._encode, pixels, texts)
 
     def _in_pieces(
         self, encode: Encode, pixels: Tensor, texts: Sequence[str], *stream: int

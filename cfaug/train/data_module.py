@@ -116,7 +116,12 @@ class MixtureDataModule(pl.LightningDataModule):
 
     def state_dict(self) -> dict[str, Any]:
         """Return what identifies the batches; Lightning's progress has the position."""
-        return {"identity": self.identity, "unfinished": self._count_unfinished()}
+        unfinished = 0  # batches that were accumulated since the last optimizer step
+        if (trainer := self.trainer) is not None:
+            done = trainer.fit_loop.epoch_loop.batch_progress.current.processed
+            if done < trainer.num_training_batches:
+                unfinished = done % trainer.accumulate_grad_batches
+        return {"identity": self.identity, "unfinished": unfinished}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Refuse the checkpoint of other batches; warn of one that was written within a step.
@@ -143,14 +148,6 @@ class MixtureDataModule(pl.LightningDataModule):
                 f"first {unfinished} batches are lost: the weights will not be those of an "
                 "uninterrupted run. Checkpoints by steps (every_n_train_steps) are exact"
             )
-
-    def _count_unfinished(self) -> int:
-        """Return the number of batches that were accumulated since the last optimizer step."""
-        trainer = self.trainer
-        if trainer is None:
-            return 0
-        done = trainer.fit_loop.epoch_loop.batch_progress.current.processed
-        return 0 if done >= trainer.num_training_batches else done % trainer.accumulate_grad_batches
 
     def _planned(self) -> Plan:
         if self._plan is None:

@@ -195,6 +195,12 @@ def make_trainer(
     if isinstance(settings.profiler, str):
         profiler = PROFILERS[settings.profiler](dirpath=folder, filename="profile")
     accelerator, devices, nodes = placement(settings)
+    precision = Precision()
+    if settings.precision != "32":
+        # The plugin itself, as by its name Lightning uses bfloat16 for float16 on a CPU.
+        mixed: Literal["16-mixed", "bf16-mixed"]
+        mixed = "16-mixed" if settings.precision == "16-mixed" else "bf16-mixed"
+        precision = MixedPrecision(mixed, {"gpu": "cuda"}.get(accelerator, accelerator))
     count = len(devices) if isinstance(devices, list) else devices
     # With a static graph DDP accepts parameters without a gradient, such as SigLIP's bias. With
     # several backward passes a step, gradients are averaged after the last one, without DDP.
@@ -212,7 +218,7 @@ def make_trainer(
         log_every_n_steps=settings.log_every_steps,
         max_steps=total_steps,
         max_epochs=-1,
-        plugins=[AtomicCheckpointIO(), _precision(settings, accelerator)],
+        plugins=[AtomicCheckpointIO(), precision],
         logger=False,
         limit_val_batches=0,
         num_sanity_val_steps=0,
@@ -233,15 +239,6 @@ NEVER = 2**62
 PROFILERS = {"simple": SimpleProfiler, "advanced": AdvancedProfiler, "pytorch": PyTorchProfiler}
 
 
-def _precision(settings: TrainerSettings, accelerator: str) -> Precision:
-    """Return the plugin itself, as by its name Lightning uses bfloat16 for float16 on a CPU."""
-    if settings.precision == "32":
-        return Precision()
-    name: Literal["16-mixed", "bf16-mixed"]
-    name = "16-mixed" if settings.precision == "16-mixed" else "bf16-mixed"
-    return MixedPrecision(name, {"gpu": "cuda"}.get(accelerator, accelerator))
-
-
 def placement(settings: TrainerSettings) -> tuple[str, int | list[int], int]:
     """Return the kind of device, the processes per machine (or the only device), and the machines.
 
@@ -258,7 +255,12 @@ def placement(settings: TrainerSettings) -> tuple[str, int | list[int], int]:
         kind = "gpu" if device.type == "cuda" else device.type
         return kind, [device.index or 0] if kind == "gpu" else 1, 1
     check_accelerator(settings.accelerator)
-    accelerator = _kind(settings.accelerator)
+    accelerator: str = settings.accelerator
+    if accelerator in ("auto", "gpu"):  # chosen as Lightning does
+        if torch.cuda.is_available():
+            accelerator = "gpu"
+        else:
+            accelerator = "mps" if torch.backends.mps.is_available() else "cpu"
     refuse_unstarted(settings)
     if world is not None:
         here = int(os.environ.get("LOCAL_WORLD_SIZE", world))
@@ -272,15 +274,6 @@ def device_of(settings: TrainerSettings) -> str:
     if kind != "gpu":
         return kind
     return f"cuda:{devices[0] if isinstance(devices, list) else 0}"
-
-
-def _kind(accelerator: str) -> str:
-    """Return Lightning's choice for ``auto`` and ``gpu``: ``cpu``, ``gpu`` (CUDA) or ``mps``."""
-    if accelerator not in ("auto", "gpu"):
-        return accelerator
-    if torch.cuda.is_available():
-        return "gpu"
-    return "mps" if torch.backends.mps.is_available() else "cpu"
 
 
 @contextmanager

@@ -304,7 +304,8 @@ def check_questions(
     Args:
         wording: the name or file of the words around a question.
     """
-    words, around = read_wording(wording), None
+    words = read_wording(wording)
+    around: int | None = None  # tokens of the first prompt's image beyond the one in its text
     alike, long = list[str](), list[str]()
     count = 0
     for index, row in rows:
@@ -314,7 +315,13 @@ def check_questions(
         ids = reader.prompts.tokens(text)
         options = reader.options(text, ids, question.options)
         if around is None:
-            around = _image_tokens(reader, words, index, row, len(ids))
+            image = index.image(row)
+            assert image.image is not None  # rows have images
+            pixels = decode_image(image.image.read(), f"image {image.key}")
+            (encoded,) = reader.read(pixels, [question])
+            around = reader.longest
+            if isinstance(encoded, EncodedQuestion):
+                around = int(encoded.inputs["input_ids"].shape[1]) - len(ids)
         tokens = [tuple(option.ids[option.start :]) for option in options]
         if len(set(tokens)) < len(tokens):
             alike.append(index.key(row))
@@ -331,19 +338,6 @@ def check_questions(
                 f"{reader.folder}: {len(names):,} of {count:,} questions {fault} ({named}): leave "
                 "them out of the set, or choose another model"
             )
-
-
-def _image_tokens(
-    reader: QuestionReader, wording: Wording, index: QuestionRows, row: int, length: int
-) -> int:
-    """Return the number of tokens of a prompt's image beyond the one in the prompt's text."""
-    image = index.image(row)
-    assert image.image is not None  # rows have images
-    pixels = decode_image(image.image.read(), f"image {image.key}")
-    (encoded,) = reader.read(pixels, [put(wording, index.question(row))])
-    if not isinstance(encoded, EncodedQuestion):
-        return reader.longest
-    return int(encoded.inputs["input_ids"].shape[1]) - length
 
 
 @dataclass(frozen=True)

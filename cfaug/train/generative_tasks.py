@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
@@ -191,9 +191,14 @@ class QuestionTask(MixtureTask):
         for source, row in rows.tolist():
             index = cast("QuestionRows", self.questions[source])
             by_image.setdefault(int(index.contents[row]), []).append((index, row))
-        images = [_decode(questions) for questions in by_image.values()]
-        prompted = [[put(wording, index.question(row)) for index, row in questions]
-                 for questions in by_image.values()]  # fmt: skip
+        images, prompted = [], []
+        for questions in by_image.values():
+            index, row = questions[0]
+            image = index.image(row)
+            if image.image is None:
+                raise UserError(f"the image {image.key!r} is missing")
+            images.append(decode_image(image.image.read(), f"image {image.key}"))
+            prompted.append([put(wording, index.question(row)) for index, row in questions])
         for questions, answers in zip(
             by_image.values(), trained.answer(images, prompted), strict=True
         ):
@@ -205,13 +210,6 @@ class QuestionTask(MixtureTask):
                     nll, tokens = zip(*costs, strict=True)
                     chosen = choose(reduce_scores(nll, tokens, question.options, "token_mean"))
                 yield question.kind, chosen == question.answer
-
-
-def _decode(questions: Sequence[tuple[QuestionRows, int]]) -> Any:
-    image = questions[0][0].image(questions[0][1])
-    if image.image is None:
-        raise UserError(f"the image {image.key!r} is missing")
-    return decode_image(image.image.read(), f"image {image.key}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -287,7 +285,9 @@ class LanguageTask(Task):
         def training(start: int, rank: int, world: int) -> Iterator[Any]:
             for number in range(start, total_steps * self.trainer.accumulate_grad_batches):
                 epoch, position = divmod(number, self.batches_per_epoch)
-                chosen = self._order(epoch)[position * size : (position + 1) * size]
+                rng = generator(self.seed, "order", self.data_seed, epoch)
+                order = rng.permutation(len(self.training))
+                chosen = order[position * size : (position + 1) * size]
                 yield collate([rows[i] for i in chosen], fill, rank, world)
 
         def validation(rank: int, world: int) -> list[Any]:
@@ -302,10 +302,6 @@ class LanguageTask(Task):
             steps_per_epoch=self.batches_per_epoch,
             total_steps=total_steps,
         )
-
-    def _order(self, epoch: int) -> np.ndarray:
-        rng = generator(self.seed, "order", self.data_seed, epoch)
-        return rng.permutation(len(self.training))
 
     def save(self, trained: TunedLanguageModel, folder: Path) -> None:
         """Write the weights, adapters merged or by themselves, the tokenizer and the format."""

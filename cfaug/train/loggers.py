@@ -95,44 +95,35 @@ def make_loggers(
         begin_folders([logger], folder)
         return [*loggers, logger]
     if settings.kind == "wandb":
-        loggers.append(_wandb(settings, folder))
-    if settings.kind == "trackio":
-        loggers.append(_trackio(settings, folder))
+        from lightning.pytorch.loggers import WandbLogger
+
+        identity = wandb_identity(settings, folder)
+        logger = WandbLogger(
+            **identity, save_dir=folder, mode=settings.mode, settings=connection(settings)
+        )
+        try:
+            _ = logger.experiment
+        except Exception as error:
+            raise UserError(
+                f"Weights & Biases cannot start ({error}): logger.mode=offline needs no network"
+            ) from error
+        loggers.append(logger)
+    if settings.kind == "trackio":  # its runs are like those of Weights & Biases
+        import trackio
+        from lightning.pytorch.loggers import WandbLogger
+
+        identity = wandb_identity(settings, folder)
+        with redirect_stdout(sys.stderr):  # trackio greets
+            run = trackio.init(
+                project=identity["project"], group=identity["group"], resume="allow",
+                name=f"{identity['job_type']} {identity['name']}",
+            )  # fmt: skip
+        loggers.append(WandbLogger(experiment=run, save_dir=folder))
     if settings.kind == "tensorboard":
         from lightning.pytorch.loggers import TensorBoardLogger
 
         loggers.append(TensorBoardLogger(folder, name="tensorboard", version=f"attempt={attempt}"))
     return loggers
-
-
-def _wandb(settings: LoggerSettings, folder: Path) -> Logger:
-    from lightning.pytorch.loggers import WandbLogger
-
-    identity = wandb_identity(settings, folder)
-    logger = WandbLogger(
-        **identity, save_dir=folder, mode=settings.mode, settings=connection(settings)
-    )
-    try:
-        _ = logger.experiment
-    except Exception as error:
-        raise UserError(
-            f"Weights & Biases cannot start ({error}): logger.mode=offline needs no network"
-        ) from error
-    return logger
-
-
-def _trackio(settings: LoggerSettings, folder: Path) -> Logger:
-    """Return Lightning's logger for Weights & Biases around a run of trackio, which is alike."""
-    import trackio
-    from lightning.pytorch.loggers import WandbLogger
-
-    identity = wandb_identity(settings, folder)
-    with redirect_stdout(sys.stderr):  # trackio greets
-        run = trackio.init(
-            project=identity["project"], group=identity["group"], resume="allow",
-            name=f"{identity['job_type']} {identity['name']}",
-        )  # fmt: skip
-    return WandbLogger(experiment=run, save_dir=folder)
 
 
 def close_loggers(loggers: list[Logger]) -> None:

@@ -237,13 +237,22 @@ def fit(
     # The tokenizer would warn at every fork of a loader's worker.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     begin = begin or (lambda: None)
-    if total_steps == 0:
+    measured: Mapping[str, Any] = {}
+    if total_steps == 0:  # the initial weights are saved, for the table's row before fine-tuning
         trained = task.load()
         begin()
-        return _keep_initial(task, trained, folder, started)
+        if int(os.environ.get("RANK", "0")) == 0:
+            if started is not None:
+                started(0)
+            folder.mkdir(parents=True, exist_ok=True)
+            measured = task.measure(trained)
+            task.save(trained, folder / "checkpoint")
+        return FitResult(0, 0, 0, 0, None, None, measured=measured)
     trained = task.load_tuned()
 
     with uncollected():
+        import torch.distributed as dist
+
         from cfaug.train.engine import limited, train
         from cfaug.train.tuning import trainable
 
@@ -262,7 +271,12 @@ def fit(
     if best is not None:
         trained.load_state_dict(best.weights)
     numbers = trainable(trained)
-    measured = _save_on_rank_0(task, trained, folder)
+    together = dist.is_available() and dist.is_initialized()
+    if not together or dist.get_rank() == 0:
+        measured = task.measure(trained)
+        task.save(trained, folder / "checkpoint")
+    if together:
+        dist.barrier()  # no process finishes before the checkpoint exists
     return FitResult(
         steps=total_steps,
         start_step=start_step,
@@ -274,28 +288,3 @@ def fit(
         parameters=numbers[1],
         measured=measured,
     )
-
-
-def _keep_initial(task: Task, trained: Any, folder: Path, started: Started | None) -> FitResult:
-    """Save the initial weights, for the table's row before fine-tuning."""
-    measured: Mapping[str, Any] = {}
-    if int(os.environ.get("RANK", "0")) == 0:
-        if started is not None:
-            started(0)
-        folder.mkdir(parents=True, exist_ok=True)
-        measured = task.measure(trained)
-        task.save(trained, folder / "checkpoint")
-    return FitResult(0, 0, 0, 0, None, None, measured=measured)
-
-
-def _save_on_rank_0(task: Task, trained: Any, folder: Path) -> Mapping[str, Any]:
-    import torch.distributed as dist
-
-    together = dist.is_available() and dist.is_initialized()
-    measured: Mapping[str, Any] = {}
-    if not together or dist.get_rank() == 0:
-        measured = task.measure(trained)
-        task.save(trained, folder / "checkpoint")
-    if together:
-        dist.barrier()  # no process finishes before the checkpoint exists
-    return measured

@@ -107,8 +107,14 @@ class Tuning:
             raise UserError(
                 "tuning.freeze leaves nothing to train: name exceptions in tuning.train"
             )
-        held = _frozen_modules if self.still else _frozen_statistics
-        encoder.held_in_evaluation = tuple(held(model))
+        # Frozen modules that stay in evaluation mode: all, or those with running statistics.
+        held = []
+        for module in model.modules():
+            trained = [weight.requires_grad for weight in module.parameters(recurse=self.still)]
+            is_frozen = bool(trained) and not any(trained)
+            if is_frozen and (self.still or hasattr(module, "track_running_stats")):
+                held.append(module)
+        encoder.held_in_evaluation = tuple(held)
 
 
 def _patterns(key: str, patterns: Sequence[str]) -> tuple[str, ...]:
@@ -132,18 +138,13 @@ def matching(key: str, patterns: Iterable[str], names: Collection[str]) -> set[s
     for pattern in patterns:
         hits = {name for name in names if re.search(pattern, name)}
         if not hits:
-            near = ", ".join(_near(pattern, names))
+            letters = re.sub(r"\\.|[^\w.]+", ".", pattern).strip(".")
+            depth = letters.count(".") + 1
+            heads = dict.fromkeys(".".join(name.split(".")[:depth]) for name in names)
+            near = ", ".join(difflib.get_close_matches(letters, [*heads, *names], NEAR, 0.0))
             raise UserError(f"{key}: {pattern!r} matches none of {len(names)} names; near: {near}")
         matched |= hits
     return matched
-
-
-def _near(pattern: str, names: Collection[str]) -> list[str]:
-    """Return the names, or prefixes of names, that are most similar to a pattern."""
-    letters = re.sub(r"\\.|[^\w.]+", ".", pattern).strip(".")
-    depth = letters.count(".") + 1
-    heads = dict.fromkeys(".".join(name.split(".")[:depth]) for name in names)
-    return difflib.get_close_matches(letters, [*heads, *names], NEAR, 0.0)
 
 
 def _adapt(model: nn.Module, lora: Lora, seed: int) -> None:
@@ -177,23 +178,6 @@ def _adapt(model: nn.Module, lora: Lora, seed: int) -> None:
 
 FUSED = ".in_proj_weight"
 """End of the name of a weight of queries, keys and values that belongs to no linear layer."""
-
-
-def _frozen_statistics(model: nn.Module) -> Iterable[nn.Module]:
-    """Yield frozen modules that would update running statistics while training."""
-    for module in model.modules():
-        parameters = list(module.parameters(recurse=False))
-        frozen = not any(parameter.requires_grad for parameter in parameters)
-        if parameters and frozen and hasattr(module, "track_running_stats"):
-            yield module
-
-
-def _frozen_modules(model: nn.Module) -> Iterable[nn.Module]:
-    """Yield modules all of whose parameters, of which there are some, are frozen."""
-    for module in model.modules():
-        every = [parameter.requires_grad for parameter in module.parameters()]
-        if every and not any(every):
-            yield module
 
 
 def recompute_activations(encoder: Trainable) -> None:
