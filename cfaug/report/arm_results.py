@@ -105,16 +105,8 @@ class Runs:
         from the others of the arm, and those with other settings (``medium,trainer.max_epochs=1``)
         where the arm itself has none.
         """
-        if name not in self._arms:
-            self._arms[name] = self._read(name)
-        return self._arms[name]
-
-    def folders(self, name: str) -> list[Path]:
-        """Return the folders of an arm's seeds; other folders do not count."""
-        folders = (self.root / name).glob("seed=*")
-        return sorted(folder for folder in folders if re.fullmatch(r"seed=-?\d+", folder.name))
-
-    def _read(self, name: str) -> ArmResults:
+        if name in self._arms:
+            return self._arms[name]
         rows: list[Result] = []
         trained: list[Run] = []
         folders = self.folders(name)
@@ -153,7 +145,14 @@ class Runs:
         for line in left_out:
             say(line)
         rows += [row for run in kept for row in run.results()]
-        return ArmResults(name, rows, {run.seed: run.record for run in kept}, left_out)
+        arm = ArmResults(name, rows, {run.seed: run.record for run in kept}, left_out)
+        self._arms[name] = arm
+        return arm
+
+    def folders(self, name: str) -> list[Path]:
+        """Return the folders of an arm's seeds; other folders do not count."""
+        folders = (self.root / name).glob("seed=*")
+        return sorted(folder for folder in folders if re.fullmatch(r"seed=-?\d+", folder.name))
 
 
 def require_one_test(

@@ -151,7 +151,19 @@ class ArmTablePart:
         Raises:
             MissingError: naming runs, benchmarks and seeds, unless the table is partial.
         """
-        missing = list(self._missing())
+        missing: list[str] = []
+        seeds = set().union(*(arm.seeds for _, arm in self.rows if arm.trained))
+        for row, arm in self.rows:
+            if not arm.seeds:
+                missing.append(f"a finished run of {row.run}")
+                continue
+            wanted = seeds if arm.trained else arm.seeds
+            if wanted - arm.seeds:
+                missing.append(f"{row.run} with seed {join_seeds(wanted - arm.seeds)}")
+            for _, column in self._measured:
+                lacks = arm.seeds - set(arm.values(column.cell))
+                if lacks:
+                    missing.append(f"{column.cell[0]} of {row.run}, seed {join_seeds(lacks)}")
         if missing and not self.partial:
             raise MissingError(self.table, missing, self.commands)
 
@@ -159,20 +171,6 @@ class ArmTablePart:
         """Refuse rows that were evaluated on different test data under the same benchmark name."""
         benchmarks = {column.cell[0] for _, column in self._measured}
         require_one_test(self.table, [(row.run, arm) for row, arm in self.rows], benchmarks)
-
-    def _missing(self) -> Iterator[str]:
-        seeds = set().union(*(arm.seeds for _, arm in self.rows if arm.trained))
-        for row, arm in self.rows:
-            if not arm.seeds:
-                yield f"a finished run of {row.run}"
-                continue
-            wanted = seeds if arm.trained else arm.seeds
-            if wanted - arm.seeds:
-                yield f"{row.run} with seed {join_seeds(wanted - arm.seeds)}"
-            for _, column in self._measured:
-                lacks = arm.seeds - set(arm.values(column.cell))
-                if lacks:
-                    yield f"{column.cell[0]} of {row.run}, seed {join_seeds(lacks)}"
 
     def part(self) -> Part:
         """Return it in the paper's layout."""
@@ -234,7 +232,25 @@ class ArmTablePart:
             units = "percent"
         if counts:  # none of a partial table without any run
             yield f"{count} ({join_seeds(seeds)}). Columns: {described}. Values are {units}."
-        yield from self._chance()
+        # What chance is, and which rows are not shown to be better.
+        known = chances(row for _, arm in self.rows for row in arm.rows)
+        levels = [
+            f"{column.full_name} {self.measures[i].text(known[column.cell])}"
+            for i, column in self._measured
+            if column.cell in known
+        ]
+        if levels:
+            yield f"Chance: {', '.join(levels)}."
+            low = [
+                f"{row.run} ({', '.join(self.columns[i].full_name for i in sorted(columns))})"
+                for row, arm in self.rows
+                if (columns := self._at_chance(arm))
+            ]
+            if low:
+                yield (
+                    f"Not shown to be better than chance: {'; '.join(low)}; two such rows are not "
+                    "tested against each other."
+                )
         for row, _ in self.rows:
             same, every = self._same_weights(row)
             if same:
@@ -258,28 +274,6 @@ class ArmTablePart:
             yield (
                 f"Tested against {', '.join(map(str, bases))}; † corrects the paired test over "
                 f"{tests} comparisons."
-            )
-
-    def _chance(self) -> Iterator[str]:
-        """Say what chance is, and which rows are not shown to be better."""
-        known = chances(row for _, arm in self.rows for row in arm.rows)
-        levels = [
-            f"{column.full_name} {self.measures[i].text(known[column.cell])}"
-            for i, column in self._measured
-            if column.cell in known
-        ]
-        if not levels:
-            return
-        yield f"Chance: {', '.join(levels)}."
-        low = [
-            f"{row.run} ({', '.join(self.columns[i].full_name for i in sorted(columns))})"
-            for row, arm in self.rows
-            if (columns := self._at_chance(arm))
-        ]
-        if low:
-            yield (
-                f"Not shown to be better than chance: {'; '.join(low)}; two such rows are not "
-                "tested against each other."
             )
 
     def curve(self) -> Curve:

@@ -76,36 +76,33 @@ def read_arms(runs: Iterable[Run]) -> dict[str, Arm]:
     Args:
         runs: runs of any arms; all runs of an arm have one identity, see ``same_identity``.
     """
-    arms: dict[str, list[Run]] = {}
+    by_arm: dict[str, list[Mapping[str, Any]]] = {}
     for run in runs:
-        arms.setdefault(run.arm, []).append(run)
-    return {
-        name: _read_arm(name, [run.record for run in arm_runs]) for name, arm_runs in arms.items()
-    }
-
-
-def _read_arm(name: str, records: Sequence[Mapping[str, Any]]) -> Arm:
-    first = records[0]
-    identity = first.get("identity") or {}
-    counts = [(record.get("counts") or {}).get("train") for record in records]
-    members = identity.get("data.counterfactual_members")
-    ratio, source = first.get("cf_ratio"), first.get("sources")
-    for key in ("counterfactual", "source"):
-        source = source.get(key) if isinstance(source, Mapping) else None
-    return Arm(
-        name=name,
-        # Without steps in its record, the arm counts as trained and needs every seed.
-        trained=any(record.get("steps") is None or record["steps"] > 0 for record in records),
-        cf_ratio=None if ratio is None else float(ratio),
-        source=str(source or "") if ratio else "",
-        control=identity.get("data.control")
-        or (SINGLES if members == SINGLES else None)
-        or (SHUFFLED if identity.get("data.counterfactual_captions") == SHUFFLED else None)
-        or (ORIGINALS if identity.get("data.negatives") in ("none", "text", "image") else None),
-        pairs_in_batch=bool(identity.get(PAIRS_IN_BATCH)),
-        settings={key: value for key, value in identity.items() if names_an_arm(key)},
-        train_sizes=frozenset(count for count in counts if count is not None),
-    )
+        by_arm.setdefault(run.arm, []).append(run.record)
+    arms = {}
+    for name, records in by_arm.items():
+        first = records[0]
+        identity = first.get("identity") or {}
+        counts = [(record.get("counts") or {}).get("train") for record in records]
+        members = identity.get("data.counterfactual_members")
+        ratio, source = first.get("cf_ratio"), first.get("sources")
+        for key in ("counterfactual", "source"):
+            source = source.get(key) if isinstance(source, Mapping) else None
+        arms[name] = Arm(
+            name=name,
+            # Without steps in its record, the arm counts as trained and needs every seed.
+            trained=any(record.get("steps") is None or record["steps"] > 0 for record in records),
+            cf_ratio=None if ratio is None else float(ratio),
+            source=str(source or "") if ratio else "",
+            control=identity.get("data.control")
+            or (SINGLES if members == SINGLES else None)
+            or (SHUFFLED if identity.get("data.counterfactual_captions") == SHUFFLED else None)
+            or (ORIGINALS if identity.get("data.negatives") in ("none", "text", "image") else None),
+            pairs_in_batch=bool(identity.get(PAIRS_IN_BATCH)),
+            settings={key: value for key, value in identity.items() if names_an_arm(key)},
+            train_sizes=frozenset(count for count in counts if count is not None),
+        )
+    return arms
 
 
 # Group runs into arms: by identity, apart from the settings that depend on the seed.
@@ -213,7 +210,19 @@ def arm_labels(arms: Mapping[str, Arm], names: Mapping[str, str] | None = None) 
     by_settings = {arm: details for arm, details in arms.items() if "=" in arm}
     pieces = {arm: _pieces(arm) for arm in by_settings}
     if any(map(_is_cut, by_settings)):
-        pieces = _complete(pieces, by_settings)
+        # Settings that are known to be equal are dropped; those that differ but are missing from a
+        # cut name are added.
+        differing = differing_settings(by_settings)
+        recorded = [{_shorten(key) for key in arm.settings} for arm in by_settings.values()]
+        equal = set.intersection(*recorded) - {
+            _shorten(key) for settings in differing.values() for key in settings
+        }
+        for arm, settings in pieces.items():
+            pieces[arm] = {k: v for k, v in settings.items() if k not in equal}
+        for arm, settings in differing.items():
+            more = {_shorten(key): value for key, value in settings.items()}
+            shown = {key.partition(".")[0] for key in pieces[arm]}
+            pieces[arm] |= {k: v for k, v in more.items() if k.partition(".")[0] not in shown}
     shared: set[tuple[str, str]] = set()
     if len(pieces) > 1:
         shared = set.intersection(*(set(settings.items()) for settings in pieces.values()))
@@ -229,26 +238,6 @@ def arm_labels(arms: Mapping[str, Arm], names: Mapping[str, str] | None = None) 
         if not alike:
             return labels
         labels |= {arm: arm for arm in alike}
-
-
-def _complete(
-    pieces: Mapping[str, Mapping[str, str]], arms: Mapping[str, Arm]
-) -> dict[str, dict[str, str]]:
-    """Add settings that differ but are missing from cut names; drop those known to be equal."""
-    differing = differing_settings(arms)
-    recorded = [{_shorten(key) for key in arm.settings} for arm in arms.values()]
-    equal = set.intersection(*recorded) - {
-        _shorten(k) for settings in differing.values() for k in settings
-    }
-    completed = {
-        arm: {k: v for k, v in settings.items() if k not in equal}
-        for arm, settings in pieces.items()
-    }
-    for arm, settings in differing.items():
-        more = {_shorten(key): value for key, value in settings.items()}
-        shown = {key.partition(".")[0] for key in completed[arm]}
-        completed[arm] |= {k: v for k, v in more.items() if k.partition(".")[0] not in shown}
-    return completed
 
 
 def _with_text(text: str, settings: Sequence[str]) -> str:

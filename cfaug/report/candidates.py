@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
 BINS = 200
 """Bins of a score: of a cosine from -1 to 1, of any other from its lowest to its highest value."""
-
-
 P_BINS = 20
 """Bins of p, from 0 to 1."""
 
@@ -173,8 +171,35 @@ def candidates_figure(
     for i, name in enumerate(counts.ranges):
         axes = add_axes(figure, grid[i // 2, i % 2])
         _draw_histogram(axes, counts, name, meanings[name], thresholds.get(name))
+    # The shares of each reason, the first of which is acceptance, in a stack per bin of p.
     axes = add_axes(figure, grid[rows, :])
-    _draw_by_p(axes, counts, reasons)
+    accepted = sum(count[""] for count in counts.by_p)
+    looks: dict[str, Colour] = {
+        reason: ACCENT if i == 0 else (DOT, 0.95 * 0.66 ** (i - 1))
+        for i, reason in enumerate(reasons)
+    }
+    title = (
+        f"outcomes of candidates{', by p' if counts.has_p else ''} ({counts.total:,}; "
+        f"{accepted / counts.total:.1%} accepted)"
+    )
+    above = 18 * len(looks) + 14
+    write(axes, title, (0, 1), (0, above), coords="axes fraction", width=120, fontweight="bold")
+    names = [(reason or "accepted", colour) for reason, colour in looks.items()]
+    name_series(axes, names, swatches=True)
+    used = [at for at, count in enumerate(counts.by_p) if count.total()]
+    gap = (used[-1] + 1 - used[0]) / P_BINS / width / 2  # a pixel
+    for at in used:
+        count = counts.by_p[at]
+        tops = list(accumulate((count[reason] / count.total() for reason in looks), initial=0.0))
+        ends = (at / P_BINS + gap, (at + 1) / P_BINS - gap)
+        for reason, span in zip(looks, pairwise(tops), strict=True):
+            tooltip = (
+                f"p {at / P_BINS:.2f} to {(at + 1) / P_BINS:.2f}: "
+                f"{count[reason]:,} of {count.total():,} {reason or 'accepted'}"
+            )
+            _draw_column(axes, ends, span, looks[reason], tooltip)
+    axes.set(ylim=(0, 1), yticks=[])
+    _finish(axes, (used[0] / P_BINS, (used[-1] + 1) / P_BINS))
     return Drawing.of(axes, f"Scores of {counts.total} candidates")
 
 
@@ -217,34 +242,3 @@ def _finish(axes: Axes, limits: tuple[float, float]) -> None:
     value_axis(axes, "x", limits)
     axes.grid(visible=False)
     axes.axhline(0, color=RULE, linewidth=1)
-
-
-def _draw_by_p(axes: Axes, counts: CandidateCounts, reasons: Sequence[str]) -> None:
-    """Draw the shares of each reason, the first of which is acceptance, in a stack per bin of p."""
-    total: Counter[str] = sum(counts.by_p, Counter())
-    looks: dict[str, Colour] = {
-        reason: ACCENT if i == 0 else (DOT, 0.95 * 0.66 ** (i - 1))
-        for i, reason in enumerate(reasons)
-    }
-    title = (
-        f"outcomes of candidates{', by p' if counts.has_p else ''} ({total.total():,}; "
-        f"{total[''] / total.total():.1%} accepted)"
-    )
-    above = 18 * len(looks) + 14
-    write(axes, title, (0, 1), (0, above), coords="axes fraction", width=120, fontweight="bold")
-    names = [(reason or "accepted", colour) for reason, colour in looks.items()]
-    name_series(axes, names, swatches=True)
-    used = [at for at, count in enumerate(counts.by_p) if count.total()]
-    gap = (used[-1] + 1 - used[0]) / P_BINS / PANEL[0] / 2  # a pixel
-    for at in used:
-        count = counts.by_p[at]
-        tops = list(accumulate((count[reason] / count.total() for reason in looks), initial=0.0))
-        ends = (at / P_BINS + gap, (at + 1) / P_BINS - gap)
-        for reason, span in zip(looks, pairwise(tops), strict=True):
-            tooltip = (
-                f"p {at / P_BINS:.2f} to {(at + 1) / P_BINS:.2f}: "
-                f"{count[reason]:,} of {count.total():,} {reason or 'accepted'}"
-            )
-            _draw_column(axes, ends, span, looks[reason], tooltip)
-    axes.set(ylim=(0, 1), yticks=[])
-    _finish(axes, (used[0] / P_BINS, (used[-1] + 1) / P_BINS))

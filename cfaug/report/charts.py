@@ -62,7 +62,6 @@ from cfaug.stats.ranking import (
 )
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.text import Annotation
 
 
@@ -157,28 +156,25 @@ def box_plot(
             (far,) = axes.plot(values[name], y, "o", ms=5.2, color=DOT, fillstyle="none", mew=1.2)
             note(far, f"{name}: {measure.text(values[name], 1)} {measure.sign}")
         for largest in (True, False) if len(set(values.values())) > 1 else ():
-            names.append(_name(axes, *name_extreme(values, largest), y, largest))
+            # A circle and its name, above it for the largest value.
+            name, value = name_extreme(values, largest)
+            short = limit_marks(printable(name))
+            short = short if len(short) <= NAME else f"{short[: NAME - 1]}…"
+            colour = COLOURS["most" if largest else "least"]
+            (circle,) = axes.plot(value, y, "o", markersize=8.4, markeredgewidth=0, color=colour)
+            note(circle, f"{name}: {value:.4g}")
+            annotation = axes.annotate(
+                short, (value, y), (0, 12 if largest else -24), textcoords="offset points",
+                ha="center", color=colour, fontsize=SMALL, in_layout=False,
+            )  # fmt: skip
+            note(annotation, f"{name}: {value:.4g}")
+            names.append(annotation)
     name_rows(axes, middles.items(), height * len(rows))
     value_axis(axes, "x", around(ends), title, measure.factor)
     drawing = Drawing.of(axes, title)
     for text in names:
         text.xyann = (overhang(text, axes), text.xyann[1])
     return drawing
-
-
-def _name(axes: Axes, name: str, value: float, y: float, largest: bool) -> Annotation:
-    """Draw a circle and its name, above it for the largest value; return the name."""
-    short = limit_marks(printable(name))
-    short = short if len(short) <= NAME else f"{short[: NAME - 1]}…"
-    colour = COLOURS["most" if largest else "least"]
-    (drawn,) = axes.plot(value, y, "o", markersize=8.4, markeredgewidth=0, color=colour)
-    note(drawn, f"{name}: {value:.4g}")
-    annotation = axes.annotate(
-        short, (value, y), (0, 12 if largest else -24), textcoords="offset points",
-        ha="center", color=colour, fontsize=SMALL, in_layout=False,
-    )  # fmt: skip
-    note(annotation, f"{name}: {value:.4g}")
-    return annotation
 
 
 # Groups of bars, with values by chance behind them.
@@ -306,9 +302,6 @@ ROW = 52
 
 BINS = 400
 """Bins of the histogram before smoothing."""
-
-if TYPE_CHECKING:
-    pass
 
 Gaps = Mapping[str, np.ndarray]
 """{gap: float64 (pairs,)}, ``nan`` where a pair lacks it."""

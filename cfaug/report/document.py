@@ -12,7 +12,7 @@ import io
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import groupby, product
 from pathlib import Path
@@ -189,7 +189,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class GapPlot:
-    """Matching gaps of one model, ``{gap: values}``; ``report.matching_gap.gap_figure`` draws."""
+    """Matching gaps of one model, ``{gap: values}``, for ``cfaug.report.charts.gap_figure``."""
 
     title: str
     kind: str
@@ -199,7 +199,7 @@ class GapPlot:
 
 @dataclass(frozen=True)
 class BarPlot:
-    """Groups of bars, as ``cfaug.report.plots.grouped_bars`` draws them.
+    """Groups of bars, as ``cfaug.report.charts.grouped_bars`` draws them.
 
     Attributes:
         groups: bars of each group, (name, value, low, high); ``null`` for no value or interval.
@@ -385,36 +385,34 @@ SIGNS = str.maketrans(
 
 def to_latex(document: Document) -> str:
     """Return one ``table`` per part; the document's notes follow as comments."""
-    tables = [_latex_table(part, document.title) for part in document.parts]
-    notes = [f"% {' '.join(note.split())}" for note in document.notes]
-    return "\n\n".join(["% \\usepackage{booktabs}", *tables, *notes]) + "\n"
+    blocks = ["% \\usepackage{booktabs}"]
+    for part in document.parts:
+        lines = []
+        if any(name for name, _ in part.groups):
+            spans = " & ".join(
+                rf"\multicolumn{{{span}}}{{c}}{{{tex_text(name)}}}" for name, span in part.groups
+            )
+            lines.append(" & ".join([""] * len(part.labels) + [spans]) + r" \\")
+        lines += [" & ".join(map(tex_text, [*part.labels, *part.columns])) + r" \\", r"\midrule"]
+        for row, (labels, cells) in enumerate(part.rows):
+            lines += [r"\midrule"] if row in part.rules else []
+            lines.append(" & ".join([*map(tex_text, labels), *map(_latex_cell, cells)]) + r" \\")
+        titles = [f"{text}." for text in (document.title, part.title) if text]
+        caption = " ".join(map(tex_text, (*titles, *part.notes)))
+        columns = "l" * len(part.labels) + "r" * len(part.columns)
+        body = "\n".join(lines)
+        blocks.append(
+            "\\begin{table}\n\\centering\n"
+            f"\\begin{{tabular}}{{{columns}}}\n\\toprule\n{body}\n\\bottomrule\n"
+            f"\\end{{tabular}}\n\\caption{{{caption}}}\n\\end{{table}}"
+        )
+    blocks += [f"% {' '.join(note.split())}" for note in document.notes]
+    return "\n\n".join(blocks) + "\n"
 
 
 def tex_text(text: str) -> str:
     """Escape text so that LaTeX prints it literally."""
     return " ".join(text.splitlines()).replace("<=", "≤").translate(LATEX_ESCAPES)
-
-
-def _latex_table(part: Part, title: str) -> str:
-    lines = []
-    if any(name for name, _ in part.groups):
-        spans = " & ".join(
-            rf"\multicolumn{{{span}}}{{c}}{{{tex_text(name)}}}" for name, span in part.groups
-        )
-        lines.append(" & ".join([""] * len(part.labels) + [spans]) + r" \\")
-    lines += [" & ".join(map(tex_text, [*part.labels, *part.columns])) + r" \\", r"\midrule"]
-    for row, (labels, cells) in enumerate(part.rows):
-        lines += [r"\midrule"] if row in part.rules else []
-        lines.append(" & ".join([*map(tex_text, labels), *map(_latex_cell, cells)]) + r" \\")
-    titles = [f"{text}." for text in (title, part.title) if text]
-    caption = " ".join(map(tex_text, (*titles, *part.notes)))
-    columns = "l" * len(part.labels) + "r" * len(part.columns)
-    body = "\n".join(lines)
-    return (
-        "\\begin{table}\n\\centering\n"
-        f"\\begin{{tabular}}{{{columns}}}\n\\toprule\n{body}\n\\bottomrule\n"
-        f"\\end{{tabular}}\n\\caption{{{caption}}}\n\\end{{table}}"
-    )
 
 
 def _latex_cell(cell: Entry) -> str:
@@ -518,21 +516,19 @@ def csv_text(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 def to_csv(document: Document) -> str:
     """Return a row per cell: part, source, row, column, text, and numbers in full precision."""
-    return csv_text(["part", "source", "row", "column", "text", *NUMBERS], _rows(document))
-
-
-def _rows(document: Document) -> Iterator[list[Any]]:
+    rows: list[list[Any]] = []
     for part in document.parts:
         source = "ours" if part.ours else "paper"
         for labels, cells in part.rows:
             row = " | ".join(label for label in labels if label)
             for i, cell in enumerate(cells):
                 numbers = [cell.numbers.get(name, "") for name in NUMBERS]
-                yield [part.title, source, row, part.column_name(i), cell.text, *numbers]
+                rows.append([part.title, source, row, part.column_name(i), cell.text, *numbers])
     for curve in document.curves:
         measure = Measure(curve.unit)
         for name, points in curve.series.items():
             for x, values in sorted(points.items()):
                 for seed, value in sorted(values.items()):
                     where = [curve.title, "ours", f"{name} | seed {seed}", f"{curve.x_title} {x:g}"]
-                    yield [*where, measure.text(value), value, *[""] * (len(NUMBERS) - 1)]
+                    rows.append([*where, measure.text(value), value, *[""] * (len(NUMBERS) - 1)])
+    return csv_text(["part", "source", "row", "column", "text", *NUMBERS], rows)

@@ -76,7 +76,30 @@ def write_gallery(
         limit: most sets to show. If there are more, a random sample that depends only on the keys
             is shown, in their order; ``None`` shows all.
     """
-    chosen, count = _sample(sets, limit)
+    if limit is not None and limit < 1:
+        raise UserError(f"a gallery of {limit} sets cannot be shown; ask for 1 or more")
+    # The sets with the smallest hashes of their keys, without their images, with the small pictures
+    # made from them.
+    heap: list[tuple[int, int, tuple[CounterfactualSet, dict[str, ShownPicture]]]] = []
+    count = 0
+    for count, counterfactual in enumerate(sets, 1):
+        rank = (-_shuffle_key(counterfactual.key), -count)
+        full = limit is not None and len(heap) == limit
+        if full and rank <= heap[0][:2]:
+            continue
+        names = dict.fromkeys(member.image_name for member in counterfactual.members[:MEMBERS])
+        pictures = {
+            name: show_picture(
+                counterfactual.images[name], f"set {counterfactual.key}, image {name}", THUMBNAIL
+            )
+            for name in names
+        }
+        bare = replace(counterfactual, images=dict.fromkeys(counterfactual.images, b""))
+        if full:
+            heapq.heapreplace(heap, (*rank, (bare, pictures)))
+        else:
+            heapq.heappush(heap, (*rank, (bare, pictures)))
+    chosen = [entry for _, _, entry in sorted(heap, key=lambda ranked: -ranked[1])]
     if not chosen:
         raise UserError(f"there is no set to show in {file}")
     shown = f"{len(chosen):,} of {count:,} sets, drawn at random"
@@ -100,38 +123,6 @@ class ShownPicture:
 
     about: Mapping[str, Any]
     luminance: NDArray[np.int64]
-
-
-def _sample(
-    sets: Iterable[CounterfactualSet], limit: int | None
-) -> tuple[list[tuple[CounterfactualSet, dict[str, ShownPicture]]], int]:
-    """Return the sets with the smallest hashes of their keys, and how many there were.
-
-    The sets are in order, without their images, with the small pictures made from them.
-    """
-    if limit is not None and limit < 1:
-        raise UserError(f"a gallery of {limit} sets cannot be shown; ask for 1 or more")
-    heap: list[tuple[int, int, tuple[CounterfactualSet, dict[str, ShownPicture]]]] = []
-    count = 0
-    for count, counterfactual in enumerate(sets, 1):
-        rank = (-_shuffle_key(counterfactual.key), -count)
-        full = limit is not None and len(heap) == limit
-        if full and rank <= heap[0][:2]:
-            continue
-        pictures = {
-            name: show_picture(
-                counterfactual.images[name], f"set {counterfactual.key}, image {name}", THUMBNAIL
-            )
-            for name in dict.fromkeys(
-                member.image_name for member in counterfactual.members[:MEMBERS]
-            )
-        }
-        bare = replace(counterfactual, images=dict.fromkeys(counterfactual.images, b""))
-        if full:
-            heapq.heapreplace(heap, (*rank, (bare, pictures)))
-        else:
-            heapq.heappush(heap, (*rank, (bare, pictures)))
-    return [chosen for _, _, chosen in sorted(heap, key=lambda entry: -entry[1])], count
 
 
 def show_picture(encoded: bytes, subject: str, side: int) -> ShownPicture:
@@ -354,27 +345,22 @@ def mark_changes(members: Sequence[Member], i: int) -> list[str]:
         edited = other if i == 0 else members[i]
         if edited.edit is None and edited.image_name == base.image_name:
             continue
-        words = None
+        differs = [c.after for c in caption_changes(other.text, text) if c.after[0] < c.after[1]]
+        words = ""
         if edited.edit is not None:
             words = (edited.edit.before if i == 0 else edited.edit.after).strip()
-        spans.update(_changed(text, other.text, words))
+        if words:
+            left, right = (r"\b" if re.match(r"\w", end) else "" for end in (words[0], words[-1]))
+            pattern = left + r"\s+".join(map(re.escape, words.split())) + right
+            matches = [m.span() for m in re.finditer(pattern, text, re.IGNORECASE)]
+            at_edit = [s for s in matches if any(s[0] < d[1] and d[0] < s[1] for d in differs)]
+            differs = at_edit or matches[:1] or differs
+        spans.update(differs)
     pieces, end = [], 0
     for start, stop in _merge(spans):
         pieces += [text[end:start], text[start:stop]]
         end = stop
     return [*pieces, text[end:]]
-
-
-def _changed(text: str, other: str, words: str | None) -> list[Span]:
-    differs = [c.after for c in caption_changes(other, text) if c.after[0] < c.after[1]]
-    if words:
-        left, right = (r"\b" if re.match(r"\w", end) else "" for end in (words[0], words[-1]))
-        pattern = left + r"\s+".join(map(re.escape, words.split())) + right
-        matches = [m.span() for m in re.finditer(pattern, text, re.IGNORECASE)]
-        at_edit = [s for s in matches if any(s[0] < d[1] and d[0] < s[1] for d in differs)]
-        if at_edit or matches:
-            return at_edit or matches[:1]
-    return differs
 
 
 def _merge(spans: Iterable[Span]) -> list[Span]:

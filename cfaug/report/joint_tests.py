@@ -172,7 +172,20 @@ class _Answers:
                 self._sides |= {(arm, cell): error for cell in cells}
                 continue
             self._sides |= {(arm, cell): self._read(by_seed, about[cell]) for cell in cells}
-        self._means = self._resample(benchmark)
+        # The means of every model's resampled clusters; equal items have equal draws.
+        alike: dict[tuple[str, bytes], list[tuple[Answer, Values]]] = {}
+        for (arm, cell), side in self._sides.items():
+            for seed, answers in side.items() if isinstance(side, Mapping) else ():
+                names = answers.values.names
+                key = (answers.data, b"\0".join(name.encode() for name in names.tolist()))
+                alike.setdefault(key, []).append(((arm, cell, seed), answers.values))
+        self._means: dict[Answer, np.ndarray] = {}
+        for (data, own_names), models in alike.items():
+            digest = hashlib.blake2b(own_names, digest_size=8).hexdigest()
+            rng = generator(0, "clusters", benchmark, data, digest)
+            stacked = np.stack([values.values for _, values in models])
+            resampled = resample_rows(stacked, models[0][1].clusters, rng)
+            self._means |= dict(zip([answer for answer, _ in models], resampled, strict=True))
 
     @staticmethod
     def _read(by_seed: Mapping[int, Items], about: Result) -> Side | UserError:
@@ -192,23 +205,6 @@ class _Answers:
             side[seed] = _SeedAnswers(items.data, kept)
         return side
 
-    def _resample(self, benchmark: str) -> dict[Answer, np.ndarray]:
-        """Return the means of every model's resampled clusters; equal items have equal draws."""
-        alike: dict[tuple[str, bytes], list[tuple[Answer, Values]]] = {}
-        for (arm, cell), by_seed in self._sides.items():
-            for seed, answers in by_seed.items() if isinstance(by_seed, Mapping) else ():
-                names = answers.values.names
-                key = (answers.data, b"\0".join(name.encode() for name in names.tolist()))
-                alike.setdefault(key, []).append(((arm, cell, seed), answers.values))
-        means: dict[Answer, np.ndarray] = {}
-        for (data, own_names), models in alike.items():
-            digest = hashlib.blake2b(own_names, digest_size=8).hexdigest()
-            rng = generator(0, "clusters", benchmark, data, digest)
-            rows = np.stack([values.values for _, values in models])
-            resampled = resample_rows(rows, models[0][1].clusters, rng)
-            means |= dict(zip([answer for answer, _ in models], resampled, strict=True))
-        return means
-
     def compare(self, row: SignificanceRow) -> list[JointComparison]:
         """Return the comparison in a list; empty without items, or if the metric is not a mean."""
         sides: list[Side] = []
@@ -225,10 +221,30 @@ class _Answers:
             for arm, side in ((row.arm, ours), (row.baseline, theirs))
         ]
         compared: OneTest | OwnTests
+        same_seeds = ours.keys() == theirs.keys()
         if len({answers.data for side in sides for answers in side.values()}) == 1:
-            compared, drawn = _one_test(row.cell, ours, theirs), np.concatenate(means)
+            first, *others = (answers.values for side in sides for answers in side.values())
+            for other in others:
+                _check_names(row.cell, first, other)
+            arm_values, baseline_values = (
+                np.stack([answers.values.values for answers in side.values()]) for side in sides
+            )
+            compared = OneTest(arm_values, baseline_values, first.clusters, same_seeds)
+            drawn = np.concatenate(means)
         else:
-            compared, drawn = _own_tests(row.cell, ours, theirs), means[0] - means[1]
+            tests = {answers.data for answers in ours.values()}
+            same = same_seeds and all(ours[seed].data == theirs[seed].data for seed in ours)
+            if not same or len(tests) < len(ours):
+                raise UserError(
+                    f"{' '.join(row.cell)}: seeds share some test data and not others, so seeds "
+                    "and items cannot be told apart"
+                )
+            pairs = [(ours[seed].values, theirs[seed].values) for seed in ours]
+            for left, right in pairs:
+                _check_names(row.cell, left, right)
+            differences = [left.values - right.values for left, right in pairs]
+            compared = OwnTests(differences, [left.clusters for left, _ in pairs])
+            drawn = means[0] - means[1]
         try:
             parts = decompose(compared)
         except ValueError:  # a single cluster
@@ -237,32 +253,6 @@ class _Answers:
         difference = read_resampled(compared, drawn, rng)
         own_tests = isinstance(compared, OwnTests)
         return [JointComparison(row, difference, parts, _error_over_items(compared), own_tests)]
-
-
-def _one_test(cell: Cell, ours: Side, theirs: Side) -> OneTest:
-    first, *others = (answers.values for side in (ours, theirs) for answers in side.values())
-    for other in others:
-        _check_names(cell, first, other)
-    arm, baseline = (
-        np.stack([answers.values.values for answers in side.values()]) for side in (ours, theirs)
-    )
-    return OneTest(arm, baseline, first.clusters, ours.keys() == theirs.keys())
-
-
-def _own_tests(cell: Cell, ours: Side, theirs: Side) -> OwnTests:
-    tests = {answers.data for answers in ours.values()}
-    same = ours.keys() == theirs.keys() and all(ours[s].data == theirs[s].data for s in ours)
-    if not same or len(tests) < len(ours):
-        raise UserError(
-            f"{' '.join(cell)}: seeds share some test data and not others, so seeds and items "
-            "cannot be told apart"
-        )
-    pairs = [(ours[seed].values, theirs[seed].values) for seed in ours]
-    for left, right in pairs:
-        _check_names(cell, left, right)
-    return OwnTests(
-        [left.values - right.values for left, right in pairs], [left.clusters for left, _ in pairs]
-    )
 
 
 def _check_names(cell: Cell, first: Values, other: Values) -> None:
@@ -311,7 +301,20 @@ def seeds_and_items_parts(
         )
         for comparison in comparisons[:SHOWN]
     ]
-    notes = [*_explain(comparisons), *_sizes_of_sets(comparisons, names)]
+    notes = _explain(comparisons)
+    # The comparison of each benchmark's first metric with the smallest standard error over items.
+    least: dict[str, JointComparison] = {}
+    for comparison in comparisons:
+        if not comparison.item_error > 0:
+            continue
+        best = least.setdefault(comparison.row.benchmark, comparison)
+        if comparison.row.metric == best.row.metric and comparison.item_error < best.item_error:
+            least[comparison.row.benchmark] = comparison
+    if least:
+        listed = "; ".join(comparison.describe(names) for comparison in least.values())
+        notes.append(
+            f"For these seeds, the most precise differences paired item by item: {listed}."
+        )
     if len(comparisons) > SHOWN:
         notes.append(f"{len(comparisons) - SHOWN:,} more comparisons are in {CSV}.")
     head = ("arm", "baseline", "benchmark", "metric")
@@ -384,20 +387,6 @@ def _explain(comparisons: Sequence[JointComparison]) -> list[str]:
         if count in counts
     ]
     return sentences
-
-
-def _sizes_of_sets(comparisons: Sequence[JointComparison], labels: Mapping[str, str]) -> list[str]:
-    least: dict[str, JointComparison] = {}
-    for comparison in comparisons:
-        if not comparison.item_error > 0:
-            continue
-        best = least.setdefault(comparison.row.benchmark, comparison)
-        if comparison.row.metric == best.row.metric and comparison.item_error < best.item_error:
-            least[comparison.row.benchmark] = comparison
-    if not least:
-        return []
-    listed = "; ".join(comparison.describe(labels) for comparison in least.values())
-    return [f"For these seeds, the most precise differences paired item by item: {listed}."]
 
 
 CSV_COLUMNS = (

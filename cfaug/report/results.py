@@ -43,7 +43,10 @@ def append_results(path: Path, rows: Iterable[Result], *, once: bool = False) ->
             )
     if not rows:
         return
-    payload = "".join(f"{_line(row)}\n" for row in rows).encode()
+    payload = b""
+    for row in rows:
+        content = {k: v for k, v in vars(row).items() if k not in DEFAULTS or v != DEFAULTS[k]}
+        payload += f"{json.dumps(content, allow_nan=False)}\n".encode()
     if path.is_symlink():  # in a run from elsewhere, a link could lead to any file
         raise UserError(
             f"{path} is a link, and nothing is written through it: put a file in its place"
@@ -66,11 +69,6 @@ def append_results(path: Path, rows: Iterable[Result], *, once: bool = False) ->
             os.close(handle)
     except OSError as error:
         raise UserError(f"{path} cannot be written: {error.strerror}") from error
-
-
-def _line(row: Result) -> str:
-    content = {k: v for k, v in vars(row).items() if k not in DEFAULTS or v != DEFAULTS[k]}
-    return json.dumps(content, allow_nan=False)
 
 
 def _mend_tail(handle: int, path: Path) -> int:

@@ -120,7 +120,21 @@ def _read_harness(file: Path, chosen: str | None) -> EvaluatorLog | None:
         raise UserError(f"{file} has no filter {chosen!r}; it has {', '.join(filters)}")
     name = next(iter(filters)) if chosen is None else chosen
     records = filters[name]
-    _refuse_doubled(records, of_lmms_eval="filter" not in first[1])
+    why = "keep those of one run"
+    if "filter" not in first[1]:
+        why = (
+            "lmms-eval does not write which filter, or which of several runs, a line is from; "
+            "run the task again with one filter"
+        )
+    places: dict[str, str] = {}
+    for where, record in records:
+        doc_id = str(record.get("doc_id"))
+        if doc_id in places:
+            raise UserError(
+                f"{where}: doc_id {doc_id} is duplicated, it is at {places[doc_id]} already: "
+                f"several lines for a doc_id: {why}"
+            )
+        places[doc_id] = where
     about = {"filter": name} if name else {}
     unfinished, remarks = "", []
     if written := SAMPLES_FILE.fullmatch(file.name):
@@ -143,24 +157,6 @@ def _read_harness(file: Path, chosen: str | None) -> EvaluatorLog | None:
         file.absolute().parent.name, records, frozenset({"doc_hash", "target_hash", TARGET, "doc"}),
         PROMPTS, about, unfinished, remarks, answered[name],
     )  # fmt: skip
-
-
-def _refuse_doubled(records: Sequence[Record], *, of_lmms_eval: bool) -> None:
-    why = "keep those of one run"
-    if of_lmms_eval:
-        why = (
-            "lmms-eval does not write which filter, or which of several runs, a line is from; "
-            "run the task again with one filter"
-        )
-    places: dict[str, str] = {}
-    for where, record in records:
-        name = str(record.get("doc_id"))
-        if name in places:
-            raise UserError(
-                f"{where}: doc_id {name} is duplicated, it is at {places[name]} already: several "
-                f"lines for a doc_id: {why}"
-            )
-        places[name] = where
 
 
 def filters_of(file: Path) -> list[str]:

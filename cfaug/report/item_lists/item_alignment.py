@@ -29,7 +29,7 @@ NAMES = (
 CLUSTER = "cluster"
 """The default column of clusters."""
 QUESTION = frozenset({
-    *NAMES, CLUSTER, "qid", "group", "pair_index", "question", "questions", "caption", "captions",
+    *NAMES, CLUSTER, "group", "pair_index", "question", "questions", "caption", "captions",
     "caption_0", "caption_1", "negative_caption", "premise", "hypothesis", "context", "sentence",
     "image", "images", "image_id", "image_0", "image_1", "image_path", "image_file", "image_name",
     "img", "img_id", "filename", "file_name", "file", "filepath", "path", "photo", "video",
@@ -100,8 +100,22 @@ def align(tables: Sequence[ItemFileTable], columns: ItemColumns) -> Alignment:
         if name in {*listed(columns.item), *listed(columns.by), columns.cluster}:
             raise UserError(f"compare_columns: {name} is read and ignored; remove one of the two")
     tables = [table.without(ignored) for table in tables]
-    _check_about(tables)
-    results = _find_results(tables, columns)
+    # Files that say of all their items that they are of another task.
+    for name in dict.fromkeys(name for table in tables for name in table.about):
+        first, *others = (table for table in tables if name in table.about)
+        for table in others:
+            ours, theirs = first.about[name], table.about[name]
+            if ours != theirs:
+                raise UserError(
+                    f"{table.file}: its {name} is {theirs!r}, and {ours!r} in {first.file}: these "
+                    f"are not the same items; compare_columns.ignore=[{name}] compares them if "
+                    "they are"
+                )
+    # The columns that hold models' results.
+    if columns.metrics is None:
+        results = {name for name in tables[0].columns if holds_results(tables, name)}
+    else:
+        results = {*listed(columns.metrics)}
     names = listed(columns.item) or _choose_names(tables)
     if names:
         tables, left_out = _match_names(tables, names, common=columns.common)
@@ -155,28 +169,6 @@ def is_prompt(table: ItemFileTable, name: str) -> bool:
 def holds_numbers(tables: Sequence[ItemFileTable], name: str) -> bool:
     """Return whether a column has nothing but numbers, which a model may have answered."""
     return all(read_number(value) is not None for table in tables for value in table.columns[name])
-
-
-def _check_about(tables: Sequence[ItemFileTable]) -> None:
-    """Refuse files that say of all their items that they are of another task."""
-    for name in dict.fromkeys(name for table in tables for name in table.about):
-        saying = [table for table in tables if name in table.about]
-        first = saying[0]
-        for table in saying[1:]:
-            ours, theirs = first.about[name], table.about[name]
-            if ours != theirs:
-                raise UserError(
-                    f"{table.file}: its {name} is {theirs!r}, and {ours!r} in {first.file}: these "
-                    f"are not the same items; compare_columns.ignore=[{name}] compares them if "
-                    "they are"
-                )
-
-
-def _find_results(tables: Sequence[ItemFileTable], columns: ItemColumns) -> set[str]:
-    """Return the columns that hold models' results."""
-    if columns.metrics is not None:
-        return {*listed(columns.metrics)}
-    return {name for name in tables[0].columns if holds_results(tables, name)}
 
 
 # The order of rows: by names of items, or by their position.

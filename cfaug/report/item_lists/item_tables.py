@@ -150,7 +150,16 @@ def read_table(file: Path, log_filter: str | None = None) -> ItemFileTable:
     if log is not None:
         rows = iter(log.records)
     elif file.suffix.lower() == ".parquet":
-        about, rows = _read_parquet(file)
+        with open_parquet(file) as parquet:
+            schema = parquet.schema_arrow
+        metadata = {
+            key.decode(errors="replace"): text.decode(errors="replace")
+            for key, text in (schema.metadata or {}).items()
+        }
+        if metadata.keys() >= {"benchmark", "data"}:  # the items of a run of ours
+            about = {TASK: metadata["benchmark"], "data": metadata["data"]}
+        shown = [cell.name for cell in schema if not holds_images(cell.type)]
+        rows = records([file], columns=shown)
     else:
         rows = list_records(file, 2**20)
     columns: dict[str, list[Any]] = {}
@@ -178,21 +187,6 @@ def read_table(file: Path, log_filter: str | None = None) -> ItemFileTable:
         file, columns, places, log.model, about, log.question, log.prompts, log.unfinished,
         log.remarks, log.answers,
     )  # fmt: skip
-
-
-def _read_parquet(file: Path) -> tuple[dict[str, str], Iterator[Record]]:
-    """Return what a parquet says of all its items, and its rows without images."""
-    with open_parquet(file) as table:
-        schema = table.schema_arrow
-    metadata = {
-        key.decode(errors="replace"): text.decode(errors="replace")
-        for key, text in (schema.metadata or {}).items()
-    }
-    about = {}
-    if metadata.keys() >= {"benchmark", "data"}:  # the items of a run of ours
-        about = {TASK: metadata["benchmark"], "data": metadata["data"]}
-    names = [cell.name for cell in schema if not holds_images(cell.type)]
-    return about, records([file], columns=names)
 
 
 def read_number(value: Any) -> float | None:
