@@ -245,10 +245,17 @@ def show(example: CounterfactualSet) -> Sample:
             share = f"sizes differ: {first.width}x{first.height}, {picture.width}x{picture.height}"
             if mask is not None:
                 share = f"{100 * mask.mean():.0f} % of the pixels changed"
+        small = picture.copy()
+        small.thumbnail((SAMPLE_PIXELS, SAMPLE_PIXELS))
+        # A drawing of a few pixels must stay exact; a photograph should stay small.
+        kind = "PNG" if max(small.size) <= GRID else "JPEG"
+        file = io.BytesIO()
+        small.save(file, kind, quality=88) if kind == "JPEG" else small.save(file, kind)
+        code = base64.b64encode(file.getvalue()).decode()
         edit = member.edit
         shown.append(
             Shown(
-                picture=_data_uri(picture),
+                picture=f"data:image/{kind.lower()};base64,{code}",
                 caption=_with_marks(mark_changes(members, i) if edited else [member.text]),
                 edit="" if edit is None else f"{edit.kind}: {edit.before} → {edit.after}",
                 label=member.label,
@@ -308,16 +315,6 @@ def _edges(cells: NDArray[np.bool_], direction: str) -> list[str]:
             at = f"{start} {y}" if direction == "h" else f"{y} {start}"
             paths.append(f"M{at}{direction}{end - start}")
     return paths
-
-
-def _data_uri(picture: Image.Image) -> str:
-    small = picture.copy()
-    small.thumbnail((SAMPLE_PIXELS, SAMPLE_PIXELS))
-    # A drawing of a few pixels must stay exact; a photograph should stay small.
-    kind = "PNG" if max(small.size) <= GRID else "JPEG"
-    file = io.BytesIO()
-    small.save(file, kind, quality=88) if kind == "JPEG" else small.save(file, kind)
-    return f"data:image/{kind.lower()};base64,{base64.b64encode(file.getvalue()).decode()}"
 
 
 # Mark the words of a caption that an edit changed.

@@ -378,9 +378,17 @@ def part_lines(part: Part, width: int, *, styled: bool) -> Iterator[Text]:
         for i, room in enumerate(rooms)
     ]
     for chunk in _chunks(names, widths, width - arm_width):
-        for words in wrap_text(part.title, width):
-            yield Text(words, style="italic")
-        yield from _head([names[i] for i in chunk], [widths[i] for i in chunk], head, arm_width)
+        for title in wrap_text(part.title, width):
+            yield Text(title, style="italic")
+        headings = {i: wrap_text(" ".join(_words(names[i])), widths[i]) for i in chunk}
+        height = max(map(len, headings.values()))
+        for level in range(height):
+            heading = (head if level == height - 1 else "").ljust(arm_width)
+            for i, words in headings.items():
+                at = level - (height - len(words))
+                heading += GAP + (words[at] if at >= 0 else "").rjust(widths[i])
+            yield Text(heading.rstrip())
+        yield Text("─" * (arm_width + sum(len(GAP) + widths[i] for i in chunk)), style="dim")
         for label, row, (_, entries) in zip(labels, cells, part.rows, strict=True):
             first, *more = wrap_text(label, arm_width)
             line = Text(first + " " * (arm_width - cell_len(first)))
@@ -430,19 +438,3 @@ def _chunks(metrics: Sequence[str], widths: Sequence[int], room: int) -> list[li
                 chunks.append([])
             chunks[-1] = [*chunks[-1], *piece]
     return chunks
-
-
-def _head(
-    metrics: Sequence[str], widths: Sequence[int], label: str, arm_width: int
-) -> Iterator[Text]:
-    from rich.text import Text
-
-    names = [wrap_text(" ".join(_words(m)), w) for m, w in zip(metrics, widths, strict=True)]
-    height = max(map(len, names))
-    for level in range(height):
-        line = (label if level == height - 1 else "").ljust(arm_width)
-        for name, width in zip(names, widths, strict=True):
-            at = level - (height - len(name))
-            line += GAP + (name[at] if at >= 0 else "").rjust(width)
-        yield Text(line.rstrip())
-    yield Text("─" * (arm_width + sum(len(GAP) + width for width in widths)), style="dim")

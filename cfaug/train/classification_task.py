@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
@@ -62,13 +61,6 @@ class LabelTask(MixtureTask):
         from cfaug.data.mixture.loader import Examples
 
         return Examples(self.indexes, trained.transform, rows, kept, classes=self.learnt)
-
-    def save(self, trained: Any, folder: Path) -> None:
-        """Write the model, adapters merged, with its head and its processor."""
-        from cfaug.models.lora import merge
-
-        merge(trained.model)
-        trained.save(folder)
 
     def record(self) -> dict[str, Any]:
         return {**super().record(), "classes": self.classes}

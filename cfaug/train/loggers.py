@@ -38,12 +38,9 @@ class AppendingCsvLogger(Logger):
         self.file = file
         self.attempt = attempt
         self.columns: tuple[str, ...] = (*COLUMNS, *metrics)
-        self._open()
-
-    def _open(self) -> None:
-        before = self.file.read_bytes() if self.file.exists() else b""
+        before = file.read_bytes() if file.exists() else b""
         if not before:
-            write_file(self.file, _line(self.columns))
+            write_file(file, _line(self.columns))
             return
         header, _, rows = before.partition(b"\n")
         there = tuple(header.decode().split(","))
@@ -51,7 +48,7 @@ class AppendingCsvLogger(Logger):
         if not before.endswith(b"\n"):
             rows += b"\n"  # the process was killed in the middle of a row
         if self.columns != there or not before.endswith(b"\n"):
-            write_file(self.file, _line(self.columns) + rows)
+            write_file(file, _line(self.columns) + rows)
 
     @property
     def name(self) -> str:

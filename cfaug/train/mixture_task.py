@@ -155,6 +155,13 @@ class MixtureTask(Task):
         examples = self.make_examples(trained, len(self.mixture.validation), kept)
         return make_loader(examples, batches, self.data.workers)
 
+    def save(self, trained: Any, folder: Path) -> None:
+        """Write the folder that the model's own library loads, adapters merged."""
+        from cfaug.models.lora import merge
+
+        merge(trained.model)
+        trained.save(folder)
+
     def record(self) -> dict[str, Any]:
         return {"cf_ratio": self.cf_ratio}
 
@@ -312,13 +319,6 @@ class ContrastiveTask(MixtureTask):
         averages = [round(self.counts.get(n, 0) / self.batches_per_epoch, 2) for n in names]
         described["a_batch"] = dict(zip(("positives", *names[1:]), averages, strict=True))
         return described
-
-    def save(self, trained: Encoder, folder: Path) -> None:
-        """Write the folder that the model's own library loads, adapters merged."""
-        from cfaug.models.lora import merge
-
-        merge(trained.model)
-        trained.save(folder)
 
     def log_examples(self, folder: Path) -> None:
         """Write a table of counterfactual pairs to Weights & Biases, if that is the logger."""

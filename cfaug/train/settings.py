@@ -137,9 +137,6 @@ class TrainerSettings:
             )
         if self.max_steps is None and self.max_epochs is None:
             raise UserError("one of trainer.max_steps and trainer.max_epochs must be given")
-        self._check_device()
-
-    def _check_device(self) -> None:
         if self.device is None:
             return
         check_device(self.device, "trainer.device")
