@@ -95,7 +95,7 @@ class TrainingTable(PaperTable):
             baseline: [arm for arm in order if is_compared(arm, baseline, self.against)]
             for baseline in baselines
         }
-        declared = declared_part(every, arms, self._declared, columns)
+        declared = declared_part(every, arms, list(self.declared.values()), columns)
         exploratory = find_undeclared(self, runs.root, arms.values())
         if exploratory:
             declared = replace(declared, title="Exploratory: not declared before training")
@@ -120,10 +120,6 @@ class TrainingTable(PaperTable):
     def check(self) -> None:
         """Refuse settings that name arms or columns which the table lacks."""
         self._columns()
-
-    @property
-    def _declared(self) -> list[Mapping[str, Any]]:
-        return list(self.declared.values())
 
     def _columns(self) -> dict[str, TrainingColumn]:
         """Return the columns, after checks of every setting."""
@@ -190,9 +186,10 @@ class TrainingTable(PaperTable):
         """Return the declared comparisons over seeds and items at once, if requested."""
         if not self.seeds_and_items:
             return ()
+        declared: Iterable[Mapping[str, Any]] = self.declared.values()
         named = [
             table.get(entry["arm"], columns[entry["column"]].cell, entry["baseline"])
-            for entry in self._declared
+            for entry in declared
         ]
         tested = {column.cell for column in columns.values() if column.tested}
         usual = [r for r in table.comparisons if r.baseline == table.baselines[0]]

@@ -78,5 +78,5 @@ def predict_seconds(task: Task, times: StepTimes) -> tuple[float, float, float]:
     return (
         times.start_up + count * middle,
         times.start_up + count * low,
-        (times.start_up + count * high),
+        times.start_up + count * high,
     )

@@ -127,8 +127,8 @@ def _read_harness(file: Path, chosen: str | None) -> EvaluatorLog | None:
             "run the task again with one filter"
         )
     places: dict[str, str] = {}
-    for where, record in records:
-        doc_id = str(record.get("doc_id"))
+    for where, answered in records:
+        doc_id = str(answered.get("doc_id"))
         if doc_id in places:
             raise UserError(
                 f"{where}: doc_id {doc_id} is duplicated, it is at {places[doc_id]} already: "
