@@ -271,7 +271,7 @@ def _paper(document: Document) -> str:
 
 
 def _is_tested(document: Document) -> bool:
-    """Return whether a document tests arms over seeds, as printed by ``measured_cell``."""
+    """Return whether a document tests arms over seeds, as printed by ``print_cell``."""
     return any(
         (cell.underlined and not part.ranked)
         or cell.numbers.keys() & {"p_independent", "p_paired", "p_holm"}
