@@ -48,7 +48,6 @@ from cfaug.generate.job import generate as make_part
 from cfaug.generate.recipe import (
     IMAGE_PARTS,
     TEXT_PARTS,
-    Pipeline,
     Recipe,
     RunSettings,
     count_candidates,
@@ -144,11 +143,7 @@ def generate(settings: GenerateSettings) -> int:
         if export["verified"] is not None and not Path(export["verified"]).expanduser().is_file():
             raise UserError(f"export.verified={export['verified']}: there is no such file")
         if settings.dry_run:
-            _say_plan(
-                job,
-                _find_downloads(select_parts(settings.recipe, settings.stage)),
-                as_json=settings.dry_run == "json",
-            )
+            _say_plan(job, settings.recipe, as_json=settings.dry_run == "json")
             return DONE
         draws = settings.stage != "captions"
         if draws:
@@ -162,14 +157,7 @@ def generate(settings: GenerateSettings) -> int:
             make = partial(_make_on_engine, build(settings.engine), partial(_shard_maker, settings))
         summary = make_part(job, make)
         if draws:
-            card = json_file(folder / CARD)
-            complete = len(card["shards"]) == card["of"]
-            if complete:
-                title = f"{job.recipe.name}, zoo {settings.zoo['name']}"
-                _write_pages(folder, card, title, job.pipeline)
-            write_exports(folder, export, overwrite=overwrite)
-            if complete and card["sets"]:
-                _say_next(folder, settings.data["source"])
+            _publish(job, settings)
         for line in yield_lines(summary.yields) if summary.yields else ():
             say(line)
         for number in summary.unpublished:
@@ -191,15 +179,7 @@ def plan_job(settings: GenerateSettings, folder: Path) -> Job:
             f"generated. They are asked by python evaluate.py benchmark=vqa benchmark.data={source}"
         )
     if settings.zoo.get("knows") is not None and not settings.force:
-        nonsense_of = f"data.source={source}"
-        if settings.stage == "images":  # of the edits in the folder
-            made = read_record(folder)
-            foreign = made is not None and made.captions.get(SOURCE) == OWN_FILE
-            nonsense_of = f"the edits in {shown(folder)}, which are of your own source"
-        else:
-            foreign = source is not None and not is_world(source)
-        if foreign:
-            _refuse_unknown_kind(settings, nonsense_of)
+        _refuse_unknown_kind(settings, folder)
     about = describe_settings(settings)
     recipe = build_recipe(settings)
     return Job(
@@ -213,9 +193,18 @@ def plan_job(settings: GenerateSettings, folder: Path) -> Job:
     )
 
 
-def _refuse_unknown_kind(settings: GenerateSettings, nonsense_of: str) -> None:
+def _refuse_unknown_kind(settings: GenerateSettings, folder: Path) -> None:
     """Refuse a source of one's own for models that know only drawn scenes, if any is used."""
     source, zoo, recipe = settings.data["source"], settings.zoo, settings.recipe
+    if settings.stage == "images":  # of the edits in the folder
+        made = read_record(folder)
+        foreign = made is not None and made.captions.get(SOURCE) == OWN_FILE
+        nonsense_of = f"the edits in {shown(folder)}, which are of your own source"
+    else:
+        foreign = source is not None and not is_world(source)
+        nonsense_of = f"data.source={source}"
+    if not foreign:
+        return
     nodes = list(_nodes(select_parts(recipe, settings.stage)).values())
     used = sorted(name for name, model in zoo.items() if name != "knows" and model in nodes)
     if not used:
@@ -324,14 +313,18 @@ def describe_settings(settings: GenerateSettings) -> JobIdentity:
     return JobIdentity(names, {SOURCE: source, **text}, image)
 
 
-def _say_plan(job: Job, downloads: Sequence[str], *, as_json: bool) -> None:
-    """Print the plan of a job and its cost.
-
-    Args:
-        downloads: the models that would be downloaded.
-    """
+def _say_plan(job: Job, recipe: Mapping[str, Any], *, as_json: bool) -> None:
+    """Print the plan of a job and its cost, with the models of its recipe to download."""
     from cfaug.report.layout import part_lines
+    from cfaug.run.doctor import find_trouble
 
+    nodes = _nodes(select_parts(recipe, job.run.stage)).values()
+    named = (str(node[key]) for node in nodes for key in NAMES_OF_WEIGHTS if node.get(key))
+    downloads = [
+        name
+        for name in dict.fromkeys(named)
+        if HUB_ID.fullmatch(name) and find_trouble(name) is not None
+    ]
     if job.run.stage == "images":  # of the edits in the folder
         made = job.record()
         examples, count = made.captions["data.source (number)"], made.shards
@@ -346,7 +339,7 @@ def _say_plan(job: Job, downloads: Sequence[str], *, as_json: bool) -> None:
         "folder": shown(job.folder),
     }
     if downloads:
-        about["to_download"] = list(downloads)
+        about["to_download"] = downloads
     parts: list[Part] = []
     if job.run.stage != "captions":
         from cfaug.generate.costs import cost_parts, describe_cost, estimate
@@ -363,19 +356,6 @@ def _say_plan(job: Job, downloads: Sequence[str], *, as_json: bool) -> None:
             say(line.plain, sys.stdout)
         for note in part.notes:
             say(note, sys.stdout)
-
-
-def _find_downloads(recipe: Mapping[str, Any]) -> list[str]:
-    """Return the models of the Hub that a recipe's node names and that are not on this machine."""
-    from cfaug.run.doctor import find_trouble
-
-    nodes = _nodes(recipe).values()
-    named = [str(node[key]) for node in nodes for key in NAMES_OF_WEIGHTS if node.get(key)]
-    return [
-        name
-        for name in dict.fromkeys(named)
-        if HUB_ID.fullmatch(name) and find_trouble(name) is not None
-    ]
 
 
 def _make_on_engine(
@@ -411,48 +391,53 @@ def _shard_maker(
     return make
 
 
-def _write_pages(folder: Path, card: Mapping[str, Any], title: str, pipeline: Pipeline) -> None:
-    """Write gallery and scores of complete shards, unless they are newer than all of them."""
-    from cfaug.data.shards.shards import read_sets
-    from cfaug.report.candidates import write_candidates
-    from cfaug.report.gallery import write_gallery
+def _publish(job: Job, settings: GenerateSettings) -> None:
+    """Write gallery and scores of a complete folder and every export; print how to train on it.
 
-    page, commits = folder / GALLERY, list(folder.glob("[0-9]*.json"))
-    if card["candidates"] and not _is_newer(folder / CANDIDATES, *commits):
-        meanings: dict[str, str] = {}
-        for scorer in pipeline.scorers.values():
-            meanings |= getattr(scorer, "meanings", dict.fromkeys(scorer.names, ""))
-        write_candidates(folder, meanings, pipeline.select.minimum)
-        say(f"wrote {shown(folder)}/{CANDIDATES}")
-        publish_files(folder, [CANDIDATES])
-    if card["sets"] and not _is_newer(page, *commits):
-        # Of a store the first tars alone are read again, not all of them for a sample.
-        most = None if mirror_of(folder) is None else MOST_SHOWN
-        write_gallery(islice(read_sets(folder), most), page, title=title)
-        say(f"wrote {shown(folder)}/{GALLERY}")
-        publish_files(folder, [GALLERY])
+    Pages that are newer than all of the shards are kept.
+    """
+    from cfaug.data.shards.shards import read_sets
+
+    folder = job.folder
+    card = json_file(folder / CARD)
+    complete = len(card["shards"]) == card["of"]
+    if complete:
+        from cfaug.report.candidates import write_candidates
+        from cfaug.report.gallery import write_gallery
+
+        commits = list(folder.glob("[0-9]*.json"))
+        if card["candidates"] and not _is_newer(folder / CANDIDATES, *commits):
+            meanings: dict[str, str] = {}
+            for scorer in job.pipeline.scorers.values():
+                meanings |= getattr(scorer, "meanings", dict.fromkeys(scorer.names, ""))
+            write_candidates(folder, meanings, job.pipeline.select.minimum)
+            say(f"wrote {shown(folder)}/{CANDIDATES}")
+            publish_files(folder, [CANDIDATES])
+        if card["sets"] and not _is_newer(folder / GALLERY, *commits):
+            # Of a store the first tars alone are read again, not all of them for a sample.
+            most = None if mirror_of(folder) is None else MOST_SHOWN
+            title = f"{job.recipe.name}, zoo {settings.zoo['name']}"
+            write_gallery(islice(read_sets(folder), most), folder / GALLERY, title=title)
+            say(f"wrote {shown(folder)}/{GALLERY}")
+            publish_files(folder, [GALLERY])
+    write_exports(folder, settings.export, overwrite=settings.overwrite)
+    if complete and card["sets"]:
+        words, source = ["python", "train.py", "--multirun"], settings.data["source"]
+        if not shows_world(str(folder)):
+            photos = source if source is not None and Path(source).is_dir() else "PHOTOS"
+            words += ["data=folder", f"data.real={photos}"]
+        words += [f"data.counterfactual={shown(folder)}", "data.cf_ratio=0,0.6"]
+        if any(len(made.members) < 2 for made in islice(read_sets(folder), 1)):
+            words.append("data.counterfactual_members=singles")
+        # An experiment of its own: its arms may have other seeds than those of main.
+        words.append(write_override("name", clean_name(Path(shown(folder)).name, "")))
+        say(f"next: {shlex.join(words)}")
 
 
 def _is_newer(page: Path, *sources: Path) -> bool:
     """Return whether a page is newer than everything that it shows."""
     written = page.stat().st_mtime_ns if page.exists() else 0
     return all(source.stat().st_mtime_ns < written for source in sources)
-
-
-def _say_next(folder: Path, source: str | None) -> None:
-    """Print the command that trains on complete shards."""
-    from cfaug.data.shards.shards import read_sets
-
-    words = ["python", "train.py", "--multirun"]
-    if not shows_world(str(folder)):
-        photos = source if source is not None and Path(source).is_dir() else "PHOTOS"
-        words += ["data=folder", f"data.real={photos}"]
-    words += [f"data.counterfactual={shown(folder)}", "data.cf_ratio=0,0.6"]
-    if any(len(made.members) < 2 for made in islice(read_sets(folder), 1)):
-        words.append("data.counterfactual_members=singles")
-    # An experiment of its own: its arms may have other seeds than those of main.
-    words.append(write_override("name", clean_name(Path(shown(folder)).name, "")))
-    say(f"next: {shlex.join(words)}")
 
 
 def run_jobs(jobs: Jobs) -> int:

@@ -79,7 +79,15 @@ def run_jobs(jobs: Jobs) -> int:
     settings = sweep[0]
     prepare_data(sweep)
     planned = [plan_run(each) for each in watch(sweep, "planning the sweep", len(sweep), "jobs")]
-    _refuse_without_effect(planned)
+    # Their data are known now: refuse what was typed and changes nothing in any job.
+    typed = Counter(place_of(word) for job in planned for word in job.settings.overrides)
+    reasons: dict[str, str] = {}
+    unread = Counter[str]()
+    for job in planned:
+        for word, reason in job.unread():
+            reasons.setdefault(place_of(word), reason)
+            unread[place_of(word)] += 1
+    refuse_or_note(reasons, unread, typed, len(planned))
     if speaks():
         for note in dict.fromkeys(note for job in planned for note in job.notes):
             say(f"warning: {note}")
@@ -90,23 +98,7 @@ def run_jobs(jobs: Jobs) -> int:
     if settings.dry_run or len(planned) > 1:
         rehearse(planned)
     if settings.dry_run:
-        times: dict[str, dict[str, Any]] = {}
-        for job in planned:
-            measured = _measured(job, times) if settings.dry_run == "measure" else None
-            about = describe(job, measured)
-            for_programs = ("sources", "config_hash", "order_hash", *ESTIMATE)
-            if settings.dry_run == "json":
-                say_record(about, as_json=True)
-                continue
-            say_record(about, hidden=for_programs, as_json=False)
-            seconds, basis = about["estimate_s"], about["estimate_from"]
-            shown = _hours(seconds) if seconds else "none"
-            if "estimate_range_s" in about:
-                shown += ", {} to {}".format(*map(_hours, about["estimate_range_s"]))
-            say(f"  {'estimate':16} {shown} ({basis})", sys.stdout)
-        states = Counter(job.folder.state() for job in planned)
-        counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
-        say(f"{len(planned)} run{'s' * (len(planned) > 1)}: {counts}")
+        _say_plans(planned, settings.dry_run)
         return DONE
     _refuse_shared_folders(planned)
     processes, stops = min(settings.parallel, len(planned)), settings.on_error == "stop"
@@ -119,17 +111,36 @@ def run_jobs(jobs: Jobs) -> int:
     return _summarise(results, len(planned))
 
 
-def _measured(job: TrainJob, times: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Return the estimate of a run from real steps; of runs that are as long, it is made once."""
-    task = job.task
-    alike = (task.model, task.trainer, task.tuning, getattr(task, "loss", None), task.batch_size)
-    key = repr((*alike, task.steps, dict(task.counts)))
-    if key not in times:
-        seconds, spread, basis = measure_seconds(job)
-        times[key] = {
-            "estimate_s": seconds, "estimate_range_s": list(spread), "estimate_from": basis,
-        }  # fmt: skip
-    return times[key]
+def _say_plans(jobs: Sequence[TrainJob], dry_run: bool | str) -> None:
+    """Print what each job would do and how long it would take, then how many are done."""
+    times: dict[str, dict[str, Any]] = {}  # of jobs that are as long, the first one is measured
+    for job in jobs:
+        measured = None
+        if dry_run == "measure":
+            task = job.task
+            loss, batch = getattr(task, "loss", None), task.batch_size
+            alike = (task.model, task.trainer, task.tuning, loss, batch)
+            length = repr((*alike, task.steps, dict(task.counts)))
+            if length not in times:
+                seconds, spread, basis = measure_seconds(job)
+                times[length] = {
+                    "estimate_s": seconds, "estimate_range_s": list(spread), "estimate_from": basis,
+                }  # fmt: skip
+            measured = times[length]
+        about = describe(job, measured)
+        for_programs = ("sources", "config_hash", "order_hash", *ESTIMATE)
+        if dry_run == "json":
+            say_record(about, as_json=True)
+            continue
+        say_record(about, hidden=for_programs, as_json=False)
+        seconds, basis = about["estimate_s"], about["estimate_from"]
+        shown = _hours(seconds) if seconds else "none"
+        if "estimate_range_s" in about:
+            shown += ", {} to {}".format(*map(_hours, about["estimate_range_s"]))
+        say(f"  {'estimate':16} {shown} ({basis})", sys.stdout)
+    states = Counter(job.folder.state() for job in jobs)
+    counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
+    say(f"{len(jobs)} run{'s' * (len(jobs) > 1)}: {counts}")
 
 
 def run_on_engine(
@@ -216,18 +227,6 @@ def run_and_report(job: TrainJob) -> int:
         return run_one(job)
     except Exception as error:
         return report(error)
-
-
-def _refuse_without_effect(jobs: Sequence[TrainJob]) -> None:
-    """Refuse a typed setting that changes nothing in any job, now that their data are known."""
-    typed = Counter(place_of(word) for job in jobs for word in job.settings.overrides)
-    reasons: dict[str, str] = {}
-    unread = Counter[str]()
-    for job in jobs:
-        for word, reason in job.unread():
-            reasons.setdefault(place_of(word), reason)
-            unread[place_of(word)] += 1
-    refuse_or_note(reasons, unread, typed, len(jobs))
 
 
 def _refuse_shared_folders(jobs: Sequence[TrainJob]) -> None:
