@@ -376,24 +376,19 @@ class DetectionsFromFile(FileAnnotator):
                 f"{self.file} has no entry for any of {len(examples)} images, the first of them "
                 f"{names[0]!r}: choose another match than {self.match}, or another file"
             )
-        detections = [
-            self._objects.find(name, self._size(example, name))
-            for example, name in zip(examples, names, strict=True)
-        ]
+        detections = []
+        for example, name in zip(examples, names, strict=True):
+            size: tuple[int, int] | None = None  # the file has it, or the image is missing
+            if example.image is not None and self._objects.size(name) is None:
+                data = example.image.read()
+                try:
+                    size = open_image(data, f"example {example.key!r}").size
+                except UserError as error:
+                    raise RejectedError(BROKEN_PHOTO, str(error)) from error
+            detections.append(self._objects.find(name, size))
         if self.attributes is not None:
             detections = self.attributes.add(list(decode_images(examples)), detections)
         return [{self.name: detections_to_json(objects)} for objects in detections]
-
-    def _size(self, example: Example, name: str) -> tuple[int, int] | None:
-        """Return the size of an example's image; ``None`` if the file has it or it is missing."""
-        if example.image is None or self._objects.size(name) is not None:
-            return None
-        data = example.image.read()
-        try:
-            size: tuple[int, int] = open_image(data, f"example {example.key!r}").size
-        except UserError as error:
-            raise RejectedError(BROKEN_PHOTO, str(error)) from error
-        return size
 
     @property
     def files(self) -> list[Path]:

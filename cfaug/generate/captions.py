@@ -260,23 +260,20 @@ class SiblingAware:
         rows = np.argsort(codes, kind="stable")
         return codes[rows], rows
 
-    def _siblings(self, example: Example) -> list[str]:
-        codes, rows = self._rows
-        code = np.uint64(group_code(example.group))
-        begin, end = (int(np.searchsorted(codes, code, side)) for side in ("left", "right"))
-        others = (self.examples[row] for row in rows[begin:end].tolist())
-        return [
-            other.text
-            for other in others
-            if other.group == example.group and other.key != example.key
-        ]
-
     def edit(self, examples: Sequence[Example]) -> list[Edited]:
         """Return the editor's result for each example, in order."""
-        shown = [
-            replace(example, extra={**example.extra, "siblings": self._siblings(example)})
-            for example in examples
-        ]
+        codes, rows = self._rows
+        shown = []
+        for example in examples:
+            code = np.uint64(group_code(example.group))
+            begin, end = (int(np.searchsorted(codes, code, side)) for side in ("left", "right"))
+            others = (self.examples[row] for row in rows[begin:end].tolist())
+            siblings = [
+                other.text
+                for other in others
+                if other.group == example.group and other.key != example.key
+            ]
+            shown.append(replace(example, extra={**example.extra, "siblings": siblings}))
         hidden = []
         for edited, example in zip(self.editor.edit(shown), examples, strict=True):
             proposals = tuple(replace(proposal, example=example) for proposal in edited.proposals)

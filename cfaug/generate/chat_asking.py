@@ -145,7 +145,7 @@ class ChatAsker:
     def _ask_some(self, batch: Sequence[tuple[str, ChatTask]]) -> dict[str, ChatAnswer]:
         """Send several tasks, keep the valid answers, and return the invalid ones."""
         tasks = [task for _, task in batch]
-        answers, gone = ask_at_once(tasks, self._ask_or_refuse, self.concurrency)
+        answers, gone = ask_at_once(tasks, self._ask, self.concurrency)
         valid: dict[str, Mapping[str, Any]] = {}
         invalid: dict[str, ChatAnswer] = {}
         for (key, _), answer in zip(batch, answers, strict=True):
@@ -178,12 +178,6 @@ class ChatAsker:
                 )
         return invalid
 
-    def _ask_or_refuse(self, task: ChatTask) -> ChatAnswer:
-        try:
-            return self._ask(task)
-        except QuestionRefusedError as error:
-            return _problem(REFUSED, str(error))
-
     def _ask(self, task: ChatTask) -> ChatAnswer:
         """Send one task until its answer is valid, or its attempts are used up."""
         content: Any = f"{task.text}\n\n{task.form}"
@@ -205,7 +199,11 @@ class ChatAsker:
                 "seed": (task.seed + attempt) % 2**31,
                 **({} if settings.structured == "none" else {"response_format": form}),
             }
-            answer = _read(self._client.post("chat/completions", body), task)
+            try:
+                reply = self._client.post("chat/completions", body)
+            except QuestionRefusedError as error:
+                return _problem(REFUSED, str(error))
+            answer = _read(reply, task)
             if answer.content is not None:
                 break
             messages = [
@@ -296,28 +294,28 @@ class ChatServer(ChatAsker):
             UnavailableError: if the server is unreachable, or refuses every question; the answers
                 so far are kept.
         """
+        tasks = []
+        for request in requests:
+            parts = [request.prompt.text, request.caption, request.count, request.seed]
+            task = ChatTask(
+                key=sha256_text(json.dumps(parts)),
+                text=request.prompt.say(request.caption),
+                form=ASK.format(count=request.count),
+                schema=SCHEMA,
+                seed=request.seed,
+                read=partial(_read_variations, request.count),
+            )
+            tasks.append(task)
         return [
             Variations(problem=answer.problem, extra=answer.extra)
             if answer.content is None
             else Variations(tuple(answer.content["texts"]))
-            for answer in self.ask([_task(request) for request in requests])
+            for answer in self.ask(tasks)
         ]
 
     def describe(self) -> dict[str, str]:
         """Return the model and the settings, without the server's address and key."""
         return {"perturber": f"chat server {self.identity()}"}
-
-
-def _task(request: VariationRequest) -> ChatTask:
-    parts = [request.prompt.text, request.caption, request.count, request.seed]
-    return ChatTask(
-        key=sha256_text(json.dumps(parts)),
-        text=request.prompt.say(request.caption),
-        form=ASK.format(count=request.count),
-        schema=SCHEMA,
-        seed=request.seed,
-        read=partial(_read_variations, request.count),
-    )
 
 
 def _read_variations(count: int, answer: Any) -> dict[str, Any]:

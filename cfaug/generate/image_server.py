@@ -13,7 +13,7 @@ import hashlib
 import io
 import json
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -249,21 +249,17 @@ class _Question:
         Image.fromarray(self._photo).save(buffer, "png")
         photo = buffer.getvalue()
         boundary = f"cfaug-{self.key}"  # a hash of the content, which cannot contain it
-        body = b"".join(_parts(boundary, self._fields, photo))
+        body = b""  # a form (RFC 7578)
+        for name, value in self._fields.items():
+            text = value if isinstance(value, str) else json.dumps(value)
+            head = f'--{boundary}\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n'
+            body += f"{head}{text}\r\n".encode(errors="replace")
+        body += (
+            f'--{boundary}\r\nContent-Disposition: form-data; name="image"; '
+            'filename="photo.png"\r\nContent-Type: image/png\r\n\r\n'
+        ).encode()
+        body += photo + f"\r\n--{boundary}--\r\n".encode()
         return "images/edits", body, f"multipart/form-data; boundary={boundary}"
-
-
-def _parts(boundary: str, fields: Mapping[str, Any], photo: bytes) -> Iterator[bytes]:
-    """Yield the parts of a form (RFC 7578)."""
-    for name, value in fields.items():
-        text = value if isinstance(value, str) else json.dumps(value)
-        head = f'--{boundary}\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n'
-        yield f"{head}{text}\r\n".encode(errors="replace")
-    yield (
-        f'--{boundary}\r\nContent-Disposition: form-data; name="image"; filename="photo.png"\r\n'
-        "Content-Type: image/png\r\n\r\n"
-    ).encode()
-    yield photo + f"\r\n--{boundary}--\r\n".encode()
 
 
 def _read(reply: Mapping[str, Any]) -> bytes:

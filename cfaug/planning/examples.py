@@ -110,9 +110,16 @@ def _choose_reader(name: str, settings: ExampleSettings) -> Reader:
     if is_world(name):
         return _read_world
     home = split_home(Path(name).expanduser())[0]
-    if home.suffix.lower() in (".txt", *LISTS) and not home.is_dir():
-        return _reader_of_list(name, settings)
-    return _read_folder
+    if home.suffix.lower() not in (".txt", *LISTS) or home.is_dir():
+        return _read_folder
+    # A list of captions, or a list about photos in a format of its own.
+    from cfaug.data.sources import is_photo_list
+    from cfaug.data.sources.xmai import is_modified_list
+
+    has_photos = is_photo_list(home)
+    if is_modified_list(home) and not (settings.images and has_photos):
+        return _read_originals
+    return _read_folder if has_photos else _read_list
 
 
 def _read_questions(name: str, settings: ExampleSettings) -> Sequence[Example]:
@@ -124,18 +131,6 @@ def _read_questions(name: str, settings: ExampleSettings) -> Sequence[Example]:
         f"questions: {sum(len(image.questions) for image in images):,} about {len(images):,} images"
     )
     return tuple(example_of(image) for image in images[: settings.limit])
-
-
-def _reader_of_list(name: str, settings: ExampleSettings) -> Reader:
-    """Return the reader of a list of captions, or of a list about photos in its own format."""
-    from cfaug.data.sources import is_photo_list
-    from cfaug.data.sources.xmai import is_modified_list
-
-    path = split_home(Path(name).expanduser())[0]
-    has_photos = is_photo_list(path)
-    if is_modified_list(path) and not (settings.images and has_photos):
-        return _read_originals
-    return _read_folder if has_photos else _read_list
 
 
 def _read_originals(name: str, settings: ExampleSettings) -> Sequence[Example]:

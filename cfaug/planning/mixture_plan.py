@@ -365,9 +365,15 @@ def plan_questions(data: QuestionData, request: TrainRequest) -> TrainPlan:
         request.refuse_contrastive("task=vqa")
     request.refuse_pieces("task=vqa")
     assert data.seed is not None
-    paths = request.paths
-    roots = permitted_roots(paths)
-    basic, counterfactual = open_rows(data, _questions_of(data, roots))
+    roots = permitted_roots(request.paths)
+
+    def read(name: str) -> Sequence[QuestionImage]:
+        if not is_questions(name):
+            return open_questions(name, data.world, data.seed, roots)
+        seed = data.seed if data.world is None or data.world.seed is None else None
+        return _drawn(name, data.world, seed)  # once for a sweep
+
+    basic, counterfactual = open_rows(data, read)
     mixture = draw_questions(data, basic, counterfactual)
     loss = request.loss if isinstance(request.loss, AnswerLoss) else AnswerLoss()
     task = QuestionTask(**of_mixture(mixture, data, request), loss=loss)
@@ -391,18 +397,6 @@ def plan_questions(data: QuestionData, request: TrainRequest) -> TrainPlan:
         hashed={"plan": None, "wording": None},
         content={**content, "wording": sha256_text(wording)},
     )  # fmt: skip
-
-
-def _questions_of(data: QuestionData, roots: tuple[Path, ...]) -> Questions:
-    """Return the opener of question sets; those of the world are drawn once for a sweep."""
-
-    def read(name: str) -> Sequence[QuestionImage]:
-        if not is_questions(name):
-            return open_questions(name, data.world, data.seed, roots)
-        seed = data.seed if data.world is None or data.world.seed is None else None
-        return _drawn(name, data.world, seed)
-
-    return read
 
 
 @lru_cache(maxsize=2)

@@ -366,6 +366,8 @@ def say_source(role: str, name: str, index: Index) -> None:
 
 def check_sources(data: DataSettings, opened: Opened) -> None:
     """Refuse sources that must have been named by mistake."""
+    from cfaug.data.sources.compositional import FORMS
+
     real, counterfactual = opened.real, opened.counterfactual
     if real is not None and counterfactual is not None and real.hash == counterfactual.hash:
         raise UserError(
@@ -375,7 +377,13 @@ def check_sources(data: DataSettings, opened: Opened) -> None:
             "their own for data.real, which takes every image of a source"
         )
     sources = {"data.real": real, "data.counterfactual": counterfactual}
-    _refuse_choices(sources)
+    choices = {form.kind: form.form for form in FORMS if form.is_choice}
+    for setting, index in sources.items():
+        if index is not None and index.kind in choices:
+            raise UserError(
+                f"{setting}={index.source} holds {choices[index.kind]}, a test whose false "
+                "captions would be trained on as true ones: ask it with benchmark=choice"
+            )
     _check_classes({**sources, "data.control_source": opened.control})
     reading = None if real is None or is_world(str(data.real)) else real.reading
     if reading is not None and reading.counterfactual_sets:
@@ -430,18 +438,6 @@ def check_undrawn(data: DataSettings, words: Sequence[str]) -> None:
             raise UserError(
                 f"data.{role}={name} does not exist; nothing is drawn from it at "
                 f"data.cf_ratio={data.cf_ratio:g}, so it may also be left out"
-            )
-
-
-def _refuse_choices(sources: Mapping[str, Index | None]) -> None:
-    from cfaug.data.sources.compositional import FORMS
-
-    choices = {form.kind: form.form for form in FORMS if form.is_choice}
-    for setting, index in sources.items():
-        if index is not None and index.kind in choices:
-            raise UserError(
-                f"{setting}={index.source} holds {choices[index.kind]}, a test whose false "
-                "captions would be trained on as true ones: ask it with benchmark=choice"
             )
 
 

@@ -20,7 +20,7 @@ from cfaug.run.launch import DONE
 
 if TYPE_CHECKING:
     from cfaug.annotation.assignment import Assignment
-    from cfaug.annotation.findings import Analysis, Findings, ReportSection
+    from cfaug.annotation.findings import Analysis, Findings
     from cfaug.annotation.forms import CaptionForm, Form, Preference
     from cfaug.annotation.question import AnnotationQuestion
     from cfaug.annotation.records import ImageItem
@@ -194,11 +194,29 @@ class Export:
 
     def run(self, source: AnnotationSource) -> None:
         """Write the page or pages, and say how many questions there are."""
-        from cfaug.annotation.forms import CaptionForm
+        from cfaug.annotation.answers import read_known, split_checks
+        from cfaug.annotation.forms import CaptionForm, Form
         from cfaug.annotation.page import QUESTIONS_PAGE, share_out, write_questions
 
         check_output(Path(self.out).expanduser(), QUESTIONS_PAGE, "annotate.out")
-        items, everyone = self._items(source)
+        # The images to ask about, and the places of those that go to everyone.
+        every, checks = split_checks(source.items(self.question, self.assignment.seed))
+        drawn: Sequence[ImageItem] = every
+        if not isinstance(self.question, Form):  # a form has drawn its own
+            drawn = self.question.draw(every, self.assignment.seed)
+        chosen = {item.name for item in self.assignment.choose_items(drawn)}
+        known = {item.name for item in checks}
+        if self.screening is not None:
+            if isinstance(self.question, Form):
+                raise UserError(
+                    f"annotate.screening={self.screening} needs answers that are known; those to a "
+                    "form are opinions: leave it out"
+                )
+            places = read_known(Path(self.screening), every, self.question)
+            known |= {every[i].name for i in places}
+        wanted = chosen | known
+        items = [item for item in (*every, *checks) if item.name in wanted]
+        everyone = {i for i, item in enumerate(items) if item.name in known}
         instructions: Sequence[ImageItem] = ()
         if isinstance(self.question, CaptionForm):
             instructions = self.question.example_items(source.index, self.assignment.seed)
@@ -223,30 +241,6 @@ class Export:
             f"annotators{f'; {len(everyone):,} to everyone' if everyone else ''}",
             sys.stdout,
         )
-
-    def _items(self, source: AnnotationSource) -> tuple[list[ImageItem], set[int]]:
-        """Return the images to ask about, and the places of those that go to everyone."""
-        from cfaug.annotation.answers import read_known, split_checks
-        from cfaug.annotation.forms import Form
-
-        items, checks = split_checks(source.items(self.question, self.assignment.seed))
-        drawn: Sequence[ImageItem] = items
-        if not isinstance(self.question, Form):  # a form has drawn its own
-            drawn = self.question.draw(items, self.assignment.seed)
-        chosen = {item.name for item in self.assignment.choose_items(drawn)}
-        known = {item.name for item in checks}
-        if self.screening is not None:
-            if isinstance(self.question, Form):
-                raise UserError(
-                    f"annotate.screening={self.screening} needs answers that are known; those to a "
-                    "form are opinions: leave it out"
-                )
-            places = read_known(Path(self.screening), items, self.question)
-            known |= {items[i].name for i in places}
-        chosen_items = [
-            item for item in (*items, *checks) if item.name in chosen or item.name in known
-        ]
-        return chosen_items, {i for i, item in enumerate(chosen_items) if item.name in known}
 
 
 @dataclass(frozen=True)
@@ -327,9 +321,16 @@ class ReadAnswers:
             require_somebody,
             who_failed,
         )
-        from cfaug.annotation.forms import Form
+        from cfaug.annotation.findings import Selective, count_strata
+        from cfaug.annotation.forms import Form, Preference
         from cfaug.annotation.page import sentences, write_report
-        from cfaug.annotation.record import Sorting, are_simulated, record_of, write_record
+        from cfaug.annotation.record import (
+            Sorting,
+            are_simulated,
+            illustrate,
+            record_of,
+            write_record,
+        )
 
         question, out = self.question, Path(self.out).expanduser()
         for name in _FORM_FILES if isinstance(question, Form) else _READ_FILES:
@@ -358,7 +359,18 @@ class ReadAnswers:
             field, choices = self.category_question.field, self.category_question.labels
             answered = read_answers(files, findings.items, field=field, choices=choices)
             sorting = Sorting(self.category_question, answered)
-        sections = self._sections(findings, are_simulated(findings), source)
+        # The question's own counts, then the results of the analyses.
+        simulated = are_simulated(findings)
+        sections = [] if question.strata is None else [count_strata(findings, question.strata)]
+        if isinstance(question, Preference):
+            sections.append(question.count(findings))
+        if question.illustrated:
+            sections.append(illustrate(findings, source.index.read_image))
+        for name, analysis in self.analyses.items():
+            if isinstance(analysis, Selective) and not analysis.concerns(findings):
+                say(f"annotate.analyses.{name} is left out: it is not about such sets")
+            elif analysis:
+                sections.append(analysis.analyse(findings, simulated))
         record = record_of(findings, sorting, source.name, source.index.read_image, sections)
         written = [
             _write_lines(out / "labels.jsonl", findings.label_lines()),
@@ -382,27 +394,6 @@ class ReadAnswers:
         for line in ratings.sentences(summary):
             say(line, sys.stdout)
         say("wrote " + ", ".join(map(str, written)), sys.stdout)
-
-    def _sections(
-        self, findings: Findings, simulated: bool, source: AnnotationSource
-    ) -> list[ReportSection]:
-        """Return the question's own counts, then the results of the analyses."""
-        from cfaug.annotation.findings import Selective, count_strata
-        from cfaug.annotation.forms import Preference
-        from cfaug.annotation.record import illustrate
-
-        question = findings.question
-        sections = [] if question.strata is None else [count_strata(findings, question.strata)]
-        if isinstance(question, Preference):
-            sections.append(question.count(findings))
-        if question.illustrated:
-            sections.append(illustrate(findings, source.index.read_image))
-        for name, analysis in self.analyses.items():
-            if isinstance(analysis, Selective) and not analysis.concerns(findings):
-                say(f"annotate.analyses.{name} is left out: it is not about such sets")
-            elif analysis:
-                sections.append(analysis.analyse(findings, simulated))
-        return sections
 
 
 def _say_failed(failed: Mapping[str, float], reason: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from numbers import Real
@@ -114,8 +114,20 @@ def read(
             bare = word.lstrip("-") if word.startswith("--") else word
             if not bare.startswith("_wandb"):
                 overrides.append(bare)
-    written = (_as_hydra_writes(override, multirun, lists) for override in overrides)
-    return CommandLine(tuple(_expand_sweeps(written, script)), multirun, tuple(flags))
+    written = [_as_hydra_writes(override, multirun, lists) for override in overrides]
+    given = set(map(key_of, written))
+    settings: list[str] = []
+    for word in written:
+        if not word.startswith("sweep="):
+            settings.append(word)
+            continue
+        # A sweep's own settings take its place, except those that are typed beside it.
+        file = Path(word.removeprefix("sweep="))
+        if not file.exists() and file.parent == Path("sweeps"):  # one that cfaug ships
+            file = find_sweep(file.name) or file
+        swept = sweep_overrides(file, script)
+        settings += [setting for setting in swept if key_of(setting) not in given]
+    return CommandLine(tuple(settings), multirun, tuple(flags))
 
 
 def search_also(folder: str, flag: str) -> str:
@@ -231,21 +243,6 @@ def key_of(override: str) -> str:
     ('data.cf_ratio', 'tuning')
     """
     return override.split("=", 1)[0].lstrip("+~")
-
-
-def _expand_sweeps(overrides: Iterable[str], script: str | None) -> Iterator[str]:
-    """Replace a sweep by its settings, except those that are also given on the command line."""
-    words = list(overrides)
-    given = set(map(key_of, words))
-    for word in words:
-        if word.startswith("sweep="):
-            file = Path(word.removeprefix("sweep="))
-            if not file.exists() and file.parent == Path("sweeps"):  # one that cfaug ships
-                file = find_sweep(file.name) or file
-            swept = sweep_overrides(file, script)
-            yield from (setting for setting in swept if key_of(setting) not in given)
-        else:
-            yield word
 
 
 def sweep_overrides(file: Path, script: str | None = None) -> list[str]:

@@ -75,11 +75,33 @@ def equal_data(jobs: Sequence[TrainJob]) -> list[str]:
             and job.folder.path.parent.parent == folder.parent.parent
         ]
         before = recorded(folder.parent.parent, folder.name)
-        for other in (*others, *(run for run in before if run[0] not in folders)):
-            message = _compare_data(planned, *other)
-            if message is not None:
-                messages[message] = None
-                break
+        ours, taken = planned.folder.identity, planned.task.counts
+        for other, theirs, counts in (*others, *(run for run in before if run[0] not in folders)):
+            differing = [
+                key
+                for key in dict.fromkeys((*theirs, *ours))
+                if (key in theirs, theirs.get(key)) != (key in ours, ours.get(key))
+            ]
+            if not differing or not set(differing) <= set(SHARES) or dict(taken) != dict(counts):
+                continue
+            their_shares, our_shares = (
+                " ".join(
+                    f"{key}={'null' if values.get(key) is None else values[key]}"
+                    for key in differing
+                )
+                for values in (theirs, ours)
+            )
+            kinds = [kind for kind in ("real", "counterfactual") if kind in taken]
+            numbers = ", ".join(f"{taken[kind]:,} {kind}" for kind in kinds)
+            message = (
+                f"warning: {their_shares} ({other.parent.name}) and {our_shares} "
+                f"({folder.parent.name}) train on exactly the same numbers of examples "
+                f"({numbers}), as shares are rounded to whole examples: they are one arm twice and "
+                "become the same model. Choose shares that are further apart, a larger data.size, "
+                "or one of them"
+            )
+            messages[message] = None
+            break
     return list(messages)
 
 
@@ -94,29 +116,3 @@ def _recorded(
             if record.get("steps"):
                 runs.append((file.parent, record.get("identity") or {}, record.get("counts") or {}))
     return runs
-
-
-def _compare_data(
-    planned: TrainJob, folder: Path, identity: Mapping[str, Any], counts: Mapping[str, int]
-) -> str | None:
-    planned_identity, taken = planned.folder.identity, planned.task.counts
-    differing = [
-        key
-        for key in dict.fromkeys((*identity, *planned_identity))
-        if (key in identity, identity.get(key))
-        != (key in planned_identity, planned_identity.get(key))
-    ]
-    if not differing or not set(differing) <= set(SHARES) or dict(taken) != dict(counts):
-        return None
-    theirs, ours = (
-        " ".join(f"{key}={'null' if values.get(key) is None else values[key]}" for key in differing)
-        for values in (identity, planned_identity)
-    )
-    kinds = [kind for kind in ("real", "counterfactual") if kind in taken]
-    numbers = ", ".join(f"{taken[kind]:,} {kind}" for kind in kinds)
-    return (
-        f"warning: {theirs} ({folder.parent.name}) and {ours} ({planned.folder.path.parent.name}) "
-        f"train on exactly the same numbers of examples ({numbers}), as shares are rounded to "
-        "whole examples: they are one arm twice and become the same model. Choose shares that are "
-        "further apart, a larger data.size, or one of them"
-    )

@@ -36,7 +36,7 @@ from cfaug.report.records import (
     setting_node,
 )
 from cfaug.report.results import Result, arms_of
-from cfaug.report.significance_rows import Primary, SignificanceRow, Table, family_of
+from cfaug.report.significance_rows import Primary, Table, family_of
 from cfaug.report.significance_table import RunItems, significance_table
 from cfaug.report.summary_text import steps_part, verdict
 from cfaug.run.compare_items import publish
@@ -99,7 +99,25 @@ class Comparison:
     @cached_property
     def differences(self) -> tuple[Difference, ...]:
         """Every arm against every baseline, on every benchmark and metric."""
-        return tuple(self._difference(row) for row in self._table.comparisons)
+        differences = []
+        for row in self._table.comparisons:
+            over: Literal["seeds", "items"] | None
+            tested = self._table.get_over_items(row.arm, row.cell, row.baseline)
+            if tested is not None:
+                interval, test, over = tested.interval, tested.test.test, "items"
+                p, p_holm = tested.test.p_two_sided, tested.p_holm_two_sided
+            else:
+                interval = (row.t_low, row.t_high)
+                p, p_holm = row.p_paired_two_sided, row.p_holm_two_sided
+                over = None if math.isnan(p) else "seeds"
+                test = "Student's t, paired by seed" if over else row.reason
+            differences.append(
+                Difference(
+                    row.arm, row.baseline, row.benchmark, row.metric, row.diff, interval, p,
+                    p_holm, over, test,
+                )
+            )  # fmt: skip
+        return tuple(differences)
 
     @property
     def family(self) -> tuple[Difference, ...]:
@@ -138,25 +156,6 @@ class Comparison:
         printed = io.StringIO()
         print_table(self._table, Console(file=printed, width=WIDTH))
         return printed.getvalue()
-
-    def _difference(self, row: SignificanceRow) -> Difference:
-        tested = self._table.get_over_items(row.arm, row.cell, row.baseline)
-        if tested is not None:
-            interval, p, p_holm = tested.interval, tested.test.p_two_sided, tested.p_holm_two_sided
-            over: Literal["seeds", "items"] | None = "items"
-            test = tested.test.test
-        else:
-            interval, p, p_holm = (
-                (row.t_low, row.t_high),
-                row.p_paired_two_sided,
-                row.p_holm_two_sided,
-            )
-            over = None if math.isnan(p) else "seeds"
-            test = "Student's t, paired by seed" if over else row.reason
-        return Difference(
-            row.arm, row.baseline, row.benchmark, row.metric, row.diff, interval, p, p_holm, over,
-            test,
-        )  # fmt: skip
 
 
 Samples = Callable[["DataSettings", int], "list[CounterfactualSet]"]

@@ -82,6 +82,7 @@ def compare_files(files: Sequence[str] | str, columns: Mapping[str, Any], root: 
         columns: the node that assigns the files' columns.
         root: the folder of all runs; tables are written into its folder ``compared``.
     """
+    from cfaug.report.document import read_document
     from cfaug.report.item_lists.item_files import (
         compare_item_files,
         comparison_document,
@@ -103,7 +104,8 @@ def compare_files(files: Sequence[str] | str, columns: Mapping[str, Any], root: 
     identity = _digest([[str(path.resolve()) for path in paths], asdict(roles)])
     name = name_comparison(answers, roles)
     document = comparison_document(answers, compared, name)
-    if _compares_otherwise(folder / f"{name}.json", identity):
+    there = folder / f"{name}.json"
+    if there.exists() and read_document(there).compared != identity:  # other files, or otherwise
         document = replace(document, name=f"{name}-{identity}")
     return publish(replace(document, compared=identity), folder)
 
@@ -126,13 +128,6 @@ def name_comparison(answers: ItemAnswers, columns: ItemColumns) -> str:
         settings.append("common")
     task = [answers.task] * bool(answers.task)
     return clean_name("-".join([*task, files + more, *settings]))
-
-
-def _compares_otherwise(file: Path, identity: str) -> bool:
-    """Return whether a table of this name compares other files, or the same ones in another way."""
-    from cfaug.report.document import read_document
-
-    return file.exists() and read_document(file).compared != identity
 
 
 def _digest(content: object) -> str:

@@ -216,21 +216,18 @@ def _merge_words(name: str, words: tuple[str, ...]) -> Any:
     from hydra import compose
     from omegaconf import OmegaConf
 
-    tree = compose(config_name=name, overrides=[*_stand_in(name, words), *words])
+    # A default of ``evaluate`` is a world's, and has a stand-in where the world is absent.
+    stand_in: list[str] = []
+    if name == EVALUATE and not any(key_of(word) == DATA for word in words):
+        default = f"{DATA}/{default_choice(name, DATA)}"
+        if not find_settings(settings_folders(), default):
+            stand_in = [f"{DATA}={WITHOUT_WORLD}"]
+    tree = compose(config_name=name, overrides=[*stand_in, *words])
     if ARMS in tree:  # an experiment's file that is chosen itself brings its other arms along
         OmegaConf.set_struct(tree, False)
         del tree[ARMS]
         OmegaConf.set_struct(tree, True)
     return tree
-
-
-def _stand_in(name: str, words: Sequence[str]) -> list[str]:
-    """Return a word for a default of ``evaluate`` that is a world's, where the world is absent."""
-    if name != EVALUATE or any(key_of(word) == DATA for word in words):
-        return []
-    if find_settings(settings_folders(), f"{DATA}/{default_choice(name, DATA)}"):
-        return []
-    return [f"{DATA}={WITHOUT_WORLD}"]
 
 
 def _says_nothing(word: str, options: Options) -> bool:
@@ -362,12 +359,9 @@ def _refuse_dropped(words: Sequence[str]) -> None:
         if not removed or word.partition("=")[2] in ("null", "None"):
             continue
         for other, by in keys:
-            if other is not word and _is_none(other) and f"{removed}.".startswith(f"{by}."):
+            removes = other is not word and other.partition("=")[2] in ("null", "None", "{}")
+            if removes and f"{removed}.".startswith(f"{by}."):
                 raise UserError(f"{word} has no effect beside {other}: leave one of them out")
-
-
-def _is_none(word: str) -> bool:
-    return word.partition("=")[2] in ("null", "None", "{}")
 
 
 def _plain(tree: Any) -> Config:

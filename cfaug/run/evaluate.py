@@ -337,30 +337,14 @@ def _choose_runs(
         for target in finished
     ]
     refuse_unread_by_runs(settings.benchmark, settings.overrides, about)
-    refused = _find_incomparable(finished, settings)
-    chosen = [
-        target
-        for target in finished
-        if experiment_folder(target.folder) not in refused
-        and (settings.chosen_seeds is None or target.seed in settings.chosen_seeds)
-    ]
-    return chosen, damaged or bool(refused)
-
-
-def _find_incomparable(
-    finished: Sequence[EvaluationTarget], settings: EvaluateSettings
-) -> set[Path]:
-    """Say which seeds will be compared, and return the experiments whose arms share none.
-
-    With ``arm=`` or ``runs=`` others of an experiment may have been evaluated before, and the table
-    will tell.
-    """
+    # With ``arm=`` or ``runs=`` others of an experiment may have been evaluated before, and the
+    # table will tell; otherwise arms that share no seed are refused.
     refused: set[Path] = set()
-    if settings.arm is not None or settings.runs is not None or settings.wise_ft is not None:
-        return refused
     experiments: dict[Path, list[Run]] = {}
-    for target in finished:
-        experiments.setdefault(experiment_folder(target.folder), []).append(read_run(target.folder))
+    if settings.arm is None and settings.runs is None and settings.wise_ft is None:
+        for target in finished:
+            runs = experiments.setdefault(experiment_folder(target.folder), [])
+            runs.append(read_run(target.folder))
     for experiment, runs in experiments.items():
         try:
             said = check_experiment(runs, settings.compared, settings.baseline)
@@ -370,7 +354,13 @@ def _find_incomparable(
         else:
             if said:
                 say(f"experiment {experiment.name}: {said}")
-    return refused
+    chosen = [
+        target
+        for target in finished
+        if experiment_folder(target.folder) not in refused
+        and (settings.chosen_seeds is None or target.seed in settings.chosen_seeds)
+    ]
+    return chosen, damaged or bool(refused)
 
 
 def _find_finished(
@@ -384,7 +374,14 @@ def _find_finished(
     else:
         pattern = normalize("NFC", f"{wanted}/seed=*/run.json").replace("[", "[[]")
         folders = sorted(file.parent for file in root.glob(pattern))
-        left_out = [*map(_say_renamed, _find_renamed(root, wanted))]
+        # Runs that are not called by their seeds would not be found.
+        pattern = normalize("NFC", f"{wanted}/*/run.json").replace("[", "[[]")
+        left_out = [
+            f"left out, as its name is not seed=N: {folder}; give it its name back, or name it "
+            f"with runs=[{folder}]"
+            for folder in visible_files(file.parent for file in root.glob(pattern))
+            if not re.fullmatch(r"seed=-?\d+", folder.name)
+        ]
     finished, damaged = [], False
     for folder in folders:
         try:
@@ -415,20 +412,6 @@ def _find_finished(
             "`python train.py data.cf_ratio=0.6 seed=107`, or name a checkpoint with weights=..."
         )
     return finished, damaged
-
-
-def _find_renamed(root: Path, wanted: str) -> list[Path]:
-    """Return the folders of runs that are not called by their seeds, and would not be found."""
-    pattern = normalize("NFC", f"{wanted}/*/run.json").replace("[", "[[]")
-    folders = visible_files(file.parent for file in root.glob(pattern))
-    return [folder for folder in folders if not re.fullmatch(r"seed=-?\d+", folder.name)]
-
-
-def _say_renamed(folder: Path) -> str:
-    return (
-        f"left out, as its name is not seed=N: {folder}; give it its name back, or name it with "
-        f"runs=[{folder}]"
-    )
 
 
 def _read_tested(run: Run) -> EvaluationTarget:

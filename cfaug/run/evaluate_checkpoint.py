@@ -381,7 +381,17 @@ def interpolate_runs(
             say(f"left out, not fine-tuned: {target.folder}")
             continue
         trained += 1
-        ends = Ends(_read_initial(target), target.model, str(target.folder))
+        node = setting_node(read_config(target.folder), "model", target.folder)
+        try:
+            # A run may be somebody else's: only local weights are used, nothing is downloaded.
+            initial: ModelSpec = build(node, trusted=False).on_this_machine()
+            initial.weights_hash()
+        except UserError as error:
+            raise UserError(
+                f"{target.folder}: wise_ft needs the weights that the run started from, which are "
+                f"not here: {error}"
+            ) from error
+        ends = Ends(initial, target.model, str(target.folder))
         for factor in factors:
             arm = interpolated_arm(target.arm, factor)
             folder = experiment_folder(target.folder) / arm / target.folder.name
@@ -390,18 +400,3 @@ def interpolate_runs(
     if not trained:
         raise UserError("wise_ft interpolates fine-tuned runs, and none of these took a step")
     return targets
-
-
-def _read_initial(target: EvaluationTarget) -> ModelSpec:
-    """Return the specification of a run's initial weights on this machine."""
-    node = setting_node(read_config(target.folder), "model", target.folder)
-    try:
-        # A run may be somebody else's: only local weights are used, nothing is downloaded.
-        initial: ModelSpec = build(node, trusted=False).on_this_machine()
-        initial.weights_hash()
-    except UserError as error:
-        raise UserError(
-            f"{target.folder}: wise_ft needs the weights that the run started from, which are not "
-            f"here: {error}"
-        ) from error
-    return initial

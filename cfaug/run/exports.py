@@ -49,7 +49,17 @@ def check_exports(folder: Path, export: Mapping[str, Any], *, overwrite: bool) -
     """
     places, metadata = _places(export), _metadata_elsewhere(export)
     named = {"paths.shards": folder} | {f"export.{name}": path for name, path in places.items()}
-    _refuse_shared_places(named | ({} if metadata is None else {"export.croissant": metadata}))
+    if metadata is not None:
+        named["export.croissant"] = metadata
+    resolved = ((name, path.resolve()) for name, path in named.items())
+    for (first, outer), (second, inner) in combinations(resolved, 2):
+        shards = first == "paths.shards"  # an export may lie in the folder of its shards
+        inside = inner.is_relative_to(outer) and not shards
+        if outer == inner or outer.is_relative_to(inner) or inside:
+            raise UserError(
+                f"{first}={named[first]} and {second}={named[second]}: one would lie in the "
+                "other; name a place of its own for each"
+            )
     known = _read_record(folder)
     for name, path in places.items():
         if _key(name, path) not in known:  # of a known one, its content decides what is done
@@ -86,23 +96,6 @@ def _metadata_elsewhere(export: Mapping[str, Any]) -> Path | None:
     return file if croissant_place(Path(export["hub"]), file) is None else None
 
 
-def _refuse_shared_places(places: Mapping[str, Path]) -> None:
-    """Refuse two exports of which one would lie in the other."""
-    for (first, outer), (second, inner) in combinations(
-        ((name, path.resolve()) for name, path in places.items()), 2
-    ):
-        shards = first == "paths.shards"  # an export may lie in the folder of its shards
-        if (
-            outer == inner
-            or outer.is_relative_to(inner)
-            or (inner.is_relative_to(outer) and not shards)
-        ):
-            raise UserError(
-                f"{first}={places[first]} and {second}={places[second]}: one would lie in the "
-                "other; name a place of its own for each"
-            )
-
-
 def write_exports(folder: Path, export: Mapping[str, Any], *, overwrite: bool = False) -> None:
     """Write shards in the requested formats, if all of them are there.
 
@@ -118,9 +111,22 @@ def write_exports(folder: Path, export: Mapping[str, Any], *, overwrite: bool = 
     if len(card["shards"]) != card["of"]:
         say(f"{shown(folder)} is not complete: the part that completes it writes the exports")
         return
-    from cfaug.data.shards.shards import read_chosen
+    from cfaug.data import export as formats
+    from cfaug.data.shards.shards import read_chosen, read_sets
 
-    verdicts = _read_verdicts(folder, export)
+    verdicts: dict[str, bool] = {}  # of the majority, by ``<set>_<member>``
+    if export["verified"] is not None:
+        from cfaug.annotation.question import ANSWERS, GOOD
+        from cfaug.annotation.record import read_human_answers
+
+        people = read_human_answers(export["verified"], ANSWERS)
+        members = {
+            f"{counterfactual.key}_{i}"
+            for counterfactual in read_sets(folder)
+            for i in range(len(counterfactual.members))
+        }
+        people.check_images(members, str(folder))
+        verdicts = {name: label == GOOD for name, label in people.labels.items()}
     how = {key: value for key, value in export.items() if key not in FORMATS}
     content = json.dumps([card, sorted(read_chosen(folder) or ()), how, verdicts], sort_keys=True)
     made = sha256_text(content)
@@ -136,56 +142,24 @@ def write_exports(folder: Path, export: Mapping[str, Any], *, overwrite: bool = 
             _check_place(name, path, metadata, replace=again)
             # Its beginning is noted, so that the same command replaces what a killed one left.
             write_json(folder / WORK / RECORD, {**known, key: ""})
-            _export(name, folder, path, export, verdicts, replace=again)
+            sets = read_sets(folder)
+            if name == "hub":
+                croissant = None if export["croissant"] is None else Path(export["croissant"])
+                formats.export_hub(
+                    sets, path, build(export["about"]), layout=export["layout"],
+                    croissant=croissant, replace=again,
+                )  # fmt: skip
+            elif name == "clip_benchmark":
+                formats.export_clip_benchmark(sets, path, replace=again)
+            elif name == "questions":
+                formats.export_questions(sets, path, verdicts, replace=again)
+            elif name == "lmms_eval":
+                task = formats.export_lmms_eval(sets, path, verdicts, replace=again)
+                say(f"next: python -m lmms_eval --include_path {path} --tasks {task} --model MODEL")
+            else:
+                formats.export_vlmevalkit(lambda: read_sets(folder), path, verdicts, replace=again)
             say(f"wrote {path}")
             write_json(folder / WORK / RECORD, {**known, key: made})
-
-
-def _export(
-    name: str,
-    folder: Path,
-    path: Path,
-    export: Mapping[str, Any],
-    verdicts: Mapping[str, bool],
-    *,
-    replace: bool,
-) -> None:
-    """Write one export."""
-    from cfaug.data import export as formats
-    from cfaug.data.shards.shards import read_sets
-
-    sets = read_sets(folder)
-    if name == "hub":
-        croissant = None if export["croissant"] is None else Path(export["croissant"])
-        about, layout = build(export["about"]), export["layout"]
-        formats.export_hub(sets, path, about, layout=layout, croissant=croissant, replace=replace)
-    elif name == "clip_benchmark":
-        formats.export_clip_benchmark(sets, path, replace=replace)
-    elif name == "questions":
-        formats.export_questions(sets, path, verdicts, replace=replace)
-    elif name == "lmms_eval":
-        task = formats.export_lmms_eval(sets, path, verdicts, replace=replace)
-        say(f"next: python -m lmms_eval --include_path {path} --tasks {task} --model MODEL")
-    else:
-        formats.export_vlmevalkit(lambda: read_sets(folder), path, verdicts, replace=replace)
-
-
-def _read_verdicts(folder: Path, export: Mapping[str, Any]) -> dict[str, bool]:
-    """Return the majority's verdicts, by ``<set>_<member>``."""
-    from cfaug.annotation.question import ANSWERS, GOOD
-    from cfaug.annotation.record import read_human_answers
-    from cfaug.data.shards.shards import read_sets
-
-    if export["verified"] is None:
-        return {}
-    people = read_human_answers(export["verified"], ANSWERS)
-    members = {
-        f"{counterfactual.key}_{i}"
-        for counterfactual in read_sets(folder)
-        for i in range(len(counterfactual.members))
-    }
-    people.check_images(members, str(folder))
-    return {name: label == GOOD for name, label in people.labels.items()}
 
 
 def _places(export: Mapping[str, Any]) -> dict[str, Path]:

@@ -41,7 +41,19 @@ def main(argv: Sequence[str]) -> int:
             raise UserError(f"{' '.join(['cfaug new', *words])!r} is invalid; type\n{USAGE}")
         name = words[1]
         folder = Path(words[2] if len(words) == 3 else name).expanduser()
-        _check(name, folder)
+        if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
+            raise UserError(
+                f"{name!r} is invalid: a recipe's name has small letters, digits and underscores, "
+                "and begins with a letter, such as swap_colours"
+            )
+        check_output_folder(folder, KIND, replace=False)
+        for group in ("recipe", "benchmark", "table"):
+            if find_settings(settings_folders(), f"{group}/{name}") is not None:
+                raise UserError(f"{group}={name} is shipped: choose another name")
+        if name in sys.stdlib_module_names or find_spec(name) is not None:
+            raise UserError(
+                f"{name} is the name of an installed Python module: choose another name"
+            )
         files = write_example(name, folder)
     except UserError as error:
         say(f"error: {error}")
@@ -74,18 +86,3 @@ def write_example(name: str, folder: Path) -> list[Path]:
             write_file(fresh / target, text.encode())
             written.append(folder / target)
     return written
-
-
-def _check(name: str, folder: Path) -> None:
-    """Refuse a name that no module, or no recipe, can have, and a folder that is there."""
-    if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
-        raise UserError(
-            f"{name!r} is invalid: a recipe's name has small letters, digits and underscores, and "
-            "begins with a letter, such as swap_colours"
-        )
-    check_output_folder(folder, KIND, replace=False)
-    for group in ("recipe", "benchmark", "table"):
-        if find_settings(settings_folders(), f"{group}/{name}") is not None:
-            raise UserError(f"{group}={name} is shipped: choose another name")
-    if name in sys.stdlib_module_names or find_spec(name) is not None:
-        raise UserError(f"{name} is the name of an installed Python module: choose another name")

@@ -363,7 +363,12 @@ class RayEngine:
         address = self.address or os.environ.get("RAY_ADDRESS")
         try:
             try:
-                _connect_briefly(address or "")
+                # Nothing may listen at ``host:port``, and Ray itself would ask for 14 minutes.
+                named = address or ""
+                parts = urlsplit(named if "://" in named else f"ray://{named}")
+                if parts.scheme == "ray" and parts.port is not None:
+                    place = (parts.hostname or "", parts.port)
+                    socket.create_connection(place, SECONDS_TO_FINISH).close()
                 thread.call(
                     partial(ray.init, self.address, include_dashboard=False, logging_level="ERROR")
                 )
@@ -461,13 +466,6 @@ class _Worker:
     def work(self, task: Any) -> Any:
         """Return the answer to a task."""
         return self._work(task)
-
-
-def _connect_briefly(address: str) -> None:
-    """Raise an error if nothing listens at ``host:port``; Ray itself asks for 14 minutes."""
-    parts = urlsplit(address if "://" in address else f"ray://{address}")
-    if parts.scheme == "ray" and parts.port is not None:
-        socket.create_connection((parts.hostname or "", parts.port), SECONDS_TO_FINISH).close()
 
 
 def _first_line(error: BaseException) -> str:

@@ -31,7 +31,16 @@ def declared_unread(config: Config, about: CheckpointFacts | None) -> Iterator[t
     """Yield (setting, with what it is read) for all that their classes leave out."""
     for prefix, node in _nodes_of(config, ""):
         target = locate(node["_target_"])
-        tested = _knowing(about, target) if prefix.startswith("benchmark.") else {}
+        tested: dict[str, Any] = {}  # what is known of a model, as conditions name it
+        if about is not None and prefix.startswith("benchmark."):
+            also = getattr(target, "also_accepts", ())
+            protocols = (getattr(target, "needs", None), *also, DualEncoder)
+            loaded = next((name for name in protocols if name in about.provides), None)
+            if loaded is not None:
+                tested[MODEL] = loaded.__name__
+            if about.world is not None:
+                tested[WORLD] = about.world
+            tested |= {TRAINED: about.trained, LEARNT: about.learnt}
         for name, conditions in find_unread(target, node, tested).items():
             yield prefix + name, f"with {describe_conditions(conditions, prefix)}"
         for name, reason in getattr(target, "find_left_out", lambda _: {})(node).items():
@@ -104,17 +113,6 @@ def describe_learning(data: Any) -> tuple[bool, str]:
     learnt = next((name for kind, name in kinds.items() if isinstance(data, kind)), "captions")
     names = (getattr(data, name, None) for name in ("real", "counterfactual"))
     return any(is_world(name) for name in names if name), learnt
-
-
-def _knowing(about: CheckpointFacts | None, target: Any) -> dict[str, Any]:
-    """Return what is known of a model as the conditions of ``cfaug.core.binding`` name it."""
-    if about is None:
-        return {}
-    protocols = (getattr(target, "needs", None), *getattr(target, "also_accepts", ()), DualEncoder)
-    loaded = next((protocol for protocol in protocols if protocol in about.provides), None)
-    known = {MODEL: None if loaded is None else loaded.__name__, WORLD: about.world}
-    facts = {name: value for name, value in known.items() if value is not None}
-    return {**facts, TRAINED: about.trained, LEARNT: about.learnt}
 
 
 class Branch(NamedTuple):
