@@ -303,8 +303,10 @@ def _busy(target: str) -> str:
 
 
 def _reconcile(folder: Path, wanted: FolderRecord, overwrite: bool, users: IO[str]) -> FolderRecord:
-    """Compare the record with the wanted settings, and add those of a later stage."""
-    merged = wanted
+    """Compare the record with the wanted settings, and add those of a later stage.
+
+    What generation wrote with other settings is refused, or removed with ``overwrite``.
+    """
     there = read_record(folder)
     if there is None:
         foreign = [name for name in _list_names(folder) if OBJECT.fullmatch(name)]
@@ -315,38 +317,24 @@ def _reconcile(folder: Path, wanted: FolderRecord, overwrite: bool, users: IO[st
                 f"{folder} holds {what} ({name_some(foreign)}): choose another paths.shards"
             )
         begin_record(folder, earlier=False)
-    else:
-        other_captions = settings_hash(there.captions) != settings_hash(wanted.captions)
-        other_images = (
-            there.images is not None
-            and wanted.images is not None
-            and settings_hash(there.images) != settings_hash(wanted.images)
-        )
-        if not other_captions and not other_images:
-            images = wanted.images if there.images is None else there.images
-            merged = FolderRecord(there.captions, images, wanted.shards)
-            if merged == there:
-                return there
-        else:
-            _make_room(folder, there, wanted, overwrite, users, with_captions=other_captions)
-    write_json(folder / RECORD, vars(merged))
-    return merged
-
-
-def _make_room(
-    folder: Path,
-    there: FolderRecord,
-    wanted: FolderRecord,
-    overwrite: bool,
-    users: IO[str],
-    *,
-    with_captions: bool,
-) -> None:
-    """Remove the files that generation wrote with other settings, commits first."""
+        write_json(folder / RECORD, vars(wanted))
+        return wanted
+    other_captions = settings_hash(there.captions) != settings_hash(wanted.captions)
+    other_images = (
+        there.images is not None
+        and wanted.images is not None
+        and settings_hash(there.images) != settings_hash(wanted.images)
+    )
+    if not other_captions and not other_images:
+        images = wanted.images if there.images is None else there.images
+        merged = FolderRecord(there.captions, images, wanted.shards)
+        if merged != there:
+            write_json(folder / RECORD, vars(merged))
+        return merged
     if not overwrite:
         # The record is written before the work begins: a stage that failed early left only this.
         drawn = [folder.glob("[0-9]*.json"), (folder / WORK).glob("[0-9]*/*")]
-        edited = [(folder / edits.FOLDER).glob("[0-9]*.json")] if with_captions else []
+        edited = [(folder / edits.FOLDER).glob("[0-9]*.json")] if other_captions else []
         if next(chain(*drawn, *edited), None) or not acquire(users, wait=False):
             before = {**there.captions, **(there.images or {})}
             requested = {**wanted.captions, **(wanted.images or there.images or {})}
@@ -370,12 +358,14 @@ def _make_room(
     remove_leftovers(folder / FOLDER)
     names = _list_names(folder)
     for name in sorted(names, key=lambda name: not name.endswith(".json")):  # commits first
-        if REMOVED.fullmatch(name) or (with_captions and EDITS.fullmatch(name)):
+        if REMOVED.fullmatch(name) or (other_captions and EDITS.fullmatch(name)):
             (folder / name).unlink(missing_ok=True)
     _remove_journals(folder)
-    if with_captions:
+    if other_captions:
         with suppress(OSError):  # it is missing, or holds files of others
             (folder / edits.FOLDER).rmdir()
+    write_json(folder / RECORD, vars(wanted))
+    return wanted
 
 
 def _list_names(folder: Path) -> list[str]:

@@ -109,8 +109,32 @@ class QuestionServer(ChatAsker):
                 so far are kept.
             RejectedError: if an image to send is missing or broken.
         """
+        tasks = []
+        for request in requests:
+            parts: list[Any] = ["questions", request.prompt, request.count, request.seed]
+            image = None
+            if self.images:
+                if request.image is None:
+                    raise RejectedError(
+                        "no image", "a question without an image: ask with images: false"
+                    )
+                try:
+                    parts.append(request.image.digest)
+                except UserError as error:
+                    raise RejectedError(BROKEN_PHOTO, str(error)) from error
+                image = partial(_address, request.image)
+            task = ChatTask(
+                key=sha256_text(json.dumps(parts)),
+                text=request.prompt,
+                form=FORM.format(count=request.count),
+                schema=SCHEMA,
+                seed=request.seed,
+                read=partial(_read, request.count),
+                image=image,
+            )
+            tasks.append(task)
         written = []
-        for answer in self.ask([self._task(request) for request in requests]):
+        for answer in self.ask(tasks):
             listed = [] if answer.content is None else answer.content["questions"]
             questions = tuple(
                 WrittenQuestion(*(entry[name] for name in FIELDS)) for entry in listed
@@ -126,29 +150,6 @@ class QuestionServer(ChatAsker):
         """Return the model and the settings, without the server's address and key."""
         shown = "with images" if self.images else "texts alone"
         return {"question_writer": f"chat server {self.identity()}, {shown}"}
-
-    def _task(self, request: QuestionRequest) -> ChatTask:
-        parts: list[Any] = ["questions", request.prompt, request.count, request.seed]
-        image = None
-        if self.images:
-            if request.image is None:
-                raise RejectedError(
-                    "no image", "a question without an image: ask with images: false"
-                )
-            try:
-                parts.append(request.image.digest)
-            except UserError as error:
-                raise RejectedError(BROKEN_PHOTO, str(error)) from error
-            image = partial(_address, request.image)
-        return ChatTask(
-            key=sha256_text(json.dumps(parts)),
-            text=request.prompt,
-            form=FORM.format(count=request.count),
-            schema=SCHEMA,
-            seed=request.seed,
-            read=partial(_read, request.count),
-            image=image,
-        )
 
 
 def _address(image: SourceImage) -> str:

@@ -257,7 +257,16 @@ def _job(
             ) from error
         why = explain(words, error, compose_words, options)
         raise UserError(why) from error
-    _refuse_dropped(words)
+    # Refuse a word whose setting another word of the same job removes.
+    keys = [(word, key_of(word)) for word in words if "=" in word and "@" not in key_of(word)]
+    for word, key in keys:
+        removed = f"trainer.{key}" if key == CALLBACKS else key.rpartition(".")[0]
+        if not removed or word.partition("=")[2] in ("null", "None"):
+            continue
+        for other, by in keys:
+            removes = other is not word and other.partition("=")[2] in ("null", "None", "{}")
+            if removes and f"{removed}.".startswith(f"{by}."):
+                raise UserError(f"{word} has no effect beside {other}: leave one of them out")
     return _bind_typed(config, command, words, options), words
 
 
@@ -349,19 +358,6 @@ def without_rounding(value: Any) -> Any:
     shortest = f"{value:.15g}"
     digits = shortest.partition("e")[0].lstrip("-0.").replace(".", "")
     return float(shortest) if len(digits) <= MOST_DIGITS else value
-
-
-def _refuse_dropped(words: Sequence[str]) -> None:
-    """Refuse a word whose setting another word of the same job removes."""
-    keys = [(word, key_of(word)) for word in words if "=" in word and "@" not in key_of(word)]
-    for word, key in keys:
-        removed = f"trainer.{key}" if key == CALLBACKS else key.rpartition(".")[0]
-        if not removed or word.partition("=")[2] in ("null", "None"):
-            continue
-        for other, by in keys:
-            removes = other is not word and other.partition("=")[2] in ("null", "None", "{}")
-            if removes and f"{removed}.".startswith(f"{by}."):
-                raise UserError(f"{word} has no effect beside {other}: leave one of them out")
 
 
 def _plain(tree: Any) -> Config:

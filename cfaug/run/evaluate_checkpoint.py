@@ -142,11 +142,17 @@ def run_benchmarks(
         b for b in benchmarks if keys[b.name] not in known or (expect_items and lacks_items(b))
     ]
     unanswered = {b.name for b in pending}
-    drawn = [
-        b for b in benchmarks if b.name not in unanswered and _draw_again(b, target, keys[b.name])
-    ]
+    drawn_again = False  # pages that were removed, whose items exist
+    for benchmark in benchmarks:
+        if benchmark.name in unanswered or not isinstance(benchmark, KeepsPages):
+            continue
+        if not has_items(target.folder, *keys[benchmark.name]):
+            continue
+        if not all((target.folder / name).exists() for name in benchmark.page_files):
+            say(f"wrote {benchmark.write_page(target.folder, target.arm)}", sys.stdout)
+            drawn_again = True
     if not pending:
-        return bool(drawn)
+        return drawn_again
     load = cache(lambda protocol: _load(target.model, protocol, device, cached))
     for benchmark in pending:
         protocol = loadable_as(benchmark, target.model.provides)
@@ -275,16 +281,6 @@ def _write(
         rest = f"  and {more} more numbers in {file}" if more > 0 else ""
         summary = f"(n={outcomes[0].n}): {shown}{rest}"
     say(f"{target.run}  {benchmark.name} {summary}", sys.stdout)
-
-
-def _draw_again(benchmark: Benchmark, target: EvaluationTarget, key: tuple[str, str, str]) -> bool:
-    """Write a benchmark's pages again if one was removed and its items exist."""
-    if not isinstance(benchmark, KeepsPages) or not has_items(target.folder, *key):
-        return False
-    if all((target.folder / name).exists() for name in benchmark.page_files):
-        return False
-    say(f"wrote {benchmark.write_page(target.folder, target.arm)}", sys.stdout)
-    return True
 
 
 def _check_found(benchmark: Benchmark, evaluation: object) -> Evaluation:

@@ -172,14 +172,7 @@ def plan_job(settings: GenerateSettings, folder: Path) -> Job:
     Args:
         folder: the folder to make shards in, a mirror of an object store's, or any other.
     """
-    source = settings.data["source"]
-    if source is not None and is_questions(source):
-        raise UserError(
-            f"data.source={source}: the world has its own counterfactual questions, so none are "
-            f"generated. They are asked by python evaluate.py benchmark=vqa benchmark.data={source}"
-        )
-    if settings.zoo.get("knows") is not None and not settings.force:
-        _refuse_unknown_kind(settings, folder)
+    _check_source(settings, folder)
     about = describe_settings(settings)
     recipe = build_recipe(settings)
     return Job(
@@ -193,9 +186,16 @@ def plan_job(settings: GenerateSettings, folder: Path) -> Job:
     )
 
 
-def _refuse_unknown_kind(settings: GenerateSettings, folder: Path) -> None:
-    """Refuse a source of one's own for models that know only drawn scenes, if any is used."""
+def _check_source(settings: GenerateSettings, folder: Path) -> None:
+    """Refuse a world's questions, and a source of one's own for models that know drawn scenes."""
     source, zoo, recipe = settings.data["source"], settings.zoo, settings.recipe
+    if source is not None and is_questions(source):
+        raise UserError(
+            f"data.source={source}: the world has its own counterfactual questions, so none are "
+            f"generated. They are asked by python evaluate.py benchmark=vqa benchmark.data={source}"
+        )
+    if zoo.get("knows") is None or settings.force:
+        return
     if settings.stage == "images":  # of the edits in the folder
         made = read_record(folder)
         foreign = made is not None and made.captions.get(SOURCE) == OWN_FILE

@@ -135,7 +135,16 @@ def plan_run(settings: TrainSettings) -> TrainJob:
     data = build(settings.data).with_seed(settings.seed)
     if isinstance(data, DataSettings) and data.plan is None:
         check_undrawn(data, words)
-        _refuse_forgotten_holdout(data, words)
+        # The embedded world has tests of its own, one's own photos need a part as a test set.
+        own_photos = data.real is not None and not is_world(data.real) and data.drawn[0]
+        typed = any(word.lstrip("+").startswith("data.holdout=") for word in words)
+        excused = data.holdout or typed or isinstance(data, QuestionData)
+        if data.world is not None and own_photos and not excused:
+            raise UserError(
+                f"data.real={data.real} is not of the embedded world, and with data=shapescapes "
+                "none of it is held out as a test set: add data=folder, which holds out a tenth, "
+                "or data.holdout=0 to train on all of it"
+            )
     plan = next((plan for kind, plan in PLANS.items() if isinstance(data, kind)), None)
     if plan is None:
         names = ", ".join(kind.__name__ for kind in PLANS)
@@ -162,13 +171,14 @@ def plan_run(settings: TrainSettings) -> TrainJob:
     hashed = {**config, "data": {**config["data"], **planned.hashed}}
     hashes = {"weights": request.model.weights_hash(), **declared}
     run_identity = identity(hashed, {**planned.content, **hashes})
+    by_seed = what_follows_the_seed(settings.by_seed or {}, config["data"])
     folder = RunFolder(arm / f"seed={settings.seed}", run_identity, arm=settings.arm)
     return TrainJob(
         task=planned.task, settings=settings, config=config,
         folder=folder.longer(planned.task.steps) if settings.extend else folder,
         notes=tuple(filter(None, warned)),
         sources=planned.sources,
-        by_seed=what_follows_the_seed(settings.by_seed or {}, config["data"]),
+        by_seed=by_seed,
     )  # fmt: skip
 
 
@@ -180,19 +190,6 @@ PLANS: Mapping[type, Callable[[Any, TrainRequest], TrainPlan]] = {
     EditData: plan_language,
 }
 """The planner of each kind of data; a subclass of two kinds counts as the first."""
-
-
-def _refuse_forgotten_holdout(data: DataSettings, words: Sequence[str]) -> None:
-    """Refuse one's own photos with the settings of the embedded world, which has its own tests."""
-    own_photos = data.real is not None and not is_world(data.real) and data.drawn[0]
-    if data.world is None or not own_photos or data.holdout or isinstance(data, QuestionData):
-        return
-    if not any(word.lstrip("+").startswith("data.holdout=") for word in words):
-        raise UserError(
-            f"data.real={data.real} is not of the embedded world, and with data=shapescapes none "
-            "of it is held out as a test set: add data=folder, which holds out a tenth, or "
-            "data.holdout=0 to train on all of it"
-        )
 
 
 def prepare_data(sweep: Sequence[TrainSettings]) -> None:

@@ -15,7 +15,7 @@ import shlex
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from datetime import timedelta
 from pathlib import Path
@@ -107,7 +107,21 @@ def run_jobs(jobs: Jobs) -> int:
     elif processes > 1:
         results = run_at_once(planned, run_and_report, processes, stop_on_error=stops)
     else:
-        results = list(_in_turn(planned, stops))
+        results = []
+        spent: list[float] = []
+        for number, job in enumerate(planned, 1):
+            if len(planned) > 1:
+                left = ""
+                if spent:
+                    left = f", {_hours(fmean(spent) * (len(planned) - number + 1))} left"
+                say(f"[{number}/{len(planned)}{left}] {job.folder.path}")
+            began, trains = time.monotonic(), job.folder.state() != "done"
+            code = run_and_report(job)
+            if trains:
+                spent.append(time.monotonic() - began)
+            results.append((job, code))
+            if stops and code != DONE:
+                break
     return _summarise(results, len(planned))
 
 
@@ -161,21 +175,6 @@ def run_on_engine(
             if stop_on_error and code != DONE:
                 break
     return [(job, codes[job.folder.path]) for job in jobs if job.folder.path in codes]
-
-
-def _in_turn(jobs: Sequence[TrainJob], stop_on_error: bool) -> Iterator[tuple[TrainJob, int]]:
-    """Run one job after the other; with ``stop_on_error`` stop after one that failed."""
-    spent: list[float] = []
-    for number, job in enumerate(jobs, 1):
-        if len(jobs) > 1:
-            left = f", {_hours(fmean(spent) * (len(jobs) - number + 1))} left" if spent else ""
-            say(f"[{number}/{len(jobs)}{left}] {job.folder.path}")
-        began, trains = time.monotonic(), job.folder.state() != "done"
-        code = run_and_report(job)
-        spent += [time.monotonic() - began] if trains else []
-        yield job, code
-        if stop_on_error and code != DONE:
-            return
 
 
 def _hours(seconds: float) -> str:
