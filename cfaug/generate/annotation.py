@@ -87,15 +87,24 @@ class AnnotationStage:
                     _refuse_twice([some[row]], name)
                 done[indices[row]] = replace(some[row], extra={**some[row].extra, **annotation})
         if self.texts_from is not None:
-            name, replacing = self.texts_from, self.replace_texts
-            indices = list(done)
-            found_texts = {p: _texts_of(done[p], name, replacing) for p in indices}
-            failed |= {
-                p: Rejection(done[p].key, f"the annotation {name!r} has no text for it", NO_TEXT)
-                for p in indices
-                if not found_texts[p]
-            }
-            done = {p: replace(done[p], texts=texts) for p, texts in found_texts.items() if texts}
+            name = self.texts_from
+            for place, example in list(done.items()):
+                if example.texts and not self.replace_texts:
+                    continue
+                given = example.extra.get(name)
+                if not isinstance(given, Sequence) or isinstance(given, str):
+                    raise UserError(
+                        f"example {example.key!r} has no texts, and no list of texts named "
+                        f"{name!r} from an annotator; it has "
+                        f"{', '.join(sorted(example.extra)) or 'no annotations'}"
+                    )
+                texts = tuple(t for t in given if not isinstance(t, str) or t.strip())
+                if texts:
+                    done[place] = replace(example, texts=texts)
+                else:
+                    reason = f"the annotation {name!r} has no text for it"
+                    failed[place] = Rejection(example.key, reason, NO_TEXT)
+                    del done[place]
         return Attempt(done, failed)
 
     def identities(self) -> dict[str, str]:
@@ -135,19 +144,6 @@ def _refuse_twice(examples: Sequence[Example], name: str) -> None:
                 f"example {example.key!r} has {name!r} already, from its source: leave the "
                 f"annotator out (recipe.annotators.{name}=null), or give it another name"
             )
-
-
-def _texts_of(example: Example, name: str, replacing: bool) -> tuple[str, ...]:
-    """Return the texts of an example for the editor, without blank ones of the annotation."""
-    if example.texts and not replacing:
-        return example.texts
-    texts = example.extra.get(name)
-    if not isinstance(texts, Sequence) or isinstance(texts, str):
-        raise UserError(
-            f"example {example.key!r} has no texts, and no list of texts named {name!r} from an "
-            f"annotator; it has {', '.join(sorted(example.extra)) or 'no annotations'}"
-        )
-    return tuple(text for text in texts if not isinstance(text, str) or text.strip())
 
 
 def _ask(

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from cfaug.core.protocols import SharesExamples
 from cfaug.core.types import Edit, ImageJob, Proposal
 from cfaug.data.shards import shards as edits
 from cfaug.generate.image_server import ImageServer
@@ -36,7 +35,6 @@ from cfaug.report.document import Part, make_part, text_column
 
 if TYPE_CHECKING:
     from cfaug.generate.job import Job
-    from cfaug.imaging.inversion import Inverter
 
 EFFICIENCY = 0.3
 """Assumed share of a GPU's peak that the models reach, as ``train.py dry_run=true`` assumes about a
@@ -235,6 +233,8 @@ def _count_sets(
 
 def _count_edits(cost: Cost, editor: InvertAndEdit, batches: Sequence[Sequence[ImageJob]]) -> None:
     """Count edits of photos: inversions, the sources and the edits; all that is shared once."""
+    from cfaug.imaging.inversion import DirectInversion, EditFriendly, NullText
+
     model, precision = _count_model(cost, editor)
     if editor.safety is not None:
         cost.missing.append("the safety checker")
@@ -242,7 +242,16 @@ def _count_edits(cost: Cost, editor: InvertAndEdit, batches: Sequence[Sequence[I
     remembers = editor.remember and editor.inversion.remembers
     shares = editor.cross.steps if editor.cross is not None else 0.0
     controlled = taken if isinstance(shares, Mapping) else min(taken, int(shares * (taken + 1)))
-    inverting, optimising = _count_inversion(editor.inversion, editor.steps, remembers)
+    # Rows of the UNet to invert a photo, and those with a gradient, at most.
+    inversion, steps, optimising = editor.inversion, editor.steps, 0
+    if isinstance(inversion, DirectInversion):
+        inverting = steps + remembers
+    elif isinstance(inversion, EditFriendly):
+        inverting = taken * (1 if inversion.guidance == 1 else 2)
+    elif isinstance(inversion, NullText):  # the way to noise, and two rows of every step back
+        inverting, optimising = 3 * steps, steps * inversion.inner_steps
+    else:
+        raise UncountedError(f"{type(inversion).__name__} does not say what it takes")
     rows = gradients = photos = 0
     for jobs in batches:
         if any(job.image is None for job in jobs):
@@ -263,20 +272,6 @@ def _count_edits(cost: Cost, editor: InvertAndEdit, batches: Sequence[Sequence[I
     cost.add("UNet with gradient, at most", gradients, model.gradient, precision)
     cost.add("decoder", cost.images, model.decode, precision)
     cost.images += photos
-
-
-def _count_inversion(inversion: Inverter, steps: int, remember: bool) -> tuple[int, int]:
-    """Return the UNet's rows to invert a photo, and those with a gradient, at most."""
-    from cfaug.imaging.inversion import DirectInversion, EditFriendly, NullText
-
-    taken = steps - inversion.skip(steps)
-    if isinstance(inversion, DirectInversion):
-        return steps + remember, 0
-    if isinstance(inversion, EditFriendly):
-        return taken * (1 if inversion.guidance == 1 else 2), 0
-    if isinstance(inversion, NullText):  # the way to noise, and two rows of every step back
-        return 3 * steps, steps * inversion.inner_steps
-    raise UncountedError(f"{type(inversion).__name__} does not say what it takes")
 
 
 def _count_instructed(
@@ -324,11 +319,7 @@ def estimate(job: Job, examples: int) -> tuple[Cost, str]:
             Proposal(example, (example.text if example.texts else "before", "after"), (None, edit))
             for example in job.examples[:SAMPLE]
         ]
-    plan_of = ShardPlan(
-        sample, job.recipe.draws, job.run.seed, job.shards.batch, job.recipe.selection.is_control,
-        whole_examples=isinstance(job.pipeline.editor, SharesExamples),
-    )  # fmt: skip
-    return count_cost(job.pipeline, plan_of).scaled(sets / len(sample)), basis
+    return count_cost(job.pipeline, job.plan_batches(sample)).scaled(sets / len(sample)), basis
 
 
 def disk_bytes(cost: Cost, job: Job) -> float | None:

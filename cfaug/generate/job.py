@@ -14,7 +14,7 @@ from cfaug.core.errors import UserError, name_some, say
 from cfaug.core.processes import interruptible
 from cfaug.core.protocols import ChecksSource, Editor, SharesExamples
 from cfaug.core.stores import shown
-from cfaug.core.types import Example, SourceImage
+from cfaug.core.types import Example, Proposal, SourceImage
 from cfaug.data.index.disk_format import find_repeated
 from cfaug.data.shards import shards as edits
 from cfaug.data.shards.shards import CARD, CHOSEN, read_commit, write_chosen
@@ -306,17 +306,20 @@ class Job:
         watch.count(len(examples), changed)
         return failures
 
-    def _draw(self, number: int, watch: ProgressReporter) -> tuple[Failure, ...]:
-        proposals = edits.read_proposals(self.folder, number, self.find_image)
-        draws = self.recipe.draws
-        shard = ShardScorer(self.pipeline, proposals, draws)
-        plan = ShardPlan(
-            proposals, draws, self.run.seed, self.shards.batch, self.recipe.selection.is_control,
+    def plan_batches(self, proposals: Sequence[Proposal]) -> ShardPlan:
+        """Return the batches in which the candidates of some sets are drawn."""
+        return ShardPlan(
+            proposals, self.recipe.draws, self.run.seed, self.shards.batch,
+            self.recipe.selection.is_control,
             whole_examples=isinstance(self.pipeline.editor, SharesExamples),
         )  # fmt: skip
+
+    def _draw(self, number: int, watch: ProgressReporter) -> tuple[Failure, ...]:
+        proposals = edits.read_proposals(self.folder, number, self.find_image)
+        shard = ShardScorer(self.pipeline, proposals, self.recipe.draws)
         journal = Journal(journal_folder(self.folder, number))
         attempted = images.draw_shard(
-            shard, plan, journal, watch, overlap=self.run.pipeline_scoring,
+            shard, self.plan_batches(proposals), journal, watch, overlap=self.run.pipeline_scoring,
             stop_at_failure=not self.run.publish_incomplete,
         )  # fmt: skip
         failures = self._hold_back(number, attempted)

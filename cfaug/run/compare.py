@@ -224,7 +224,7 @@ def compare(
     arms = read_arms(tabled)
     trained = {name: arm for name, arm in arms.items() if arm.trained}
     shown = {row.benchmark for row in rows}
-    notes += [*_sizes(trained, labels), *_settings(trained, labels)]
+    notes += _describe_differences(trained, labels)
     notes += _equal_labels(arm_labels(arms), labels, settings.labels)
     others = [b for b in dict.fromkeys(row.benchmark for row in measured.rows) if b not in shown]
     if others:
@@ -294,21 +294,35 @@ def compare(
     return table
 
 
-def _sizes(trained: Mapping[str, Arm], labels: Mapping[str, str]) -> list[str]:
-    """Say how many training examples the arms had, if the numbers differ."""
-    arms: dict[tuple[int, int], list[str]] = {}
+def _describe_differences(trained: Mapping[str, Arm], labels: Mapping[str, str]) -> list[str]:
+    """Name the numbers of training examples, and the settings besides the data, that differ.
+
+    Settings that the names of the arms show are left out.
+    """
+    notes = []
+    of_size: dict[tuple[int, int], list[str]] = {}
     for arm in trained.values():
         if arm.train_sizes:
             sizes = (min(arm.train_sizes), max(arm.train_sizes))
-            arms.setdefault(sizes, []).append(labels[arm.name])
-    if len(arms) < 2:
-        return []
-    texts = [
-        f"{low:,}{f' to {high:,}' * (high > low)} ({', '.join(names)})"
-        for (low, high), names in sorted(arms.items())
-    ]
-    more = f" and {len(texts) - NAMED} other numbers" if len(texts) > NAMED else ""
-    return [f"Arms differ in their number of training examples: {'; '.join(texts[:NAMED])}{more}."]
+            of_size.setdefault(sizes, []).append(labels[arm.name])
+    if len(of_size) > 1:
+        texts = [
+            f"{low:,}{f' to {high:,}' * (high > low)} ({', '.join(names)})"
+            for (low, high), names in sorted(of_size.items())
+        ]
+        more = f" and {len(texts) - NAMED} other numbers" if len(texts) > NAMED else ""
+        shown = "; ".join(texts[:NAMED])
+        notes.append(f"Arms differ in their number of training examples: {shown}{more}.")
+    texts = []
+    for key, values in unnamed_settings(trained).items():
+        of_value: dict[str, list[str]] = {}
+        for name, value in values.items():
+            of_value.setdefault(value, []).append(labels[name])
+        texts.append(f"{key} " + ", ".join(f"{v} ({', '.join(a)})" for v, a in of_value.items()))
+    if texts:
+        more = f" and {len(texts) - NAMED} other settings" if len(texts) > NAMED else ""
+        notes.append(f"Arms differ in more than their data: {'; '.join(texts[:NAMED])}{more}.")
+    return notes
 
 
 def _equal_labels(
@@ -321,20 +335,6 @@ def _equal_labels(
         if labels[arm] != given.get(arm, given.get(label, labels[arm]))
     ]
     return [f"Arms with equal labels keep their names: {', '.join(alike)}."] if alike else []
-
-
-def _settings(trained: Mapping[str, Arm], labels: Mapping[str, str]) -> list[str]:
-    """Name the settings besides the data in which the arms differ, unless their names show them."""
-    texts = []
-    for key, values in unnamed_settings(trained).items():
-        arms: dict[str, list[str]] = {}
-        for arm, value in values.items():
-            arms.setdefault(value, []).append(labels[arm])
-        texts.append(f"{key} " + ", ".join(f"{v} ({', '.join(a)})" for v, a in arms.items()))
-    if not texts:
-        return []
-    more = f" and {len(texts) - NAMED} other settings" if len(texts) > NAMED else ""
-    return [f"Arms differ in more than their data: {'; '.join(texts[:NAMED])}{more}."]
 
 
 SHOWN = 3

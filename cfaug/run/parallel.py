@@ -43,7 +43,7 @@ from cfaug.core.processes import (
 )
 from cfaug.core.progress import Progress
 from cfaug.core.validation import Positive, PositiveNumber, Processes, Weight, check_fields
-from cfaug.run.launch import DONE, FAILED
+from cfaug.run.launch import DONE, FAILED, INTERRUPTED
 
 if TYPE_CHECKING:
     from cfaug.data.mixture.loader import KeptPixels
@@ -176,8 +176,6 @@ def main(words: Sequence[str]) -> int:
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.run import parse_args, run
-
-    from cfaug.run.launch import DONE, FAILED, INTERRUPTED
 
     stopped = False
 
