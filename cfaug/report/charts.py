@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 
 # Box plots: one distribution per row, with its extremes named and chance behind it.
 
-ROW, HEIGHT = 74, 20
+BOX_ROW, HEIGHT = 74, 20
 """Pixels of a row and of its box."""
 FENCE = 1.5
 """Whiskers reach the farthest value within this many interquartile ranges of the box (Tukey)."""
@@ -133,7 +133,7 @@ def box_plot(
     if not any(rows.values()):
         return draw_none(title)
     chance = {row: band for row, band in (chance or {}).items() if is_drawable(*band)}
-    height = max(ROW, LINE * lines_of(list(rows)) + 10)
+    height = max(BOX_ROW, LINE * lines_of(list(rows)) + 10)
     middles = {row: height * (number + 0.5) for number, row in enumerate(rows)}
     ends = [value for values in rows.values() for value in values.values()]
     ends += [end for band in chance.values() for end in band]

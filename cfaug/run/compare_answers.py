@@ -8,15 +8,13 @@ cfaug compare A B plan=1
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cfaug.core.annotations import Keys, Means
 from cfaug.core.errors import UserError, say
@@ -24,11 +22,13 @@ from cfaug.core.targets import Makes
 from cfaug.core.validation import Node, PositiveNumber
 from cfaug.planning.build import build
 from cfaug.run.arguments import write_override
+from cfaug.run.compare_items import digest
 from cfaug.run.identity import clean_name
 from cfaug.run.launch import DONE, Jobs, Script, launch, report
 
-DIGITS = 8
-"""Hexadecimal digits that tell two comparisons of one name apart."""
+if TYPE_CHECKING:
+    from cfaug.report.item_lists.item_tables import ItemColumns
+
 SETTING = re.compile(r"[~+]{0,2}[\w./@-]+(:[\w.@-]+)?=|--|-[a-z]$")
 """How words begin that are settings or options, and no folders."""
 
@@ -78,13 +78,9 @@ def compare(settings: CompareSettings) -> int:
         *(f"{r.task}: {note}" for r in results if len(results) > 1 for note in r.answers.notes),
     ]
     folder = Path(settings.paths["runs"]).expanduser() / "compared"
-    identity = hashlib.sha256(
-        json.dumps(
-            [[str(place.resolve()) for place in places], asdict(columns), settings.plan],
-            sort_keys=True, default=list,
-        ).encode()
-    ).hexdigest()[:DIGITS]  # fmt: skip
-    name = _name(shared.names, results[0].answers.task if len(results) == 1 else "", settings)
+    identity = digest([[str(p.resolve()) for p in places], asdict(columns), settings.plan])
+    task = results[0].answers.task if len(results) == 1 else ""
+    name = _name(results[0].answers.names, task, columns, settings.plan)
     file = folder / f"{name}.json"
     if file.exists() and read_document(file).compared != identity:
         name = f"{name}-{identity}"
@@ -113,21 +109,34 @@ def compare(settings: CompareSettings) -> int:
     return DONE
 
 
-def _name(names: Sequence[str], task: str, settings: CompareSettings) -> str:
+def _name(names: Sequence[str], task: str, columns: ItemColumns, plan: float | None) -> str:
     """Return the name of a table: its task if there is one, the places, and the questions asked."""
     more = f"-and-{len(names) - 2}-more" if len(names) > 2 else ""
     places = "-against-".join(clean_name(name, extra="")[:50] for name in names[:2])
-    columns = build(settings.columns)
     asked = [
         f"{word}={'+'.join([values] if isinstance(values, str) else values)}"
         for word in ("filter", "cluster", "by", "metrics")
         if (values := getattr(columns, word))
     ]
-    if columns.common:
-        asked.append("common")
-    if settings.plan:
-        asked.append(f"plan={settings.plan:g}")
+    asked += ["common"] * columns.common + [f"plan={plan or 0:g}"] * (plan is not None)
     return clean_name("-".join([*[task] * bool(task), places + more, *asked]))
+
+
+def translate(words: Sequence[str]) -> str:
+    """Return the command that ``evaluate.py compare=...`` has become.
+
+    >>> translate(["compare=[A.csv,B.csv]", "compare_columns.by=type", "paths.runs=r"])
+    'cfaug compare A.csv B.csv columns.by=type paths.runs=r'
+    """
+    places: list[str] = []
+    settings = []
+    for word in words:
+        key, _, value = word.partition("=")
+        if key == "compare":
+            places += [part.strip().strip("'\"") for part in value.strip("[]").split(",")]
+        else:
+            settings.append(word.removeprefix("compare_"))
+    return shlex.join(["cfaug", "compare", *(places or ["A", "B"]), *settings])
 
 
 def run_jobs(jobs: Jobs) -> int:

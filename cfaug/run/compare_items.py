@@ -6,13 +6,11 @@ import hashlib
 import json
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cfaug.core.errors import UserError, say
-from cfaug.planning.build import build
 from cfaug.report.layout import print_table, write_tables
 from cfaug.report.records import Run
 from cfaug.report.results import RESULTS, Result, every_result
@@ -24,8 +22,6 @@ from cfaug.run.launch import DONE
 
 if TYPE_CHECKING:
     from cfaug.report.document import Document
-    from cfaug.report.item_lists.item_files import ItemAnswers
-    from cfaug.report.item_lists.item_tables import ItemColumns
 
 DIGITS = 8
 """Hexadecimal digits that tell two comparisons of one name apart."""
@@ -67,70 +63,14 @@ def compare_checkpoints(
     earlier = every_result(tested.folder / RESULTS)
     stem = f"table-{'+'.join(data)}-against-{'+'.join(names)}"
     if any(row.data != data.get(row.benchmark, row.data) for row in earlier):
-        stem += f"-{_digest(data)}"  # a benchmark was evaluated on other data, too
+        stem += f"-{digest(data)}"  # a benchmark was evaluated on other data, too
     written = write_tables(table, tested.folder, clean_name(stem))
     say("wrote " + ", ".join(map(str, written)), sys.stdout)
     say(f"next: read {shlex.quote(str(written[1]))}; baseline=OTHER writes a table beside it")
 
 
-def compare_files(files: Sequence[str] | str, columns: Mapping[str, Any], root: Path) -> int:
-    """Compare files of items, print the table, and write it in every form.
-
-    Args:
-        files: two or more lists of items (csv, tsv, jsonl, json, parquet), or logs of other
-            evaluators.
-        columns: the node that assigns the files' columns.
-        root: the folder of all runs; tables are written into its folder ``compared``.
-    """
-    from cfaug.report.document import read_document
-    from cfaug.report.item_lists.item_files import (
-        compare_item_files,
-        comparison_document,
-        read_item_files,
-    )
-
-    paths = [Path(file).expanduser() for file in ([files] if isinstance(files, str) else files)]
-    missing = [path for path in paths if not path.is_file()]
-    if missing:
-        raise UserError(f"compare: there is no file {missing[0]}")
-    resolved = [path.resolve() for path in paths]
-    for number, path in enumerate(resolved):
-        if path in resolved[:number]:
-            raise UserError(f"compare: {path} is named more than once: name it once")
-    roles: ItemColumns = build(columns)
-    answers = read_item_files(paths, roles)
-    compared = compare_item_files(answers)
-    folder = root / "compared"
-    identity = _digest([[str(path.resolve()) for path in paths], asdict(roles)])
-    name = name_comparison(answers, roles)
-    document = comparison_document(answers, compared, name)
-    there = folder / f"{name}.json"
-    if there.exists() and read_document(there).compared != identity:  # other files, or otherwise
-        document = replace(document, name=f"{name}-{identity}")
-    return publish(replace(document, compared=identity), folder)
-
-
-def name_comparison(answers: ItemAnswers, columns: ItemColumns) -> str:
-    """Return the name of a table of files: their task, the files, and the questions."""
-    more = f"-and-{len(answers.names) - 2}-more" if len(answers.names) > 2 else ""
-    files = "-against-".join(clean_name(name, extra="")[:50] for name in answers.names[:2])
-    settings = [
-        f"{word}={'+'.join([values] if isinstance(values, str) else values)}"
-        for word, values in (
-            ("filter", columns.filter),
-            ("cluster", columns.cluster),
-            ("by", columns.by),
-            ("metrics", columns.metrics),
-        )
-        if values
-    ]
-    if columns.common:
-        settings.append("common")
-    task = [answers.task] * bool(answers.task)
-    return clean_name("-".join([*task, files + more, *settings]))
-
-
-def _digest(content: object) -> str:
+def digest(content: object) -> str:
+    """Return a short hash of settings, which tells two comparisons of one name apart."""
     text = json.dumps(content, sort_keys=True, default=list)
     return hashlib.sha256(text.encode()).hexdigest()[:DIGITS]
 

@@ -6,7 +6,6 @@ python evaluate.py table=wise_ft
 python evaluate.py benchmark=retrieval benchmark.data=FOLDER
 python evaluate.py weights=openai/clip-vit-base-patch32 model=clip_vit_b32 \
       benchmark=classification benchmark.data=FOLDER
-python evaluate.py compare=[A.csv,B.csv]
 python evaluate.py annotate=export data=folder data.counterfactual=FOLDER
 """
 
@@ -87,9 +86,8 @@ NAMED = 6
 def evaluate(settings: EvaluateSettings, tables: dict[Path, Table] | None = None) -> int:
     """Evaluate everything that is not evaluated yet, print results, and write tables and reports.
 
-    With ``table=`` nothing is evaluated: the table is made from earlier results. With ``compare=``
-    files of items are compared. With ``annotate=`` people instead of models are asked about the
-    pairs of ``data.counterfactual``.
+    With ``table=`` nothing is evaluated: the table is made from earlier results. With ``annotate=``
+    people instead of models are asked about the pairs of ``data.counterfactual``.
 
     Args:
         tables: dictionary to which the table of every experiment's folder is added.
@@ -103,10 +101,6 @@ def evaluate(settings: EvaluateSettings, tables: dict[Path, Table] | None = None
         from cfaug.run.compare import write_table
 
         return write_table(settings.table, settings.root, declare=settings.declare)
-    if settings.compare is not None:
-        from cfaug.run.compare_items import compare_files
-
-        return compare_files(settings.compare, settings.compare_columns or {}, settings.root)
     if settings.annotate is not None:
         from cfaug.run.annotate import annotation
 
@@ -456,8 +450,6 @@ class EvaluateSettings:
     table: Node | None = None
     annotate: Node | None = None
     threads: Threads = None
-    compare: Sequence[str] | None = None
-    compare_columns: Node | None = None
     seeds: (
         RunSeed
         | Annotated[Sequence[RunSeed], MinLen(1), Means("such as [107,108]")]
@@ -541,4 +533,10 @@ SCRIPT = Script("evaluate", EvaluateSettings, run_jobs, __doc__ or "")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
+    words = sys.argv[1:] if argv is None else argv
+    if any(word.startswith(("compare=", "compare_columns")) for word in words):
+        from cfaug.run.compare_answers import translate
+
+        moved = UserError(f"logs and lists of items are compared by {translate(words)}")
+        return report(moved)
     return launch(SCRIPT, argv)

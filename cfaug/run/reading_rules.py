@@ -185,10 +185,6 @@ EVALUATE = (
         ("table", "declare", "paths", "threads"),
     ),
     Branch(
-        "compare=...", lambda c, _: c.get("compare") is not None,
-        ("compare", "compare_columns", "paths", "threads"),
-    ),
-    Branch(
         "annotate=...", lambda c, _: c.get("annotate") is not None,
         ("annotate", "data.counterfactual", "data.world", "data.seed", "seed", "paths", "threads"),
     ),

@@ -51,7 +51,12 @@ def lines_of(*contents) -> str:
 
 
 @settings(max_examples=15, deadline=None)
-@given(st.lists(WORD, min_size=2, max_size=2), st.lists(WORD, max_size=2), SHARE, st.booleans())
+@given(
+    st.lists(WORD, min_size=2, max_size=2),
+    st.lists(WORD, max_size=2, unique=True),
+    SHARE,
+    st.booleans(),
+)
 def test_what_is_written_is_read(words, labels, share, is_typed):
     before, after = words[0], f"{words[1]} x {words[0]}"
     failure = ModelFailure(

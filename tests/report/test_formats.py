@@ -117,9 +117,9 @@ def test_markdown_is_aligned(text):
 
 
 def test_the_terminal_shows_names_as_they_are():
-    name = "compare_columns.id=<key>"
+    name = "columns.id=<key>"
     assert name in to_terminal(document(name))
-    assert r"compare\_columns.id=&lt;key&gt;" in to_markdown(document(name))
+    assert r"columns.id=&lt;key&gt;" in to_markdown(document(name))
 
 
 @pytest.mark.slow

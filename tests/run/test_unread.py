@@ -41,8 +41,7 @@ UNREAD = [
     ("evaluate", ("name=mine", "seed=99"), "seed"),
     ("evaluate", ("name=mine", "data.holdout=0.9", "benchmark=heldout"), "data.holdout"),
     ("evaluate", ("runs=[folder]", "name=mine"), "name"),
-    # Files are compared, people are asked, a table is made, and nothing is evaluated (N12).
-    ("evaluate", ("compare=[a.csv,d.csv]", "name=none"), "name"),
+    # People are asked, a table is made, and nothing is evaluated (N12).
     ("evaluate", ("table=edit_quality", "dry_run=true"), "dry_run"),
     ("evaluate", ("wise_ft=[0,1]", "name=mine", "tabulate=all"), "tabulate"),
     # No counterfactuals are drawn (N14, N31).

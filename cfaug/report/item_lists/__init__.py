@@ -1,1 +1,1 @@
-"""Lists of items of other programs, compared item by item (``evaluate.py compare=[A,B]``)."""
+"""Lists of items of other programs, compared item by item (``cfaug compare A B``)."""

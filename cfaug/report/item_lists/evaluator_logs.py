@@ -71,7 +71,7 @@ def read_log(file: Path, chosen: str | None = None) -> EvaluatorLog | None:
     log = _read_harness(file, chosen) if file.suffix.lower() == ".jsonl" else None
     if log is None and chosen is not None:
         raise UserError(
-            f"compare_columns.filter={chosen}: {file} is not a log of lm-evaluation-harness, whose "
+            f"columns.filter={chosen}: {file} is not a log of lm-evaluation-harness, whose "
             "tasks may have several filters; leave it out"
         )
     return log or _read_inspect(file)
@@ -98,7 +98,7 @@ def _read_harness(file: Path, chosen: str | None) -> EvaluatorLog | None:
     if first is None or not {"doc_id", "filtered_resps"} <= first[1].keys():
         return None
     filters: dict[str, list[Record]] = {}
-    answered: dict[str, list[str]] = {}
+    said: dict[str, list[str]] = {}
     for where, line in chain([first], lines):
         results = {name: value for name, value in line.items() if name not in NO_RESULT}
         record = unfold({"doc": line.get("doc")}) | results
@@ -108,12 +108,12 @@ def _read_harness(file: Path, chosen: str | None) -> EvaluatorLog | None:
         answer = line["filtered_resps"]
         while isinstance(answer, list) and len(answer) == 1:
             [answer] = answer
-        answered.setdefault(str(line.get("filter", "")), []).append(
+        said.setdefault(str(line.get("filter", "")), []).append(
             answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False)
         )
     if chosen is None and len(filters) > 1:
         raise UserError(
-            f"{file} has answers of several filters: compare_columns.filter=NAME chooses one of "
+            f"{file} has answers of several filters: columns.filter=NAME chooses one of "
             f"{', '.join(filters)}"
         )
     if chosen is not None and chosen not in filters:
@@ -155,7 +155,7 @@ def _read_harness(file: Path, chosen: str | None) -> EvaluatorLog | None:
             )
     return EvaluatorLog(
         file.absolute().parent.name, records, frozenset({"doc_hash", "target_hash", TARGET, "doc"}),
-        PROMPTS, about, unfinished, remarks, answered[name],
+        PROMPTS, about, unfinished, remarks, said[name],
     )  # fmt: skip
 
 

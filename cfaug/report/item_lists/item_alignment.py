@@ -84,8 +84,7 @@ def align(tables: Sequence[ItemFileTable], columns: ItemColumns) -> Alignment:
     for table in tables:
         if table.unfinished and not columns.common:
             raise UserError(
-                f"{table.unfinished}; or compare_columns.common=true compares the items that all "
-                "files have"
+                f"{table.unfinished}; or columns.common=true compares the items that all files have"
             )
         if table.unfinished:  # a table may be published: names of files, without their folders
             notes.append(f"{table.unfinished.replace(str(table.file), table.file.name)}.")
@@ -94,11 +93,10 @@ def align(tables: Sequence[ItemFileTable], columns: ItemColumns) -> Alignment:
     for name in ignored:
         if name not in there:
             raise UserError(
-                f"compare_columns.ignore: no file has a column {name!r}; they have "
-                f"{', '.join(there)}"
+                f"columns.ignore: no file has a column {name!r}; they have {', '.join(there)}"
             )
         if name in {*listed(columns.item), *listed(columns.by), columns.cluster}:
-            raise UserError(f"compare_columns: {name} is read and ignored; remove one of the two")
+            raise UserError(f"columns: {name} is read and ignored; remove one of the two")
     tables = [table.without(ignored) for table in tables]
     # Files that say of all their items that they are of another task.
     for name in dict.fromkeys(name for table in tables for name in table.about):
@@ -108,7 +106,7 @@ def align(tables: Sequence[ItemFileTable], columns: ItemColumns) -> Alignment:
             if ours != theirs:
                 raise UserError(
                     f"{table.file}: its {name} is {theirs!r}, and {ours!r} in {first.file}: these "
-                    f"are not the same items; compare_columns.ignore=[{name}] compares them if "
+                    f"are not the same items; columns.ignore=[{name}] compares them if "
                     "they are"
                 )
     # The columns that hold models' results.
@@ -193,8 +191,8 @@ def _name_rows(table: ItemFileTable, names: Sequence[str]) -> dict[str, int]:
     """Return the row of each item by its name, the texts of some columns together."""
     rows: dict[str, int] = {}
     advice = (
-        "compare_columns.item=[COLUMN,...] names what tells items apart, and "
-        f"compare_columns.ignore=[{','.join(names)}] matches rows without it"
+        "columns.item=[COLUMN,...] names what tells items apart, and "
+        f"columns.ignore=[{','.join(names)}] matches rows without it"
     )
     for row, parts in enumerate(zip(*(table.texts(name) for name in names), strict=True)):
         where = table.places[row]
@@ -228,7 +226,7 @@ def _match_names(
                     more = f" and {len(missing) - NAMED:,} more" if len(missing) > NAMED else ""
                     raise UserError(
                         f"{lacking.file} lacks the items {', '.join(map(repr, missing[:NAMED]))}"
-                        f"{more}: {missing[0]!r} is at {place}; compare_columns.common=true "
+                        f"{more}: {missing[0]!r} is at {place}; columns.common=true "
                         "compares the items that all files have"
                     )
     shared = [name for name in first if all(name in rows for rows in rows_of)]
@@ -236,7 +234,7 @@ def _match_names(
         raise UserError(
             f"no item is in all files: {' and '.join(names)} is {next(iter(first))!r} at "
             f"{tables[0].places[0]}, and {next(iter(rows_of[1]))!r} at {tables[1].places[0]}; "
-            "compare_columns.item=[COLUMN,...] names what identifies an item"
+            "columns.item=[COLUMN,...] names what identifies an item"
         )
     notes = [
         f"{table.file.name}: {len(table) - len(shared):,} of {len(table):,} items are left out, as "
@@ -261,13 +259,13 @@ def _check_positions(tables: Sequence[ItemFileTable], results: set[str]) -> None
             raise UserError(
                 f"{lacking.file} has no column {name!r}, which names the items of {table.file}, "
                 "and no other column of all files tells items apart: give both the same names, or "
-                f"compare_columns.ignore=[{','.join(naming)}] matches rows by their position"
+                f"columns.ignore=[{','.join(naming)}] matches rows by their position"
             )
     for table in tables[1:]:
         if len(table) != len(first):
             raise UserError(
                 f"{first.file} has {len(first):,} items and {table.file} {len(table):,}: nothing "
-                "names them, so they cannot be matched; compare_columns.item=[COLUMN,...] names "
+                "names them, so they cannot be matched; columns.item=[COLUMN,...] names "
                 "what identifies an item"
             )
 
@@ -378,12 +376,12 @@ def _refuse(saying: Sequence[ItemFileTable], name: str, clusters: set[str], *, n
             advice = "correct one file, or name a column in which they agree"
         elif named:
             why = "these are not the same questions"
-            advice = f"compare_columns.ignore=[{name}] compares them if they are"
+            advice = f"columns.ignore=[{name}] compares them if they are"
         else:
             why = "other items, or another order"
             advice = (
-                "compare_columns.item=[COLUMN,...] names what identifies an item, and "
-                f"compare_columns.ignore=[{name}] allows {name} to differ"
+                "columns.item=[COLUMN,...] names what identifies an item, and "
+                f"columns.ignore=[{name}] allows {name} to differ"
             )
         place = first.places[row]
         if len(rows) > 1:

@@ -75,7 +75,7 @@ def check_one_model(tables: Sequence[ItemFileTable], columns: ItemColumns) -> No
                 raise UserError(
                     f"{table.file} has the answers of several models in {name!r}, "
                     f"{name_some(models, 3)}: a file is one model; write a list for each (to "
-                    f"compare each with itself, compare_columns.item=[ITEM,{name}])"
+                    f"compare each with itself, columns.item=[ITEM,{name}])"
                 )
 
 
@@ -100,7 +100,7 @@ def caution_about(
     if unsure and lists and columns.metrics is None:
         yield (
             f"Taken for right (1) and wrong (0) answers, as nothing else is in them: "
-            f"{', '.join(unsure)}; compare_columns.metrics=[...] names others."
+            f"{', '.join(unsure)}; columns.metrics=[...] names others."
         )
     if lower := [name for name in values if is_wrongness(name)]:
         yield (
@@ -125,7 +125,7 @@ def caution_about(
         if name.lower().rpartition(".")[2] in TOGETHER and 1 < len(different) < len(texts):
             yield (
                 f"Items count as independent, though {name} has {len(different):,} values for "
-                f"{len(texts):,} items: compare_columns.cluster={name} tests them together."
+                f"{len(texts):,} items: columns.cluster={name} tests them together."
             )
             break
     pairs = [values[name] for name in values]

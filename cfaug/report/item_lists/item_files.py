@@ -83,7 +83,7 @@ ANSWERS = ("prediction", "response", "output")
 def read_item_files(files: Sequence[Path], columns: ItemColumns) -> ItemAnswers:
     """Read files of items, and match their rows."""
     if len(files) < 2:
-        raise UserError("compare=[A.csv,B.csv] takes two files or more")
+        raise UserError("cfaug compare A.csv B.csv takes two files or more")
     read = [read_table(file, columns.filter) for file in files]
     check_one_model(read, columns)
     aligned = align(read, columns)
@@ -170,7 +170,7 @@ def _choose_metrics(
     if not results:
         raise UserError(
             f"{first.file}: no column of all files says which answers are right, with only 0 and "
-            "1, or True and False; compare_columns.metrics=[COLUMN,...] names what is compared, "
+            "1, or True and False; columns.metrics=[COLUMN,...] names what is compared, "
             f"among {', '.join(first.columns)}"
         )
     metrics: list[str] = []
@@ -258,7 +258,7 @@ def compare_item_files(answers: ItemAnswers) -> list[FileComparison]:
                 raise UserError(
                     f"{metric} of {first} and {other}: {len(odd):,} items have a value in one file "
                     f"and none in the other, first {answers.items[odd[0]]}; "
-                    "compare_columns.common=true leaves them out"
+                    "columns.common=true leaves them out"
                 )
             binary = bool(np.isin(pair[:, counts], (0.0, 1.0)).all())
             for part, chosen in {WHOLE: counts, **answers.parts}.items():

@@ -34,7 +34,7 @@ WHOLE_NUMBER = re.compile(r"([+-]?\d+)\.0+")
 
 @dataclass(frozen=True)
 class ItemColumns:
-    """The roles of columns in files of items; the node ``compare_columns``.
+    """The roles of columns in files of items; the node ``columns``.
 
     Args:
         metrics: columns of right and wrong answers, or of numbers; ``None`` uses every column of

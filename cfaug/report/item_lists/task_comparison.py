@@ -130,7 +130,9 @@ def compare_tasks(shared: SharedTasks, columns: ItemColumns) -> tuple[list[TaskR
     for task in shared.tasks:
         try:
             for name, chosen in _by_filter(task.task, task.files, columns):
-                answers = replace(read_item_files(task.files, chosen), names=shared.names)
+                answers = read_item_files(task.files, chosen)
+                if task.task:  # of folders; files have names of their own
+                    answers = replace(answers, names=shared.names)
                 base = task.task or answers.task or "all items"
                 compared = compare_item_files(answers)
                 results.append(TaskResult(name or base, base, answers, compared))

@@ -20,7 +20,8 @@ from cfaug.core.errors import UserError
 from cfaug.report.item_lists.item_alignment import REMOVED
 from cfaug.report.item_lists.item_files import compare_item_files, read_item_files
 from cfaug.report.item_lists.item_tables import ItemColumns
-from cfaug.run.compare_items import compare_files
+from cfaug.run.compare_answers import CompareSettings
+from cfaug.run.compare_answers import compare as compare_places
 from tests.properties import examples
 
 Rows = Sequence[dict[str, Any]]
@@ -253,7 +254,7 @@ def test_a_log_that_did_not_finish_is_refused_and_its_items_can_be_compared(tmp_
         UserError, match=rf"status is '{status}' \(out of memory\).*eval-retry"
     ) as e:
         compare(files, "inspect_ai")
-    assert "compare_columns.common=true" in str(e.value)
+    assert "columns.common=true" in str(e.value)
     tested, answers = compare(files, "inspect_ai", common=True)
     assert tested.drawn.items == 4
     assert any(f"status is '{status}'" in note for note in answers.notes)
@@ -380,6 +381,16 @@ def test_right_answers_that_are_numbers_are_not_results(tmp_path):
         compare(files, "csv")
 
 
+def compare_files(files, columns, runs) -> int:
+    node = {"_target_": "cfaug.report.item_lists.item_tables.ItemColumns", **columns}
+    paths = {"runs": str(runs)}
+    return compare_places(
+        CompareSettings(
+            places=[*map(str, files)], columns=node, newest=False, plan=None, paths=paths
+        )
+    )
+
+
 def test_comparisons_are_named_by_what_they_compare(tmp_path):
     """All tasks of a model are in one folder, as lm-evaluation-harness writes them."""
     files = pair(tmp_path, "lm-eval")
@@ -388,8 +399,7 @@ def test_comparisons_are_named_by_what_they_compare(tmp_path):
         other.write_text(file.read_text())
     runs = tmp_path / "runs"
     for logs, columns in ((files, {}), (others, {}), (files, {"cluster": "doc.photo"})):
-        node = {"_target_": "cfaug.report.item_lists.item_tables.ItemColumns", **columns}
-        assert compare_files([*map(str, logs)], node, runs) == 0
+        assert compare_files(logs, columns, runs) == 0
     names = ["logic-a-against-b", "sums-a-against-b",
              "sums-a-against-b-cluster=doc.photo"]  # fmt: skip
     assert {file.stem for file in (runs / "compared").glob("*.csv")} == {*names}
@@ -399,10 +409,9 @@ def test_comparisons_of_files_with_equal_names_stand_side_by_side(tmp_path):
     for folder in "xyz":
         (tmp_path / folder).mkdir()
     files = [pair(tmp_path / folder, "csv") for folder in "xyz"]
-    node = {"_target_": "cfaug.report.item_lists.item_tables.ItemColumns"}
     contents = []
     for logs in (*files[:2], *files[:2]):
-        compare_files([*map(str, logs)], node, tmp_path / "runs")
+        compare_files(logs, {}, tmp_path / "runs")
         written = sorted((tmp_path / "runs/compared").glob("*.json"))
         contents.append([file.read_bytes() for file in written])
     assert [len(content) for content in contents] == [1, 2, 2, 2]

@@ -63,7 +63,7 @@ NOT_RIGHT: Mapping[str, tuple[str, Row]] = {
 @pytest.mark.parametrize("case", NOT_RIGHT)
 def test_answers_and_ranks_are_not_taken_for_right_and_wrong(tmp_path, case):
     name, row = NOT_RIGHT[case]
-    with pytest.raises(UserError, match=r"says which answers are right.*compare_columns\.metrics"):
+    with pytest.raises(UserError, match=r"says which answers are right.*columns\.metrics"):
         read(tmp_path, row, name)
 
 
@@ -133,7 +133,7 @@ def test_items_of_one_question_are_said_to_belong_together(tmp_path):
                 "prediction": "AB"[v], "hit": v}  # fmt: skip
 
     answers = read(tmp_path, row)
-    assert any("compare_columns.cluster=g_index" in note for note in answers.notes)
+    assert any("columns.cluster=g_index" in note for note in answers.notes)
     together = read(tmp_path / "together", row, cluster="g_index")
     assert not any("count as independent" in note for note in together.notes)
 
