@@ -394,3 +394,41 @@ def _read_member(archive: zipfile.ZipFile, name: str, file: Path) -> bytes:
     if len(content) != member.file_size or zlib.crc32(content) != member.CRC:
         raise UserError(f"{file}: {name} is damaged")
     return bytes(content)
+
+
+# VLMEvalKit: a sheet for each model and data set, with a column ``hit``.
+
+PICTURE = "image"
+"""The column with pictures in base64, which is not read."""
+
+
+def sheet_records(file: Path) -> Iterator[Record]:
+    """Yield the rows of the first sheet of a workbook by the names in its first row.
+
+    Raises:
+        UserError: if openpyxl is missing, or the file is no workbook of at most ``LARGEST`` bytes.
+    """
+    try:
+        from openpyxl import load_workbook
+    except ModuleNotFoundError as error:
+        raise UserError(
+            f"{file}: workbooks are read by openpyxl: pip install 'cfaug[xlsx]', or save the sheet "
+            "as .csv"
+        ) from error
+    try:
+        with zipfile.ZipFile(require_regular(file)) as archive:
+            size = sum(member.file_size for member in archive.infolist())
+        if size > LARGEST:
+            raise UserError(f"{file} has {size:,} bytes when unpacked: save the sheet as .csv")
+        book = load_workbook(file, read_only=True, data_only=True)
+        rows = book.worksheets[0].iter_rows(values_only=True)
+        names = [str(name) for name in next(rows, ()) if name is not None]
+        if len({*names}) < len(names):
+            raise UserError(f"{file}: a column is duplicated in its first row")
+        for number, row in enumerate(rows, 2):
+            if any(cell is not None for cell in row):
+                record = dict(zip(names, row, strict=False))
+                record.pop(PICTURE, None)
+                yield f"{file}, row {number}", record
+    except (zipfile.BadZipFile, zlib.error, OSError, KeyError, ValueError, SyntaxError) as error:
+        raise UserError(f"{file} is not a readable workbook: {error}") from error

@@ -19,7 +19,13 @@ import numpy as np
 from cfaug.core.errors import UserError
 from cfaug.data.sources.lists import Record, list_records
 from cfaug.data.sources.parquet import holds_images, open_parquet, records
-from cfaug.report.item_lists.evaluator_logs import ABOUT, TASK, read_log, unfold
+from cfaug.report.item_lists.evaluator_logs import (
+    ABOUT,
+    TASK,
+    read_log,
+    sheet_records,
+    unfold,
+)
 
 TRUE = ("true", "1", "1.0", "right", "correct")
 FALSE = ("false", "0", "0.0", "wrong", "incorrect")
@@ -160,6 +166,8 @@ def read_table(file: Path, log_filter: str | None = None) -> ItemFileTable:
             about = {TASK: metadata["benchmark"], "data": metadata["data"]}
         shown = [cell.name for cell in schema if not holds_images(cell.type)]
         rows = records([file], columns=shown)
+    elif file.suffix.lower() == ".xlsx":
+        rows = sheet_records(file)
     else:
         rows = list_records(file, 2**20)
     columns: dict[str, list[Any]] = {}

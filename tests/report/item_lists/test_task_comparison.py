@@ -5,9 +5,12 @@ from __future__ import annotations
 import csv
 import json
 import math
+import re
+import shlex
 from pathlib import Path
 
 import numpy as np
+import openpyxl
 import pytest
 
 from cfaug.core.errors import UserError
@@ -250,3 +253,58 @@ def test_the_command_writes_every_form_and_one_table(pair, tmp_path, capsys, mon
     ):
         assert main(wrong) == 2, wrong
         assert reason in capsys.readouterr().err
+
+
+def write_sheet(folder, name, columns):
+    """Write a table of VLMEvalKit: ``MODEL/MODEL_DATASET_JUDGE_result.xlsx``."""
+    book = openpyxl.Workbook()
+    names = ["index", "image", "question", "A", "B", "answer", "prediction", *columns]
+    book.active.append(names)
+    for number, values in enumerate(zip(*columns.values(), strict=True)):
+        question = f"=1+{number}" if number == 3 else f"Is {number} odd?"
+        answer = "AB"[number % 2]
+        book.active.append([number, "iVBORw0KGgo=", question, "yes", "no", answer, "A", *values])
+    folder.mkdir(exist_ok=True)
+    book.save(folder / f"{folder.name}_{name}.xlsx")
+
+
+def test_vlmevalkits_tables_are_read_and_predictions_alone_are_named(tmp_path):
+    right = {"a": [1, 1, 1, 0, 1, 0, 1, 1], "b": [0, 1, 0, 0, 1, 0, 0, 0]}
+    for name, hits in right.items():
+        write_sheet(tmp_path / name, "MMBench_openai_result", {"hit": hits, "log": ["x"] * 8})
+        write_sheet(tmp_path / name, "MMBench", {"category": ["c"] * 8})
+        (tmp_path / name / "acc.csv").write_text("split,overall\ndev,0.5\n")
+    _, results, differences, _, left = compared((tmp_path / "a", tmp_path / "b"))
+    [d] = differences
+    assert (d.task, d.row.metric, d.row.better, d.row.worse) == (
+        "MMBench_openai_result",
+        "hit",
+        4,
+        0,
+    )
+    assert results[0].answers.questions[0] == "Is 0 odd?"
+    assert results[0].answers.said[0][0] == "A"
+    assert [line.partition(" is not compared")[0] for line in left] == ["MMBench", "acc"]
+    broken = tmp_path / "a/a_MMBench_openai_result.xlsx"
+    broken.write_bytes(broken.read_bytes()[:500])
+    with pytest.raises(UserError, match="no task can be compared"):
+        compared((tmp_path / "a", tmp_path / "b"))
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_page_run(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(3)
+    for name in "AB":
+        right = rng.random(30) < 0.5
+        write_log(Path(name), "TASK", right, filters=("strict-match", "flexible"), date="DATE")
+        (Path(f"{name}.eval")).write_bytes((LOGS / f"inspect_ai/{name.lower()}.eval").read_bytes())
+        [log] = Path(name).iterdir()
+        log.write_text(log.read_text().replace('"photo"', '"image_id"'))
+    page = (Path(__file__).parents[3] / "docs/evaluators.md").read_text()
+    commands = re.findall(r"^cfaug compare (.*)$", page, re.MULTILINE)
+    assert len(commands) == 4
+    for command in commands:
+        assert main(shlex.split(command)) == 0, command
+    assert "power for 1 points" in capsys.readouterr().out
+    assert len(list(Path("runs/compared").glob("*.html"))) == 4
