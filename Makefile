@@ -70,9 +70,9 @@ test-slow: $(STAMP)  ## the other tests: kills, restarts, several processes, who
 test-all: $(STAMP)  ## every test
 	$(BIN)/python -m pytest $(BY_FILE)
 
-test-system:  ## as root on Debian: Chromium, without which some tests are skipped
+test-system:  ## as root on Debian: Chromium and LaTeX, without which some tests are skipped
 	apt-get update -qq
-	DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends chromium >/dev/null
+	DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends chromium texlive-latex-recommended >/dev/null
 
 slurm-test: $(STAMP)  ## as root on Debian: install slurm, prove the sbatch scripts, clean up
 	$(BIN)/python tools/slurm_test.py

@@ -13,6 +13,7 @@ then fails. Unset, every skip is allowed. ``.ci/run`` sets it."""
 
 NEEDS = {
     "browser": "Chromium (as root on Debian: make test-system)",
+    "latex": "pdflatex and booktabs (as root on Debian: make test-system)",
     "wordnet": "the whole WordNet 3.0 (Debian's wordnet-base)",
     "minilm": "the extra minilm",
     "fid": "the extra fid",

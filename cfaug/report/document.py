@@ -377,6 +377,8 @@ LATEX_ESCAPES = str.maketrans(
      "λ": r"$\lambda$", "≤": r"$\leq$",
      "κ": r"$\kappa$", "α": r"$\alpha$", "×": r"$\times$"}
 )  # fmt: skip
+NARROW, WIDE = 44, 92
+"""Letters of a line in one column of a page, and in both, at the size of the text."""
 SIGNS = str.maketrans(
     {"↓": r"\downarrow ", "†": r"\dagger ", "‡": r"\ddagger ", "§": r"\S ", "¶": r"\P "}
 )
@@ -384,30 +386,55 @@ SIGNS = str.maketrans(
 
 
 def to_latex(document: Document) -> str:
-    """Return one ``table`` per part; the document's notes follow as comments."""
+    """Return one ``table`` per part, with its notes below it; the document's notes are comments.
+
+    A table that is too wide for one column of a page spans both: ``table*``.
+    """
     blocks = ["% \\usepackage{booktabs}"]
-    for part in document.parts:
+    for number, part in enumerate(document.parts, 1):
         lines = []
         if any(name for name, _ in part.groups):
             spans = " & ".join(
                 rf"\multicolumn{{{span}}}{{c}}{{{tex_text(name)}}}" for name, span in part.groups
             )
             lines.append(" & ".join([""] * len(part.labels) + [spans]) + r" \\")
+            first = len(part.labels) + 1
+            for name, span in part.groups:
+                lines += [rf"\cmidrule(lr){{{first}-{first + span - 1}}}"] * bool(name)
+                first += span
         lines += [" & ".join(map(tex_text, [*part.labels, *part.columns])) + r" \\", r"\midrule"]
         for row, (labels, cells) in enumerate(part.rows):
             lines += [r"\midrule"] if row in part.rules else []
             lines.append(" & ".join([*map(tex_text, labels), *map(_latex_cell, cells)]) + r" \\")
         titles = [f"{text}." for text in (document.title, part.title) if text]
-        caption = " ".join(map(tex_text, (*titles, *part.notes)))
+        caption = " ".join(map(tex_text, titles))
+        label = "tab:" + re.sub(r"[^A-Za-z0-9.-]+", "-", document.name)
+        label += f"-{number}" if len(document.parts) > 1 else ""
         columns = "l" * len(part.labels) + "r" * len(part.columns)
         body = "\n".join(lines)
+        notes = " ".join(map(tex_text, part.notes))
+        below = (
+            f"\\par\\smallskip\\parbox{{\\linewidth}}{{\\footnotesize {notes}}}\n" if notes else ""
+        )
+        heads = (*part.labels, *part.columns)
+        texts = [heads, *((*labels, *map(_plain, cells)) for labels, cells in part.rows)]
+        width = sum(max(map(len, column)) + 2 for column in zip(*texts, strict=True))
+        kind = "table" if width <= NARROW else "table*"
+        size = ""
+        if width > WIDE:
+            letters = "footnotesize" if width <= 1.2 * WIDE else "scriptsize"
+            size = f"\\{letters}\\setlength{{\\tabcolsep}}{{3pt}}\n"
         blocks.append(
-            "\\begin{table}\n\\centering\n"
+            f"\\begin{{{kind}}}\n\\centering\n\\caption{{{caption}}}\\label{{{label}}}\n{size}"
             f"\\begin{{tabular}}{{{columns}}}\n\\toprule\n{body}\n\\bottomrule\n"
-            f"\\end{{tabular}}\n\\caption{{{caption}}}\n\\end{{table}}"
+            f"\\end{{tabular}}\n{below}\\end{{{kind}}}"
         )
     blocks += [f"% {' '.join(note.split())}" for note in document.notes]
     return "\n\n".join(blocks) + "\n"
+
+
+def _plain(cell: Entry) -> str:
+    return f"{cell.text}{cell.sub}{cell.signs} {cell.small}".rstrip()
 
 
 def tex_text(text: str) -> str:

@@ -88,10 +88,14 @@ def test_latex_is_balanced_and_escaped(text):
     assert bare.count("{") == bare.count("}")
     assert bare.count("$") % 2 == 0
     assert "#" not in bare
-    for name in ("table", "tabular"):
-        assert code.count(rf"\begin{{{name}}}") == code.count(rf"\end{{{name}}}") == 1
+    for name in (r"table\*?", "tabular"):
+        [kind] = re.findall(rf"\\begin\{{({name})\}}", code)
+        assert code.count(rf"\end{{{kind}}}") == 1
     rows = re.findall(r"^.*\\\\$", code, re.MULTILINE)
     spans = [re.sub(r"\\&", "", row).count("&") for row in rows]
+    assert code.count(r"\label{tab:coco-cf-3}") == 1
+    [note] = re.findall(r"\\parbox\{\\linewidth\}\{\\footnotesize note (.*)\}$", code, re.MULTILINE)
+    assert note == tex_text(text).strip() or text.strip() != text
     assert spans[0] == 3  # two labels and two groups
     assert set(spans[1:]) == {4}
 
