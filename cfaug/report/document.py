@@ -422,8 +422,8 @@ def to_latex(document: Document) -> str:
         kind = "table" if width <= NARROW else "table*"
         size = ""
         if width > WIDE:
-            letters = "footnotesize" if width <= 1.2 * WIDE else "scriptsize"
-            size = f"\\{letters}\\setlength{{\\tabcolsep}}{{3pt}}\n"
+            letters, space = ("footnotesize", 3) if width <= 1.2 * WIDE else ("scriptsize", 2)
+            size = f"\\{letters}\\setlength{{\\tabcolsep}}{{{space}pt}}\n"
         blocks.append(
             f"\\begin{{{kind}}}\n\\centering\n\\caption{{{caption}}}\\label{{{label}}}\n{size}"
             f"\\begin{{tabular}}{{{columns}}}\n\\toprule\n{body}\n\\bottomrule\n"
