@@ -276,8 +276,8 @@ def compare(
         *report,
     ]
     if brief:
-        cautions = len(table.cautions)
-        warned = f", {cautions} caution{'s' * (cautions != 1)}" if cautions else ""
+        count = len(table.cautions)
+        warned = f", {count} caution{'s' * (count != 1)}" if count else ""
         say(
             f"{experiment.name}: {len(table.arms)} arms, {len(table.comparisons)} "
             f"comparisons{warned}: {experiment / 'table.md'}",
@@ -286,8 +286,8 @@ def compare(
         return table
     print_table(table)
     steps = steps_part(rows, headline, baselines, items)
-    for line in part_lines(steps, WIDTH, styled=False) if steps is not None else ():
-        say(line.plain, sys.stdout)
+    for text in part_lines(steps, WIDTH, styled=False) if steps is not None else ():
+        say(text.plain, sys.stdout)
     say(f"wrote {', '.join(path.name for path in written)} in {experiment}", sys.stdout)
     say(verdict(rows, headline, baselines, items), sys.stdout)
     say(f"next: open {experiment / 'report.html'} in a browser")

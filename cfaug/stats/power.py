@@ -69,7 +69,9 @@ class Components:
         return high
 
 
-def variance_components(differences: Sequence[float], clusters: Sequence[object]) -> Components:
+def variance_components(
+    differences: Sequence[float] | np.ndarray, clusters: Sequence[object]
+) -> Components:
     """Estimate the components from items by the analysis of variance of one factor.
 
     Args:

@@ -158,18 +158,18 @@ def forest_plot(
     )
     ends = [0.0]
     axes.plot([0, 0], [0, row * len(named)], color=INK, linewidth=1.2)
-    for (name, mean, low, high, shown, pools), y in zip(named, middles, strict=True):
-        if not is_drawable(mean):
+    for (name, value, low, high, shown, pools), y in zip(named, middles, strict=True):
+        if not is_drawable(value):
             mark_empty(axes, y)
             continue
         colour = ACCENT if shown else DOT
-        said = f"{name}: {measure.difference(mean)} points"
+        said = f"{name}: {measure.difference(value)} points"
         if is_drawable(low, high):
             bar(axes, (low, high), y, 16 if pools else 8, said, color=colour, alpha=0.3)
             ends += [low, high]
-        (drawn,) = axes.plot(mean, y, "o", markersize=9 if pools else 7, color=colour)
+        (drawn,) = axes.plot(value, y, "o", markersize=9 if pools else 7, color=colour)
         note(drawn, said)
-        ends.append(mean)
+        ends.append(value)
     if pooled:
         line = row * len(differences)
         axes.axhline(line, color=QUIET, linewidth=1, linestyle=(0, (3, 2)))

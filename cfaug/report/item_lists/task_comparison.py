@@ -180,9 +180,9 @@ def _components(answers: ItemAnswers, row: FileComparison) -> Components | None:
     counted = np.flatnonzero(~np.isnan(ours))
     clusters = answers.clusters
     groups = counted if clusters is None else clusters[counted]
-    if len({*groups.tolist()}) < 2:
+    if len(np.unique(groups)) < 2:
         return None
-    return variance_components(ours[counted] - theirs[counted], groups)
+    return variance_components(ours[counted] - theirs[counted], groups.tolist())
 
 
 def pool(differences: Sequence[TaskDifference]) -> list[PooledDifference]:
