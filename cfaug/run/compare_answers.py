@@ -113,13 +113,13 @@ def _name(names: Sequence[str], task: str, columns: ItemColumns, plan: float | N
     """Return the name of a table: its task if there is one, the places, and the questions asked."""
     more = f"-and-{len(names) - 2}-more" if len(names) > 2 else ""
     places = "-against-".join(clean_name(name, extra="")[:50] for name in names[:2])
-    asked = [
+    questions = [
         f"{word}={'+'.join([values] if isinstance(values, str) else values)}"
         for word in ("filter", "cluster", "by", "metrics")
         if (values := getattr(columns, word))
     ]
-    asked += ["common"] * columns.common + [f"plan={plan or 0:g}"] * (plan is not None)
-    return clean_name("-".join([*[task] * bool(task), places + more, *asked]))
+    questions += ["common"] * columns.common + [f"plan={plan or 0:g}"] * (plan is not None)
+    return clean_name("-".join([*[task] * bool(task), places + more, *questions]))
 
 
 def translate(words: Sequence[str]) -> str:

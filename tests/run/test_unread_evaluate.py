@@ -227,8 +227,6 @@ FOUND = {
     "N9 the holdout": (
         "weights=zoo:clip-0 data.holdout=0.9 benchmark=retrieval benchmark.data=/x",
         "data.holdout is read by benchmarks that ask about a run's own data"),
-    "the old word for cfaug compare": (
-        "compare=[a.csv,d.csv] compare_columns.by=x", "by cfaug compare a.csv d.csv columns.by=x"),
     "N12 weights beside annotate": ("annotate=export weights=/x", "not by annotate=..."),
     "N12 weights beside a table": ("table=edit_quality weights=/x", "not by table=..."),
     "N13 the question to a dual encoder": (

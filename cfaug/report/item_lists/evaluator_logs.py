@@ -431,4 +431,6 @@ def sheet_records(file: Path) -> Iterator[Record]:
                 record.pop(PICTURE, None)
                 yield f"{file}, row {number}", record
     except (zipfile.BadZipFile, zlib.error, OSError, KeyError, ValueError, SyntaxError) as error:
-        raise UserError(f"{file} is not a readable workbook: {error}") from error
+        raise UserError(
+            f"{file} is not a readable workbook ({error}): save the sheet as .csv"
+        ) from error

@@ -51,9 +51,9 @@ class ItemAnswers:
         copies: {column of right and wrong answers: the metric that it repeats in every file}.
         task: the task that the files are of; empty if none says so.
         notes: sentences on how rows were matched, and on what the files say differently.
-        questions: what was asked, (items,); names of items where no column says it.
+        questions: texts of the questions, (items,); places of items where no column has them.
         targets: the right answers, (items,); empty where no column says them.
-        said: what each file's model answered, (files, items); empty where a file does not say it.
+        said: answers of each file's model, (files, items); empty where a file lacks them.
     """
 
     names: Sequence[str]

@@ -29,6 +29,7 @@ from cfaug.report.item_lists.task_comparison import (
     verdict,
 )
 from cfaug.run.compare_answers import main
+from cfaug.run.evaluate import main as evaluate
 
 LOGS = Path(__file__).parent / "logs"
 DATE = "2026-11-01T10-00-00.000000"
@@ -289,6 +290,12 @@ def test_vlmevalkits_tables_are_read_and_predictions_alone_are_named(tmp_path):
     broken.write_bytes(broken.read_bytes()[:500])
     with pytest.raises(UserError, match="no task can be compared"):
         compared((tmp_path / "a", tmp_path / "b"))
+
+
+def test_the_old_word_is_answered_with_the_new_command(capsys):
+    assert evaluate(["compare=[a.csv,'b c.csv']", "compare_columns.by=type"]) == 2
+    said = capsys.readouterr().err
+    assert "compared by cfaug compare a.csv 'b c.csv' columns.by=type" in said
 
 
 @pytest.mark.slow
