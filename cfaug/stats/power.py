@@ -17,6 +17,8 @@ import numpy as np
 from cfaug.stats.item_tests import least_visible
 from cfaug.stats.significance import require_finite
 
+FEWEST = 6
+"""Clusters below which no p of an exact two-sided test can be 0.05: see ``smallest_exact_p``."""
 MOST = 2**40
 """Clusters beyond which a difference counts as out of reach."""
 
@@ -27,17 +29,31 @@ class Components:
 
     Attributes:
         per_cluster: mean number of items of a cluster.
+        uneven: mean of the squared sizes of clusters over their squared mean, 1 for equal sizes: a
+            large cluster makes the mean over items less certain than the number of clusters says.
     """
 
     between: float
     within: float
     clusters: int
     per_cluster: float
+    uneven: float = 1.0
+
+    @property
+    def has_spread(self) -> bool:
+        """Whether the differences of the pilot vary at all, by more than rounding."""
+        return self.between + self.within > 1e-20
 
     def error(self, clusters: float, per_cluster: float | None = None) -> float:
-        """Return the standard error of the mean difference of a test of another size."""
-        items = self.per_cluster if per_cluster is None else per_cluster
-        return math.sqrt((self.between + self.within / items) / clusters)
+        """Return the standard error of the mean difference of a test of another size.
+
+        Args:
+            per_cluster: items of each cluster of that test; ``None`` for sizes as in the pilot.
+        """
+        items, uneven = per_cluster, 1.0
+        if items is None:
+            items, uneven = self.per_cluster, self.uneven
+        return math.sqrt((self.between * uneven + self.within / items) / clusters)
 
     def clusters_needed(
         self, difference: float, per_cluster: float | None = None, power: float = 0.8
@@ -45,19 +61,22 @@ class Components:
         """Return the fewest clusters with which a true difference is found with this power.
 
         Returns:
-            ``None`` if no number that can be reached is enough, as for a difference of 0.
+            ``None`` if no number that can be reached is enough, as for a difference of 0, or if
+            the pilot has no spread, which says nothing of the spread of a larger test.
 
         >>> Components(0.0, 0.09, 400, 1.0).clusters_needed(0.04)
         444
         """
-        if not difference or math.isnan(difference):
+        if not difference or math.isnan(difference) or not self.has_spread:
             return None
 
         def enough(clusters: int) -> bool:
+            if clusters < FEWEST:
+                return False
             error = self.error(clusters, per_cluster)
             return least_visible(error, clusters, power=power) <= abs(difference)
 
-        high = 2
+        high = FEWEST
         while not enough(high):
             high *= 2
             if high > MOST:
@@ -100,7 +119,9 @@ def variance_components(
     within = float(((values - means[group]) ** 2).sum() / (items - count))
     among = float((sizes * (means - values.mean()) ** 2).sum() / (count - 1))
     size = (items - (sizes**2).sum() / items) / (count - 1)
-    return Components(max(0.0, float((among - within) / size)), within, count, per_cluster)
+    between = max(0.0, float((among - within) / size))
+    uneven = float((sizes**2).mean()) / per_cluster**2
+    return Components(between, within, count, per_cluster, uneven)
 
 
 def power_of(difference: float, error: float, clusters: int, level: float = 0.95) -> float:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import ttest_1samp
 
+from cfaug.stats.cluster_tests import standard_error
 from cfaug.stats.item_tests import least_visible
 from cfaug.stats.power import Components, power_of, variance_components
 from cfaug.stats.significance import cochran_q
@@ -89,3 +90,19 @@ def test_q_is_uniform_without_differences_and_small_with_them(spread):
     assert (0.03 < found < 0.07) if not spread else found > 0.3
     assert math.isnan(cochran_q([0.1], [0.1]))
     assert math.isnan(cochran_q([0.1, 0.2], [0.1, 0.0]))
+
+
+def test_large_clusters_make_the_planned_test_less_certain():
+    """The same size again has the error of the pilot, also with clusters of unequal sizes."""
+    rng = np.random.default_rng(4)
+    sizes = np.array([1] * 900 + [20] * 100)
+    names = np.repeat(np.arange(1000), sizes)
+    values = rng.normal(0, 1, 1000)[names] + rng.normal(0, 0.5, len(names))
+    plan = variance_components(values, names)
+    assert plan.error(1000) == pytest.approx(standard_error(values, names), rel=0.2)
+    assert plan.error(1000, per_cluster=plan.per_cluster) < 0.6 * plan.error(1000)
+
+
+def test_a_plan_needs_enough_clusters_for_a_small_p_and_a_pilot_with_spread():
+    assert Components(0.0, 1e-6, 10, 1.0).clusters_needed(0.5) == 6
+    assert Components(0.0, 0.0, 10, 1.0).clusters_needed(0.5) is None
