@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cfaug.core.annotations import Keys, Means
 from cfaug.core.errors import UserError, say
+from cfaug.core.outputs import check_output
 from cfaug.core.targets import Makes
 from cfaug.core.validation import Node, PositiveNumber
 from cfaug.planning.build import build
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 SETTING = re.compile(r"[~+]{0,2}[\w./@-]+(:[\w.@-]+)?=|--|-[a-z]$")
 """How words begin that are settings or options, and no folders."""
+TOP = ("places", "columns", "newest", "plan", "paths", "hydra")
+"""The settings of ``conf/compare.yaml``; a folder may be called lr=0.1, and not plan=1."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +52,7 @@ def compare(settings: CompareSettings) -> int:
     """Compare the places on every task that they share; print one table, write it and a page."""
     from cfaug.report.document import read_document, to_terminal, write_document
     from cfaug.report.item_lists.comparison_page import (
+        PAGE,
         overview_document,
         plan_part,
         write_comparison_page,
@@ -69,6 +73,7 @@ def compare(settings: CompareSettings) -> int:
     differences = list_differences(results)
     pooled = pool(differences)
     notes = [
+        *shared.notes,
         *left,
         *(
             f"{task} is not compared: only {' and '.join(names)} "
@@ -87,7 +92,11 @@ def compare(settings: CompareSettings) -> int:
     overview = overview_document(name, "Models compared item by item", differences, pooled, notes)
     if settings.plan:
         plan = plan_part(results, differences, settings.plan)
-        overview = replace(overview, parts=(*overview.parts, plan))
+        if plan.rows:
+            overview = replace(overview, parts=(*overview.parts, plan))
+        else:
+            none = "There is no plan: no metric of right and wrong has two items or clusters."
+            overview = replace(overview, notes=(*overview.notes, none))
     answer = verdict(differences, pooled)
     details = [
         replace(comparison_document(r.answers, r.comparisons, name).parts[0], title=r.task)
@@ -96,8 +105,15 @@ def compare(settings: CompareSettings) -> int:
     whole = replace(
         overview, parts=(*overview.parts, *details), compared=identity, answer=answer[0]
     )
-    say(to_terminal(overview), sys.stdout)
+    # Before anything is written: a file of somebody else refuses all.
     page = folder / f"{name}.html"
+    for kind in ("tex", "md", "csv", "json"):
+        check_output(folder / f"{name}.{kind}", f"{name}.{kind}")
+    check_output(page, PAGE)
+    printed = overview
+    if len(results) == 1:  # the cautions of a single task stand under its own table elsewhere
+        printed = replace(overview, notes=(*overview.notes, *results[0].answers.notes))
+    say(to_terminal(printed), sys.stdout)
     paths = [
         *write_document(whole, folder),
         write_comparison_page(page, overview, results, differences, pooled),
@@ -139,6 +155,14 @@ def translate(words: Sequence[str]) -> str:
     return shlex.join(["cfaug", "compare", *(places or ["A", "B"]), *settings])
 
 
+def _is_place(word: str) -> bool:
+    """Return whether a word names a folder or file: such a name may hold an equals sign."""
+    if not SETTING.match(word):
+        return True
+    key = re.split(r"[=.]", word.lstrip("~+"))[0]
+    return "=" in word and key not in TOP and Path(word).expanduser().exists()
+
+
 def run_jobs(jobs: Jobs) -> int:
     """Run every composed job, and return the worst exit code."""
     return max(compare(CompareSettings(**config, overrides=words)) for config, words in jobs)
@@ -150,9 +174,9 @@ SCRIPT = Script("compare", CompareSettings, run_jobs, __doc__ or "")
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
-    places = [word for word in words if not SETTING.match(word)]
+    places = [word for word in words if _is_place(word)]
     if places:
-        settings = [word for word in words if SETTING.match(word)]
+        settings = [word for word in words if not _is_place(word)]
         if any(word.startswith("places=") for word in settings):
             return report(UserError("compare: name folders as words or by places=[...], not both"))
         words = [write_override("places", places), *settings]

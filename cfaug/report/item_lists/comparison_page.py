@@ -9,8 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
+from cfaug.core.errors import UserError
 from cfaug.report.document import Column, Document, Entry, Part, make_part, text_column
 from cfaug.report.drawing import Drawing, style
+from cfaug.report.item_lists.item_cautions import is_wrongness
 from cfaug.report.item_lists.item_files import comparison_document
 from cfaug.report.item_lists.task_comparison import (
     PooledDifference,
@@ -35,10 +37,11 @@ from cfaug.report.plots import (
     note,
     value_axis,
 )
-from cfaug.stats.power import power_of
+from cfaug.stats.power import FEWEST, power_of
 
 MOST_ITEMS = 40
 """Items on which two models differ that a page shows of a task, half for each model."""
+PAGE = "a page of a comparison"
 LONGEST = 600
 """Letters of a question or an answer on a page."""
 
@@ -113,7 +116,7 @@ def explain(differences: Sequence[TaskDifference], pooled: Sequence[PooledDiffer
         "model: this says nothing about what training again would give.",
         "Detectable: the smallest true difference that 80 % of tests of this size find. Items "
         "needed: how many such items find a true difference as large as the measured one in 80 % "
-        "of tests.",
+        "of tests. Both are for one test at the level of 5 %, without the correction.",
     ]
     for mean in pooled:
         low, high = mean.interval
@@ -123,6 +126,11 @@ def explain(differences: Sequence[TaskDifference], pooled: Sequence[PooledDiffer
             f"Mean over {what}{mean.tasks} tasks, each counted once: {mean.first} minus "
             f"{mean.other} {100 * mean.mean:+.1f} points ({about}), for these tasks and no others."
         )
+        if mean.shared:
+            text += (
+                f" {mean.shared:,} clusters or questions are in several of them, by their names: "
+                "the interval counts each once where that makes it wider."
+            )
         if mean.heterogeneity_p <= 0.05:
             text += (
                 f" The tasks differ among each other by more than chance (Cochran's Q, p = "
@@ -144,6 +152,7 @@ def forest_plot(
     tasks = [d.task for d in differences]
     for d in differences:
         name = d.task if tasks.count(d.task) == 1 else f"{d.task}: {d.row.metric}"
+        name += " (lower is better)" * d.is_lower_better
         named.append((name, d.row.drawn.mean, *d.interval, d.shown, False))
     for mean in pooled:
         name = f"mean of {mean.tasks} tasks" + f" ({mean.metric})" * bool(mean.metric)
@@ -184,7 +193,10 @@ def list_differing(result: TaskResult) -> list[tuple[str, str, list[DifferingIte
         (better model, worse model, items, how many there are in all), twice.
     """
     answers = result.answers
-    values = answers.metrics[next(iter(answers.metrics))]
+    metric = next(iter(answers.metrics))
+    values = answers.metrics[metric]
+    if is_wrongness(metric):
+        values = -values
     first, other = answers.names[:2]
     listed = []
     for ahead, behind in ((0, 1), (1, 0)):
@@ -227,6 +239,8 @@ def write_comparison_page(
         means = [m for m in pooled if (m.first, m.other) == (first, other)]
         if rows:
             axis = f"points by which {first} is better than {other}"
+            if any(d.is_lower_better for d in rows):
+                axis = f"{first} minus {other}, points"
             figures.append(forest_plot(rows, means, axis))
     details: list[tuple[str, Part, list[tuple[str, str, list[DifferingItem], int]]]] = []
     for result in results:
@@ -241,7 +255,7 @@ def write_comparison_page(
         figures=figures,
         details=details,
     )
-    return write_page(file, text, "a page of a comparison")
+    return write_page(file, text, PAGE)
 
 
 def plan_part(
@@ -252,6 +266,8 @@ def plan_part(
     Args:
         points: the difference to find, in points of a percentage.
     """
+    if points > 100:
+        raise UserError(f"plan={points:g}: a difference is at most 100 points")
     rows = [
         (d, share)
         for d in differences
@@ -268,6 +284,14 @@ def plan_part(
         d, _ = row
         assert d.components is not None
         return d.components.error(size(row))
+
+    def power(row: tuple[TaskDifference, float]) -> str:
+        d, _ = row
+        assert d.components is not None
+        if not d.components.has_spread:
+            return DASH
+        share = power_of(points / 100, error(row), size(row)) if size(row) >= FEWEST else 0.0
+        return f"{100 * share:.0f} %"
 
     def needed(row: tuple[TaskDifference, float]) -> str:
         d, _ = row
@@ -286,7 +310,7 @@ def plan_part(
         text_column("SE, points", lambda row: f"{100 * error(row):.2f}"),
         text_column(
             f"power for {points:g} points",
-            lambda row: f"{100 * power_of(points / 100, error(row), size(row)):.0f} %",
+            power,
         ),
         text_column("items for 80 %", needed),
     ]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,9 +11,10 @@ from cfaug.core.errors import UserError, name_some
 from cfaug.report.item_lists.evaluator_logs import SAMPLES_FILE, read_header
 
 LISTS = (".csv", ".tsv", ".jsonl", ".json", ".parquet", ".xlsx")
-NOT_LISTS = ("results", "config", "run", "card", "leaks", "metrics", "summary", "declared")
-"""How the names of files begin that hold numbers or settings, and no items."""
-EMBEDDED = ".cfaug.jsonl"
+NOT_LISTS = re.compile(
+    r"results([\W_].*)?|config|run|card|leaks|metrics|summary|declared", re.IGNORECASE
+)
+"""Names of files that hold numbers or settings, and no items; a task may be called card_game."""
 
 
 @dataclass(frozen=True)
@@ -30,11 +32,30 @@ class SharedTasks:
     Attributes:
         names: printed names of the places.
         lacking: {task that some place lacks: names of the places that have it}.
+        notes: sentences on files that were left out, and on folders that may be of several models.
     """
 
     names: Sequence[str]
     tasks: Sequence[TaskFiles]
     lacking: Mapping[str, Sequence[str]]
+    notes: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class FoundLog:
+    """A log or list of items in a folder.
+
+    Attributes:
+        date: when it was written, as digits; empty if neither name nor content says so.
+        maker: the model, or the folder that evaluators name after it; empty for a list.
+        certain: whether the log itself names the model.
+    """
+
+    file: Path
+    task: str
+    date: str = ""
+    maker: str = ""
+    certain: bool = False
 
 
 def find_tasks(places: Sequence[Path], *, newest: bool = False) -> SharedTasks:
@@ -49,9 +70,9 @@ def find_tasks(places: Sequence[Path], *, newest: bool = False) -> SharedTasks:
     missing = [place for place in places if not place.exists()]
     if missing:
         raise UserError(f"compare: there is no file or folder {missing[0]}")
-    resolved = [place.resolve() for place in places]
-    for number, place in enumerate(resolved):
-        if place in resolved[:number]:
+    stored = [_identify(place) for place in places]
+    for number, place in enumerate(stored):
+        if place in stored[:number]:
             raise UserError(f"compare: {places[number]} is named more than once: name it once")
     if len(places) < 2:
         raise UserError("compare takes two folders or files, or more: cfaug compare A B")
@@ -64,7 +85,8 @@ def find_tasks(places: Sequence[Path], *, newest: bool = False) -> SharedTasks:
             f"compare: {places[files.index(True)]} is a file and {places[files.index(False)]} a "
             "folder: name files, or folders"
         )
-    found = [_tasks_of(place, newest=newest) for place in places]
+    notes: list[str] = []
+    found = [_tasks_of(place, notes, newest=newest) for place in places]
     shared = [task for task in found[0] if all(task in tasks for tasks in found[1:])]
     if not shared:
         listed = "; ".join(
@@ -72,6 +94,13 @@ def find_tasks(places: Sequence[Path], *, newest: bool = False) -> SharedTasks:
             for name, tasks in zip(names, found, strict=True)
         )
         raise UserError(f"compare: the folders have no task in common: {listed}")
+    for task in shared:
+        files_of_task = [tasks[task] for tasks in found]
+        if len({_identify(file) for file in files_of_task}) < len(files_of_task):
+            raise UserError(
+                f"compare: {' and '.join(names)} have the same file of {task}, "
+                f"{files_of_task[0]}: name a folder for each model"
+            )
     every = dict.fromkeys(task for tasks in found for task in tasks)
     lacking = {
         task: [name for name, tasks in zip(names, found, strict=True) if task in tasks]
@@ -79,7 +108,10 @@ def find_tasks(places: Sequence[Path], *, newest: bool = False) -> SharedTasks:
         if task not in shared
     }
     return SharedTasks(
-        names, [TaskFiles(task, [tasks[task] for tasks in found]) for task in shared], lacking
+        names,
+        [TaskFiles(task, [tasks[task] for tasks in found]) for task in shared],
+        lacking,
+        notes,
     )
 
 
@@ -101,46 +133,94 @@ def shown_places(places: Sequence[Path]) -> list[str]:
     return shortest
 
 
-def _tasks_of(folder: Path, *, newest: bool) -> dict[str, Path]:
-    """Return {task: its file} of a folder, in the order of their names."""
-    named: dict[str, list[tuple[str, Path]]] = {}
+def _identify(path: Path) -> tuple[int, int]:
+    """Return what is equal for two names of one file or folder: links, and links to its content."""
+    about = path.stat()
+    return about.st_dev, about.st_ino
+
+
+def _tasks_of(folder: Path, notes: list[str], *, newest: bool) -> dict[str, Path]:
+    """Return {task: its file} of a folder, in the order of their names; add to the notes."""
+    named: dict[str, list[FoundLog]] = {}
+    seen: set[tuple[int, int]] = set()
+    numbers, broken = [], []
     for file in sorted(folder.rglob("*")):
         hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)
-        if file.is_file() and not hidden:
-            for task, date in _describe(file, folder):
-                named.setdefault(task, []).append((date, file))
+        # VLMEvalKit links each table of its last run into the folder of the model.
+        if hidden or not file.is_file() or _identify(file) in seen:
+            continue
+        seen.add(_identify(file))
+        try:
+            log = _describe(file, folder)
+        except UserError as error:
+            broken.append(f"{file.name} is left out: {error}.")
+            continue
+        if log is not None:
+            named.setdefault(log.task, []).append(log)
+        elif file.suffix.lower() in LISTS:
+            numbers.append(file.name)
+    if not named and broken:
+        raise UserError(f"{folder} has no log that is read: {broken[0]}")
     if not named:
+        left = f"; by its name {name_some(numbers)} holds none" if numbers else ""
         raise UserError(
             f"{folder} has no log that is read: samples_*.jsonl (lm-evaluation-harness, with "
             "--log_samples), *_samples_*.jsonl (lmms-eval), *.eval or *.json (inspect_ai), or "
             "lists of items with a column of right and wrong (csv, tsv, jsonl, parquet, xlsx)"
+            f"{left}"
         )
-    chosen = {}
-    for task, dated in named.items():
-        homes = dict.fromkeys(file.parent for _, file in dated)
-        if len(homes) > 1:
-            raise UserError(
-                f"{folder} has several logs of {task}, in {name_some([str(h) for h in homes])}: "
-                "name the folder of one model, or one run"
-            )
-        if len(dated) > 1 and not newest:
-            raise UserError(
-                f"{folder} has several logs of {task}: {name_some([f.name for _, f in dated])}. "
-                "newest=true takes the last one; or name files in place of folders"
-            )
-        chosen[task] = max(dated)[1]
-    return chosen
+    chosen = {task: _choose(folder, task, logs, newest=newest) for task, logs in named.items()}
+    makers = sorted({log.maker for log in chosen.values() if log.maker})
+    if len(makers) > 1 and all(log.certain for log in chosen.values() if log.maker):
+        raise UserError(
+            f"{folder} has logs of several models, {name_some(makers)}: name the folder of one"
+        )
+    if len(makers) > 1:
+        broken.append(
+            f"{folder} has logs in several folders, {name_some(makers)}: they count as one model."
+        )
+    notes += broken
+    return {task: log.file for task, log in chosen.items()}
 
 
-def _describe(file: Path, folder: Path) -> Iterator[tuple[str, str]]:
-    """Yield task and date of a log or list of items; nothing for another file."""
+def _choose(folder: Path, task: str, logs: Sequence[FoundLog], *, newest: bool) -> FoundLog:
+    """Return the log of a task that is taken, or refuse to choose."""
+    homes = dict.fromkeys(str(log.file.parent) for log in logs)
+    if len(homes) > 1:
+        raise UserError(
+            f"{folder} has several logs of {task}, in {name_some([*homes])}: "
+            "name the folder of one model, or one run"
+        )
+    listed = name_some([log.file.name for log in logs])
+    if len(logs) > 1 and not newest:
+        raise UserError(
+            f"{folder} has several logs of {task}: {listed}. "
+            "newest=true takes the last one; or name files in place of folders"
+        )
+    dates = sorted(log.date for log in logs)
+    if len(logs) > 1 and (not dates[0] or dates[-1] == dates[-2]):
+        raise UserError(
+            f"{folder} has several logs of {task}, and no dates say which is the newest: {listed}: "
+            "name files in place of folders"
+        )
+    return max(logs, key=lambda log: log.date)
+
+
+def _describe(file: Path, folder: Path) -> FoundLog | None:
+    """Return what a file is, if it is a log or a list of items."""
     if written := SAMPLES_FILE.fullmatch(file.name):
-        yield written["task"] or written["lmms_task"], written["date"] or written["lmms_date"]
-        return
+        task, date = written["task"], written["date"]
+        if task is None:
+            task, date = written["lmms_task"], written["lmms_date"]
+        return FoundLog(file, task, re.sub(r"\D", "", date), file.resolve().parent.name)
     header = read_header(file)
     if header is not None:
-        yield header.task or file.stem, header.created
-    elif file.suffix.lower() in LISTS and not file.stem.lower().startswith(NOT_LISTS):
-        # VLMEvalKit names a table MODEL_DATASET.xlsx in a folder MODEL.
-        stem = file.stem.removeprefix(f"{file.parent.name}_").removeprefix(f"{folder.name}_")
-        yield stem, ""
+        date = re.sub(r"\D", "", header.created)
+        return FoundLog(file, header.task or file.stem, date, header.model, bool(header.model))
+    if file.suffix.lower() not in LISTS or NOT_LISTS.fullmatch(file.stem):
+        return None
+    # VLMEvalKit names a table MODEL_DATASET.xlsx in a folder MODEL, or in one of its run there.
+    task = file.stem
+    for name in (folder.resolve().name, *file.relative_to(folder).parts[:-1]):
+        task = task.removeprefix(f"{name}_")
+    return FoundLog(file, task)

@@ -340,6 +340,7 @@ class LogHeader:
 
     task: str
     created: str
+    model: str
 
 
 def read_header(file: Path) -> LogHeader | None:
@@ -354,7 +355,8 @@ def read_header(file: Path) -> LogHeader | None:
     about = header.get("eval") if isinstance(header, dict) else None
     if not isinstance(about, dict):
         return None
-    return LogHeader(str(about.get("task", "")).rpartition("/")[2], str(about.get("created", "")))
+    task = str(about.get("task", "")).rpartition("/")[2]
+    return LogHeader(task, str(about.get("created", "")), str(about.get("model", "")))
 
 
 def _read_archive(file: Path, wanted: Sequence[str] = (HEADER, SUMMARIES)) -> tuple[Any, Any]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import numpy as np
 from cfaug.core.errors import UserError, name_some
 from cfaug.report.item_lists.evaluation_folders import SharedTasks
 from cfaug.report.item_lists.evaluator_logs import filters_of
+from cfaug.report.item_lists.item_cautions import is_wrongness
 from cfaug.report.item_lists.item_files import (
     WHOLE,
     FileComparison,
@@ -24,7 +26,7 @@ from cfaug.report.page import p_text
 from cfaug.report.significance_rows import ALPHA
 from cfaug.stats.item_tests import least_visible
 from cfaug.stats.power import Components, variance_components
-from cfaug.stats.significance import cochran_q, holm
+from cfaug.stats.significance import cochran_q, holm, smallest_exact_p
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,8 @@ class TaskDifference:
         base: the task without the filter of its answers.
         components: variances of the item differences, between clusters and within them; ``None``
             with fewer than two clusters.
+        shares: what each cluster, or each question that is asked once, adds to the error of the
+            mean: the sum of its items' deviations from the mean, over all items.
     """
 
     task: str
@@ -57,6 +61,22 @@ class TaskDifference:
     row: FileComparison
     p_holm: float
     components: Components | None
+    shares: Mapping[str, float]
+
+    @property
+    def is_lower_better(self) -> bool:
+        """Whether lower values are better, by the name of the metric."""
+        return is_wrongness(self.row.metric)
+
+    @property
+    def gain(self) -> float:
+        """By how much the first model is better: the difference, or minus it."""
+        return -self.row.drawn.mean if self.is_lower_better else self.row.drawn.mean
+
+    @property
+    def lowest_p(self) -> float:
+        """The smallest p that a test of so many clusters can give, whatever the answers."""
+        return smallest_exact_p(self.row.drawn.clusters, "two-sided")
 
     @property
     def error(self) -> float:
@@ -76,12 +96,17 @@ class TaskDifference:
 
     @property
     def visible(self) -> float:
-        """The smallest true difference that 80 % of such tests find."""
+        """The smallest true difference that 80 % of such tests find, without a correction.
+
+        It is ``nan`` where no p can be small, or where no spread was seen.
+        """
+        if not self.error or self.lowest_p > ALPHA:
+            return math.nan
         return least_visible(self.error, self.row.drawn.clusters)
 
     @property
     def items_needed(self) -> int | None:
-        """Items with which 80 % of tests find a true difference of the size that was measured."""
+        """Items with which 80 % of tests find a true difference of the measured size."""
         if self.components is None:
             return None
         clusters = self.components.clusters_needed(self.row.drawn.mean)
@@ -93,7 +118,10 @@ class PooledDifference:
     """The mean of the differences of several tasks, each counted once.
 
     Attributes:
+        shared: clusters, or questions, that are in more than one of the tasks.
+        freedom: degrees of freedom of the error (Satterthwaite's).
         heterogeneity_p: p of Cochran's Q: do the tasks differ among each other by more than chance?
+            ``nan`` where tasks share clusters or questions, since Q is for independent ones.
     """
 
     first: str
@@ -102,19 +130,24 @@ class PooledDifference:
     tasks: int
     mean: float
     error: float
+    shared: int
+    freedom: float
     heterogeneity_p: float
 
     @property
     def interval(self) -> tuple[float, float]:
         """The 95 % interval over items of these tasks, which are not a sample of tasks."""
-        return self.mean - 1.959964 * self.error, self.mean + 1.959964 * self.error
+        from scipy.special import stdtrit
+
+        reach = float(stdtrit(self.freedom, 0.975)) * self.error
+        return self.mean - reach, self.mean + reach
 
     @property
     def p(self) -> float:
         """Two-sided p of the mean."""
-        if not self.error:
-            return math.nan
-        return math.erfc(abs(self.mean) / self.error / math.sqrt(2))
+        from scipy.special import stdtr
+
+        return 2 * float(stdtr(self.freedom, -abs(self.mean) / self.error))
 
 
 def compare_tasks(shared: SharedTasks, columns: ItemColumns) -> tuple[list[TaskResult], list[str]]:
@@ -140,7 +173,7 @@ def compare_tasks(shared: SharedTasks, columns: ItemColumns) -> tuple[list[TaskR
             if len(shared.tasks) == 1:
                 raise
             first_error = first_error or error
-            left.append(f"{task.task} is not compared: {error}.")
+            left.append(f"{task.task} is not compared: {str(error).rstrip('.?')}.")
     if not results and first_error is not None:
         raise UserError(f"no task can be compared; the first: {first_error}") from first_error
     return results, left
@@ -168,51 +201,105 @@ def list_differences(results: Sequence[TaskResult]) -> list[TaskDifference]:
     rows = [(result, row) for result in results for row in result.comparisons if row.part == WHOLE]
     corrected = holm([row.p for _, row in rows]).tolist()
     return [
-        TaskDifference(result.task, result.base, row, p, _components(result.answers, row))
+        TaskDifference(
+            result.task,
+            result.base,
+            row,
+            p,
+            _components(result.answers, row),
+            _shares(result.answers, row),
+        )
         for (result, row), p in zip(rows, corrected, strict=True)
     ]
 
 
-def _components(answers: ItemAnswers, row: FileComparison) -> Components | None:
+def _count_differences(answers: ItemAnswers, row: FileComparison) -> tuple[np.ndarray, np.ndarray]:
+    """Return the items that count, and first minus other of each of them."""
     names = list(answers.names)
     values = answers.metrics[row.metric]
     ours, theirs = values[names.index(row.first)], values[names.index(row.other)]
     counted = np.flatnonzero(~np.isnan(ours))
+    return counted, ours[counted] - theirs[counted]
+
+
+def _components(answers: ItemAnswers, row: FileComparison) -> Components | None:
+    counted, differences = _count_differences(answers, row)
     clusters = answers.clusters
     groups = counted if clusters is None else clusters[counted]
     if len(np.unique(groups)) < 2:
         return None
-    return variance_components(ours[counted] - theirs[counted], groups.tolist())
+    return variance_components(differences, groups.tolist())
+
+
+def _shares(answers: ItemAnswers, row: FileComparison) -> dict[str, float]:
+    """Return the shares of ``TaskDifference``; a question asked twice names no item."""
+    counted, differences = _count_differences(answers, row)
+    deviations = ((differences - differences.mean()) / len(differences)).tolist()
+    if answers.clusters is not None:
+        names = answers.clusters[counted].tolist()
+    else:
+        names = [answers.questions[item] for item in counted.tolist()]
+    times = Counter(names) if answers.clusters is None else {}
+    shares: dict[str, float] = defaultdict(float)
+    for name, deviation in zip(names, deviations, strict=True):
+        if times.get(name, 1) == 1:
+            shares[name] += deviation
+    return dict(shares)
 
 
 def pool(differences: Sequence[TaskDifference]) -> list[PooledDifference]:
     """Return the means over tasks: of all tasks if each has one row, else of each metric.
 
-    A task with several metrics or filters would count several times, and is in no mean of all.
+    A task with several metrics or filters would count several times, and is in no mean of all. A
+    metric of which lower values are better is in a mean of its own.
     """
     pooled = []
     pairs = dict.fromkeys((d.row.first, d.row.other) for d in differences)
     for first, other in pairs:
         rows = [d for d in differences if (d.row.first, d.row.other) == (first, other)]
         rows = [d for d in rows if d.row.measure.is_fraction and not math.isnan(d.error)]
-        for metric in [""] if _is_each_once(rows) else dict.fromkeys(d.row.metric for d in rows):
-            chosen = [d for d in rows if metric in ("", d.row.metric)]
-            if len(chosen) < 2 or not _is_each_once(chosen):
-                continue
-            errors = np.array([d.error for d in chosen])
-            means = np.array([d.row.drawn.mean for d in chosen])
-            pooled.append(
-                PooledDifference(
-                    first,
-                    other,
-                    metric=metric,
-                    tasks=len(chosen),
-                    mean=float(means.mean()),
-                    error=float(np.sqrt((errors**2).sum()) / len(chosen)),
-                    heterogeneity_p=cochran_q(means, errors),
-                )
-            )
+        higher = [d for d in rows if not d.is_lower_better]
+        families = [("", higher)]
+        if not _is_each_once(higher):
+            families = _by_metric(higher)
+        for metric, chosen in [*families, *_by_metric([d for d in rows if d.is_lower_better])]:
+            if len(chosen) > 1 and _is_each_once(chosen) and any(d.error for d in chosen):
+                pooled.append(_mean_of(metric, chosen))
     return pooled
+
+
+def _by_metric(rows: Sequence[TaskDifference]) -> list[tuple[str, list[TaskDifference]]]:
+    metrics = dict.fromkeys(d.row.metric for d in rows)
+    return [(metric, [d for d in rows if d.row.metric == metric]) for metric in metrics]
+
+
+def _mean_of(metric: str, rows: Sequence[TaskDifference]) -> PooledDifference:
+    """Return the mean of tasks, of which some may ask about the same clusters or questions.
+
+    What two tasks share varies together. The covariance is added where it makes the error larger,
+    and not where it would make it smaller: clusters of two tasks may be called alike by chance.
+    """
+    errors = np.array([d.error for d in rows])
+    means = np.array([d.row.drawn.mean for d in rows])
+    together: dict[str, list[float]] = defaultdict(list)
+    for d in rows:
+        for name, share in d.shares.items():
+            together[name].append(share)
+    shared = [shares for shares in together.values() if len(shares) > 1]
+    covariance = sum(sum(shares) ** 2 - sum(share**2 for share in shares) for shares in shared)
+    variance = float((errors**2).sum())
+    freedoms = np.array([d.row.drawn.clusters - 1 for d in rows])
+    return PooledDifference(
+        rows[0].row.first,
+        rows[0].row.other,
+        metric=metric,
+        tasks=len(rows),
+        mean=float(means.mean()),
+        error=math.sqrt(variance + max(covariance, 0.0)) / len(rows),
+        shared=len(shared),
+        freedom=variance**2 / float((errors**4 / freedoms).sum()),
+        heterogeneity_p=math.nan if shared else cochran_q(means, errors),
+    )
 
 
 def _is_each_once(rows: Sequence[TaskDifference]) -> bool:
@@ -225,27 +312,32 @@ def describe_difference(difference: TaskDifference) -> str:
     It names the better model first; without significance it says what could have been found.
     """
     row, measure = difference.row, difference.row.measure
-    ahead = row.drawn.mean > 0
-    better, worse = (row.first, row.other) if ahead else (row.other, row.first)
-    size = measure.text(abs(row.drawn.mean), 1)
-    ends = sorted(
-        abs(end) if end * row.drawn.mean > 0 else -abs(end) for end in difference.interval
-    )
-    where = difference.task if difference.task != "all items" else row.metric
-    low, high = (measure.text(end, 1) for end in ends)
+    lower, mean = difference.is_lower_better, row.drawn.mean
+    better, worse = (row.first, row.other) if difference.gain > 0 else (row.other, row.first)
+    points = " points" if measure.is_fraction else ""
+    size = f"{measure.text(abs(mean), 1)}{points}"
+    where = difference.task
+    if lower or not measure.is_fraction:
+        where = row.metric if where == "all items" else f"{where} ({row.metric})"
     p = f"p = {p_text(difference.p_holm)}"
     if row.better + row.worse == 0:
-        return f"{row.first} and {row.other} answer every item of {where} alike."
+        return f"{row.first} and {row.other} score the same on every item of {where}."
     if difference.shown:
-        amount = f"{size} points more" if measure.is_fraction else f"{size} higher"
-        verb = "answers" if measure.is_fraction else "scores"
-        on = "of" if measure.is_fraction else "on"
-        return f"{better} {verb} {amount} {on} {where} than {worse} (95 % {low} to {high}, {p})."
+        ends = sorted(end if mean > 0 else -end for end in difference.interval)
+        low, high = (measure.text(end, 1) for end in ends)
+        amount = f"scores {size} {'lower, so better,' if lower else 'higher'} on {where}"
+        if measure.is_fraction and not lower:
+            amount = f"answers {size} more of {where}"
+        return f"{better} {amount} than {worse} (95 % {low} to {high}, {p})."
     sentence = f"No difference between {row.first} and {row.other} is shown on {where} ({p})"
-    if not math.isnan(difference.visible):
-        unit = " points" if measure.is_fraction else ""
-        least = f"{measure.text(difference.visible, 1)}{unit}"
-        sentence += f"; only one of {least} or more would be found in 80 % of such tests"
+    if difference.lowest_p > ALPHA:
+        many = row.drawn.clusters
+        unit = "item" if math.isnan(row.cluster_error) and many == row.drawn.items else "cluster"
+        least = p_text(difference.lowest_p)
+        sentence += f"; with {many} {unit}{'s' * (many != 1)} no p is below {least}"
+    elif not math.isnan(difference.visible):
+        least = measure.text(difference.visible, 1)
+        sentence += f"; 80 % of such tests would find one of {least}{points}"
     return f"{sentence}."
 
 
@@ -257,24 +349,32 @@ def verdict(differences: Sequence[TaskDifference], pooled: Sequence[PooledDiffer
         if len(rows) == 1:
             sentences.append(describe_difference(rows[0]))
             continue
-        ours = [d for d in rows if d.shown and d.row.drawn.mean > 0]
-        theirs = [d for d in rows if d.shown and d.row.drawn.mean < 0]
-        means = [m for m in pooled if (m.first, m.other, m.metric) == (first, other, "")]
+        ours = [d for d in rows if d.shown and d.gain > 0]
+        theirs = [d for d in rows if d.shown and d.gain < 0]
         many = f"{len(rows)} {'tasks' if _is_each_once(rows) else 'comparisons'}"
+        sentence = f"Of {many}, {first} is better on {len(ours)} and {other} on {len(theirs)}"
         if not ours and not theirs:
-            start = f"No difference between {first} and {other} is shown on any of {many}"
-        else:
-            start = f"Of {many}, {first} is better on {len(ours)} and {other} on {len(theirs)}"
-        if means:
-            [mean] = means
-            ahead = mean.mean > 0
-            low, high = sorted(100 * end if ahead else -100 * end for end in mean.interval)
-            about = f"95 % {low:.1f} to {high:.1f}"
-            size = f"{100 * abs(mean.mean):.1f} points"
-            better = first if ahead else other
-            if mean.p <= ALPHA:
-                start += f"; on average {better} answers {size} more ({about})"
-            else:
-                start += f"; no difference is shown on average ({size} for {better}, {about})"
-        sentences.append(f"{start}.")
+            sentence = f"No difference between {first} and {other} is shown on any of {many}"
+        for mean in pooled:
+            # A mean of some of the tasks is under the table, and not in a sentence on all of them.
+            if (mean.first, mean.other, mean.metric) == (first, other, "") and mean.tasks == len(
+                rows
+            ):
+                sentence += _describe_mean(mean, none_shown=not ours and not theirs)
+        sentences.append(f"{sentence}.")
     return sentences
+
+
+def _describe_mean(mean: PooledDifference, *, none_shown: bool) -> str:
+    """Return the end of a sentence, on the mean over all tasks."""
+    ahead = mean.mean > 0
+    better = mean.first if ahead else mean.other
+    low, high = sorted(100 * end if ahead else -100 * end for end in mean.interval)
+    about = f"95 % {low:.1f} to {high:.1f}"
+    size = f"{100 * abs(mean.mean):.1f} points"
+    if mean.p <= ALPHA:
+        return f"; on average {better} answers {size} more ({about})"
+    if abs(mean.mean) >= 0.0005:
+        size += f" for {better}"
+    start = " or on average" if none_shown else "; no average difference is shown"
+    return f"{start} ({size}, {about})"

@@ -40,7 +40,8 @@ def write_log(folder, task, right, *, filters=("none",), metric="acc", date=DATE
     folder.mkdir(parents=True, exist_ok=True)
     lines = [
         json.dumps({
-            "doc_id": number, "doc": {"question": f"Is {number} <b>odd</b>?", "photo": number // 3},
+            "doc_id": number,
+            "doc": {"question": f"{task}: is {number} <b>odd</b>?", "photo": number // 3},
             "target": str(number % 2), "arguments": {}, "resps": [["x"]],
             "filtered_resps": [str(number % 2) if value else "<i>no</i>"], "filter": name,
             "doc_hash": f"h{number}", "prompt_hash": f"p{number}", "target_hash": f"t{number}",
@@ -315,3 +316,127 @@ def test_the_commands_of_the_page_run(tmp_path, monkeypatch, capsys):
         assert main(shlex.split(command)) == 0, command
     assert "power for 1 points" in capsys.readouterr().out
     assert len(list(Path("runs/compared").glob("*.html"))) == 4
+
+
+def write_list(file, right, metric="correct"):
+    file.parent.mkdir(parents=True, exist_ok=True)
+    rows = [f"{number},{int(value)}" for number, value in enumerate(right)]
+    file.write_text("\n".join([f"id,{metric}", *rows]) + "\n")
+    return file
+
+
+def compared_lists(folder, ours, theirs, metric="correct"):
+    """Return the differences of two lists of one task, and the sentence on them."""
+    files = [write_list(folder / f"{n}.csv", r, metric) for n, r in (("a", ours), ("b", theirs))]
+    _, _, differences, pooled, _ = compared(files)
+    return differences, verdict(differences, pooled)[0]
+
+
+def test_lower_is_better_where_the_metric_says_so(tmp_path):
+    right, wrong = [0] * 30 + [1] * 10, [1] * 30 + [0] * 10
+    [d], said = compared_lists(tmp_path / "one", right, wrong, "word_error")
+    assert d.gain > 0 > d.row.drawn.mean
+    assert said.startswith("a scores 50.0 points lower, so better, on word_error than b (95 % ")
+    for name, errors in (("a", right), ("b", wrong)):
+        write_list(tmp_path / name / "errors.csv", errors, "word_error")
+        write_list(tmp_path / name / "facts.csv", right)
+    places = (tmp_path / "a", tmp_path / "b")
+    _, results, differences, pooled, _ = compared(places)
+    assert not pooled  # one task of each direction
+    assert verdict(differences, pooled) == ["Of 2 tasks, a is better on 1 and b on 0."]
+    ahead, behind = list_differing(results[0])
+    assert (ahead[0], ahead[3], behind[3]) == ("a", 30, 10)
+
+
+def test_too_few_items_or_no_spread_promise_nothing(tmp_path):
+    [d], said = compared_lists(tmp_path, [1] * 5, [0] * 4 + [1])
+    assert math.isnan(d.visible)
+    assert d.items_needed == 6  # no p of 5 items is small
+    assert said.endswith("(p = 0.12); with 5 items no p is below 0.062.")
+    [d], _ = compared_lists(tmp_path, [1] * 30, [0] * 30)
+    assert d.shown
+    assert math.isnan(d.visible)
+    assert d.items_needed is None
+    [d], said = compared_lists(tmp_path, [1, 0] * 15, [1, 0] * 15)
+    assert math.isnan(d.visible)
+    assert said == "a and b score the same on every item of all items."
+    [d], said = compared_lists(tmp_path, [1] * 15 + [0] * 15, [0] * 11 + [1] * 19)
+    assert "would find one of" in said
+    assert len(said.split()) <= 25
+
+
+def test_tasks_that_share_photos_are_not_counted_as_independent(tmp_path):
+    rng = np.random.default_rng(5)
+    for name in "ab":
+        right = rng.random(90) < 0.5
+        for task in ("sums", "words"):  # the same answers to the same photos twice
+            write_log(tmp_path / name, task, right)
+    _, _, differences, pooled, _ = compared((tmp_path / "a", tmp_path / "b"), cluster="doc.photo")
+    [mean] = pooled
+    assert mean.shared == 30
+    assert mean.error == pytest.approx(differences[0].error, rel=0.03)  # of one task, not of two
+    assert math.isnan(mean.heterogeneity_p)
+    [said] = verdict(differences, pooled)
+    assert " is shown on any of 2 tasks or on average (" in said
+    assert len(said.split()) <= 25
+
+
+def test_the_mean_of_small_tasks_has_students_interval(tmp_path):
+    for name, shift in (("a", 0), ("b", 1)):
+        for task in ("sums", "words"):
+            write_list(tmp_path / name / f"{task}.csv", [1, 1 - shift, 0, 1, shift, 1 - shift])
+    _, _, _, [mean], _ = compared((tmp_path / "a", tmp_path / "b"))
+    assert mean.freedom == pytest.approx(10)
+    assert mean.interval[1] - mean.mean == pytest.approx(2.228139 * mean.error)
+
+
+def test_files_are_not_guessed(tmp_path):
+    for name in "ab":
+        write_list(tmp_path / name / "card_game.csv", [1, 0, 1])
+        write_list(tmp_path / name / "summary.csv", [1, 0, 1])
+    a, b = tmp_path / "a", tmp_path / "b"
+    assert [task.task for task in find_tasks([a, b]).tasks] == ["card_game"]
+    # VLMEvalKit's links to the tables of the last run, whose folder is within the model's.
+    run = write_list(a / "T2026_G1" / "a_words.csv", [1, 0])
+    (a / "a_words.csv").symlink_to(run)
+    write_list(b / "words.csv", [1, 1])
+    assert [task.task for task in find_tasks([a, b]).tasks] == ["words", "card_game"]
+    (a / "other.json").write_text("{broken")
+    assert find_tasks([a, b]).notes[0].startswith("other.json is left out: ")
+    write_list(a / "words.tsv", [1, 0]).rename(a / "T2026_G1" / "a_words.tsv")
+    with pytest.raises(UserError, match="no dates say which is the newest"):
+        find_tasks([a, b], newest=True)
+    for model in ("m1", "m2"):
+        write_log(tmp_path / "c" / model, f"task-{model}", [1, 0])
+        write_log(tmp_path / "d" / "m3", f"task-{model}", [1, 0])
+    notes = find_tasks([tmp_path / "c", tmp_path / "d"]).notes
+    assert [note.partition("/c ")[2] for note in notes] == [
+        "has logs in several folders, m1, m2: they count as one model."
+    ]
+    with pytest.raises(UserError, match="have the same file of task-m1"):
+        find_tasks([tmp_path / "c", tmp_path / "c/m1"])
+    again = tmp_path / "again.csv"
+    again.hardlink_to(b / "words.csv")
+    with pytest.raises(UserError, match="more than once"):
+        find_tasks([again, b / "words.csv"])
+
+
+@pytest.mark.slow
+def test_names_with_signs_are_folders_and_nothing_of_others_is_replaced(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    for name in ("lr=0.1", "lr=0.2"):
+        write_list(Path(name) / "words, 'x'.csv", [1, 0, 1], "hallucinated")
+    compared_there = Path("runs/compared")
+    compared_there.mkdir(parents=True)
+    theirs = compared_there / "lr-0.1-against-lr-0.2.html"
+    theirs.write_text("mine")
+    assert main(["lr=0.1", "lr=0.2"]) == 2
+    assert [file.name for file in compared_there.iterdir()] == [theirs.name]
+    theirs.unlink()
+    assert main(["lr=0.1", "lr=0.2", "plan=2"]) == 0
+    said = capsys.readouterr().out
+    assert "Lower is better" in said  # the cautions of a single task are printed, too
+    assert main(["lr=0.1", "lr=0.2", "plan=101"]) == 2
+    assert main(["lr=0.1", "lr=0.2", "plan=1", "columns.by=id"]) == 0
