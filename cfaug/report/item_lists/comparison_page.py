@@ -41,6 +41,10 @@ from cfaug.stats.power import FEWEST, power_of
 
 MOST_ITEMS = 40
 """Items on which two models differ that a page shows of a task, half for each model."""
+FIXED = {"items", "difference [95 %]", "p (Holm)", "detectable, 80 %", "items needed"}
+"""Columns of the table of tasks besides those of the models."""
+LONGEST_NAME = 30
+"""Letters of a model's name below a figure."""
 PAGE = "a page of a comparison"
 LONGEST = 600
 """Letters of a question or an answer on a page."""
@@ -87,7 +91,8 @@ def overview_document(
         return DASH if count is None or not d.row.drawn.mean else f"{count:,}"
 
     first, other = differences[0].row.first, differences[0].row.other
-    heads = ("first", "other") if many else (first, other)
+    # Folders may be called items, as a column is.
+    heads = ("first", "other") if many or {first, other} & FIXED else (first, other)
     columns: list[Column[TaskDifference]] = [
         text_column("items", lambda d: f"{d.row.drawn.items:,}"),
         *(
@@ -221,6 +226,14 @@ def _cut(text: str) -> str:
     return text if len(text) <= LONGEST else f"{text[:LONGEST].rstrip()} ..."
 
 
+def _shorten(name: str) -> str:
+    """Return the beginning and the end of a long name, of which either may tell two apart."""
+    if len(name) <= LONGEST_NAME:
+        return name
+    half = LONGEST_NAME // 2 - 2
+    return f"{name[:half]}...{name[-half:]}"
+
+
 def write_comparison_page(
     file: Path,
     overview: Document,
@@ -238,9 +251,10 @@ def write_comparison_page(
         ]
         means = [m for m in pooled if (m.first, m.other) == (first, other)]
         if rows:
-            axis = f"points by which {first} is better than {other}"
+            ours, theirs = _shorten(first), _shorten(other)
+            axis = f"points by which {ours} is better than {theirs}"
             if any(d.is_lower_better for d in rows):
-                axis = f"{first} minus {other}, points"
+                axis = f"{ours} minus {theirs}, points"
             figures.append(forest_plot(rows, means, axis))
     details: list[tuple[str, Part, list[tuple[str, str, list[DifferingItem], int]]]] = []
     for result in results:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -144,10 +145,9 @@ def _tasks_of(folder: Path, notes: list[str], *, newest: bool) -> dict[str, Path
     named: dict[str, list[FoundLog]] = {}
     seen: set[tuple[int, int]] = set()
     numbers, broken = [], []
-    for file in sorted(folder.rglob("*")):
-        hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)
+    for file in _list_files(folder, notes):
         # VLMEvalKit links each table of its last run into the folder of the model.
-        if hidden or not file.is_file() or _identify(file) in seen:
+        if _identify(file) in seen:
             continue
         seen.add(_identify(file))
         try:
@@ -181,6 +181,24 @@ def _tasks_of(folder: Path, notes: list[str], *, newest: bool) -> dict[str, Path
         )
     notes += broken
     return {task: log.file for task, log in chosen.items()}
+
+
+def _list_files(folder: Path, notes: list[str]) -> list[Path]:
+    """Return the files in a folder and in all folders in it, but hidden ones, in one order."""
+
+    def refuse(error: OSError) -> None:
+        raise UserError(f"{error.filename} cannot be read: {error.strerror}") from error
+
+    files = []
+    for path, folders, names in os.walk(folder, onerror=refuse):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        notes += [
+            f"{name} in {path} is a link to a folder, which is not searched."
+            for name in folders
+            if Path(path, name).is_symlink()
+        ]
+        files += [Path(path, name) for name in names if not name.startswith(".")]
+    return sorted(file for file in files if file.is_file())
 
 
 def _choose(folder: Path, task: str, logs: Sequence[FoundLog], *, newest: bool) -> FoundLog:

@@ -321,7 +321,8 @@ def describe_difference(difference: TaskDifference) -> str:
         where = row.metric if where == "all items" else f"{where} ({row.metric})"
     p = f"p = {p_text(difference.p_holm)}"
     if row.better + row.worse == 0:
-        return f"{row.first} and {row.other} score the same on every item of {where}."
+        of_task = "" if where == "all items" else f" of {where}"
+        return f"{row.first} and {row.other} score the same on every item{of_task}."
     if difference.shown:
         ends = sorted(end if mean > 0 else -end for end in difference.interval)
         low, high = (measure.text(end, 1) for end in ends)

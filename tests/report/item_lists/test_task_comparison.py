@@ -359,7 +359,7 @@ def test_too_few_items_or_no_spread_promise_nothing(tmp_path):
     assert d.items_needed is None
     [d], said = compared_lists(tmp_path, [1, 0] * 15, [1, 0] * 15)
     assert math.isnan(d.visible)
-    assert said == "a and b score the same on every item of all items."
+    assert said == "a and b score the same on every item."
     [d], said = compared_lists(tmp_path, [1] * 15 + [0] * 15, [0] * 11 + [1] * 19)
     assert "would find one of" in said
     assert len(said.split()) <= 25
@@ -415,6 +415,10 @@ def test_files_are_not_guessed(tmp_path):
     ]
     with pytest.raises(UserError, match="have the same file of task-m1"):
         find_tasks([tmp_path / "c", tmp_path / "c/m1"])
+    (tmp_path / "d" / "more").symlink_to(a)
+    (tmp_path / "d" / ".hidden").mkdir()
+    notes = find_tasks([tmp_path / "c", tmp_path / "d"]).notes
+    assert f"more in {tmp_path / 'd'} is a link to a folder, which is not searched." in notes
     again = tmp_path / "again.csv"
     again.hardlink_to(b / "words.csv")
     with pytest.raises(UserError, match="more than once"):
@@ -440,3 +444,28 @@ def test_names_with_signs_are_folders_and_nothing_of_others_is_replaced(
     assert "Lower is better" in said  # the cautions of a single task are printed, too
     assert main(["lr=0.1", "lr=0.2", "plan=101"]) == 2
     assert main(["lr=0.1", "lr=0.2", "plan=1", "columns.by=id"]) == 0
+
+
+def test_a_folder_that_cannot_be_read_is_named(tmp_path, monkeypatch):
+    for name in "ab":
+        write_list(tmp_path / name / "facts.csv", [1, 0, 1])
+
+    def walk(folder, onerror):
+        onerror(PermissionError(13, "Permission denied", f"{folder}/closed"))
+
+    monkeypatch.setattr("os.walk", walk)  # a superuser reads every folder
+    with pytest.raises(UserError, match="a/closed cannot be read: Permission denied"):
+        find_tasks([tmp_path / "a", tmp_path / "b"])
+
+
+def test_long_names_and_names_of_columns_fit_the_page(tmp_path):
+    places = [tmp_path / "items", tmp_path / ("long" * 30)]
+    for place in places:
+        write_list(place / "facts.csv", [1, 0, 1])
+    _, results, differences, pooled, _ = compared(places)
+    overview = overview_document("x", "x", differences, pooled, [])
+    assert overview.parts[0].columns[:3] == ("items", "first", "other")
+    page = write_comparison_page(tmp_path / "x.html", overview, results, differences, pooled)
+    assert "points by which items is better than longlonglongl...glonglonglong" in " ".join(
+        page.read_text().split()
+    )
