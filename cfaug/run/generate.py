@@ -85,6 +85,8 @@ NAMES_OF_WEIGHTS = ("name_or_path", "weights", "vae")
 """Keys of parts that name models."""
 LINE = 110
 """Characters of a line of a plan's tables."""
+FEWEST = 50
+"""Sets from which a training shows anything: of fewer, the gallery is what comes next."""
 OWN_FILE = "file"
 """The source in the record of a folder, if it is neither the embedded world nor a grid."""
 MOST_SHOWN = 2000
@@ -421,7 +423,10 @@ def _publish(job: Job, settings: GenerateSettings) -> None:
             say(f"wrote {shown(folder)}/{GALLERY}")
             publish_files(folder, [GALLERY])
     write_exports(folder, settings.export, overwrite=settings.overwrite)
-    if complete and card["sets"]:
+    if complete and 0 < card["sets"] < FEWEST:
+        page = shlex.quote(f"{shown(folder)}/{GALLERY}")
+        say(f"next: open {page} in a browser; {card['sets']} sets show how they are made, not more")
+    elif complete and card["sets"]:
         words, source = ["python", "train.py", "--multirun"], settings.data["source"]
         if not shows_world(str(folder)):
             photos = source if source is not None and Path(source).is_dir() else "PHOTOS"

@@ -25,7 +25,9 @@ CAPTIONS = [
 
 
 @pytest.mark.slow
-def test_a_run_makes_sets_pages_and_a_json_line_and_parts_make_the_same(generate, tmp_path):
+def test_a_run_makes_sets_pages_and_a_json_line_and_parts_make_the_same(
+    generate, tmp_path, monkeypatch
+):
     summary, _ = generate()
     assert list(summary) == ["shards", "sets", "members", "rejected", "failed", "wall_s"]
     assert (summary["shards"], summary["sets"], summary["members"]) == (3, 5, 10)
@@ -45,10 +47,14 @@ def test_a_run_makes_sets_pages_and_a_json_line_and_parts_make_the_same(generate
     assert {"card.json", "candidates.svg", "gallery.html", "captions/report.md"} < set(first)
 
     again, said = generate()
-    words = f"data.counterfactual={tmp_path / 'out'} data.cf_ratio=0,0.6 name=out"
-    assert f"next: python train.py --multirun {words}\n" in said
+    page = tmp_path / "out/gallery.html"
+    assert f"next: open {page} in a browser; 5 sets show how they are made, not more\n" in said
     assert again["sets"] == 5
     assert "nothing to do" in said
+    monkeypatch.setattr("cfaug.run.generate.FEWEST", 5)
+    _, said = generate()
+    words = f"data.counterfactual={tmp_path / 'out'} data.cf_ratio=0,0.6 name=out"
+    assert f"next: python train.py --multirun {words}\n" in said
     for part, complete in ((1, False), (0, True)):
         _, said = generate(f"part={part}", "parts=2", folder="parts")
         assert ("next: python train.py" in said) is complete
