@@ -18,6 +18,7 @@ from cfaug.report.item_lists.task_comparison import (
     PooledDifference,
     TaskDifference,
     TaskResult,
+    shown_p,
     verdict,
 )
 from cfaug.report.page import DASH, Measure, p_text, render, span_text, write_page
@@ -100,7 +101,7 @@ def overview_document(
             for i, head in enumerate(heads)
         ),
         Column("difference [95 %]", amount),
-        text_column("p (Holm)", lambda d: p_text(d.p_holm)),
+        text_column("p (Holm)", lambda d: shown_p(d.p_holm)),
         text_column(
             "detectable, 80 %",
             lambda d: DASH if math.isnan(d.visible) else d.row.measure.text(d.visible, 1),
@@ -114,8 +115,11 @@ def overview_document(
 def explain(differences: Sequence[TaskDifference], pooled: Sequence[PooledDifference]) -> list[str]:
     """Return the notes under the table of tasks: what is subtracted, which tests, which means."""
     tests = dict.fromkeys(d.row.drawn.test for d in differences)
+    unit = "in points"
+    if not all(d.row.measure.is_fraction for d in differences):
+        unit += ", or in the metric's unit where it is not of right and wrong"
     lines = [
-        f"Difference: first minus other, in points. p: {' or '.join(filter(None, tests))}, "
+        f"Difference: first minus other, {unit}. p: {' or '.join(filter(None, tests))}, "
         f"two-sided; corrected (Holm) over {len(differences)} "
         f"comparison{'s' * (len(differences) != 1)}; bold: p of at most 0.05. Each place is one "
         "model: this says nothing about what training again would give.",

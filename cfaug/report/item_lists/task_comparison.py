@@ -80,8 +80,13 @@ class TaskDifference:
 
     @property
     def error(self) -> float:
-        """The standard error over clusters, or over items where each is its own cluster."""
+        """The standard error over clusters, or over items where each is its own cluster.
+
+        It is ``nan`` for a single cluster, however many items it has.
+        """
         row = self.row
+        if row.drawn.clusters < 2:
+            return math.nan
         return row.error if math.isnan(row.cluster_error) else row.cluster_error
 
     @property
@@ -306,6 +311,15 @@ def _is_each_once(rows: Sequence[TaskDifference]) -> bool:
     return len({d.base for d in rows}) == len(rows)
 
 
+def shown_p(p: float) -> str:
+    """Return p as ``p_text`` does; one that is too small for a number of the computer is not 0.
+
+    >>> shown_p(0.03), shown_p(0.0)
+    ('0.030', '< 1e-300')
+    """
+    return p_text(p) if p else "< 1e-300"
+
+
 def describe_difference(difference: TaskDifference) -> str:
     """Return one sentence on two models on one task, which one may quote.
 
@@ -319,7 +333,12 @@ def describe_difference(difference: TaskDifference) -> str:
     where = difference.task
     if lower or not measure.is_fraction:
         where = row.metric if where == "all items" else f"{where} ({row.metric})"
-    p = f"p = {p_text(difference.p_holm)}"
+    p = f"p {'' if not difference.p_holm else '= '}{shown_p(difference.p_holm)}"
+    if math.isnan(difference.p_holm):
+        return (
+            f"A difference between {row.first} and {row.other} on {where} cannot be tested: "
+            "all items are of one cluster."
+        )
     if row.better + row.worse == 0:
         of_task = "" if where == "all items" else f" of {where}"
         return f"{row.first} and {row.other} score the same on every item{of_task}."

@@ -15,6 +15,7 @@ import pytest
 
 from cfaug.core.errors import UserError
 from cfaug.report.item_lists.comparison_page import (
+    explain,
     list_differing,
     overview_document,
     write_comparison_page,
@@ -328,7 +329,8 @@ def write_list(file, right, metric="correct"):
 def compared_lists(folder, ours, theirs, metric="correct"):
     """Return the differences of two lists of one task, and the sentence on them."""
     files = [write_list(folder / f"{n}.csv", r, metric) for n, r in (("a", ours), ("b", theirs))]
-    _, _, differences, pooled, _ = compared(files)
+    chosen = None if metric != "perplexity" else [metric]
+    _, _, differences, pooled, _ = compared(files, metrics=chosen)
     return differences, verdict(differences, pooled)[0]
 
 
@@ -337,6 +339,9 @@ def test_lower_is_better_where_the_metric_says_so(tmp_path):
     [d], said = compared_lists(tmp_path / "one", right, wrong, "word_error")
     assert d.gain > 0 > d.row.drawn.mean
     assert said.startswith("a scores 50.0 points lower, so better, on word_error than b (95 % ")
+    [d], said = compared_lists(tmp_path / "words", [3] * 20, [5] * 20, "perplexity")
+    assert said.startswith("a scores 2 lower, so better, on perplexity than b (95 % ")
+    assert "in points, or in the metric's unit" in explain([d], [])[0]
     for name, errors in (("a", right), ("b", wrong)):
         write_list(tmp_path / name / "errors.csv", errors, "word_error")
         write_list(tmp_path / name / "facts.csv", right)
@@ -469,3 +474,23 @@ def test_long_names_and_names_of_columns_fit_the_page(tmp_path):
     assert "points by which items is better than longlonglongl...glonglonglong" in " ".join(
         page.read_text().split()
     )
+
+
+def test_one_cluster_is_not_counted_as_its_items(tmp_path):
+    for name, right in (("a", 1), ("b", 0)):
+        for task, photos in (("one", 1), ("two", 10), ("three", 10)):
+            file = write_list(tmp_path / name / f"{task}.csv", [right] * 4 + [1] * 16)
+            rows = file.read_text().splitlines()
+            photo = ["photo", *(f"{task}{number % photos}" for number in range(20))]
+            file.write_text("\n".join(f"{r},{c}" for r, c in zip(rows, photo, strict=True)) + "\n")
+    _, _, differences, [mean], _ = compared((tmp_path / "a", tmp_path / "b"), cluster="photo")
+    one = next(d for d in differences if d.task == "one")
+    assert math.isnan(one.error)
+    assert math.isnan(one.visible)
+    assert mean.tasks == 2
+    assert describe_difference(one).endswith("cannot be tested: all items are of one cluster.")
+
+
+def test_a_p_below_all_numbers_is_not_zero(tmp_path):
+    _, said = compared_lists(tmp_path, [1] * 1200, [0] * 1200)
+    assert said.endswith(", p < 1e-300).")
