@@ -170,8 +170,9 @@ def _tasks_of(folder: Path, notes: list[str], *, newest: bool) -> dict[str, Path
             f"{left}"
         )
     chosen = {task: _choose(folder, task, logs, newest=newest) for task, logs in named.items()}
-    makers = sorted({log.maker for log in chosen.values() if log.maker})
-    if len(makers) > 1 and all(log.certain for log in chosen.values() if log.maker):
+    made = [log for logs in named.values() for log in logs if log.maker]
+    makers = sorted({log.maker for log in made})
+    if len(makers) > 1 and all(log.certain for log in made):
         raise UserError(
             f"{folder} has logs of several models, {name_some(makers)}: name the folder of one"
         )

@@ -451,6 +451,16 @@ def test_names_with_signs_are_folders_and_nothing_of_others_is_replaced(
     assert main(["lr=0.1", "lr=0.2", "plan=1", "columns.by=id"]) == 0
 
 
+def test_the_newest_log_is_not_that_of_another_model(tmp_path):
+    for place, logs in (("a", "ab"), ("b", "b")):
+        (tmp_path / place).mkdir()
+        for name in logs:
+            log = (LOGS / f"inspect_ai/{name}.eval").read_bytes()
+            (tmp_path / place / f"{name}.eval").write_bytes(log)
+    with pytest.raises(UserError, match=r"a has logs of several models, .*: name the folder of"):
+        find_tasks([tmp_path / "a", tmp_path / "b"], newest=True)
+
+
 def test_a_folder_that_cannot_be_read_is_named(tmp_path, monkeypatch):
     for name in "ab":
         write_list(tmp_path / name / "facts.csv", [1, 0, 1])
