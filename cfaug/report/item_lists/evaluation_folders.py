@@ -87,30 +87,30 @@ def find_tasks(places: Sequence[Path], *, newest: bool = False) -> SharedTasks:
             "folder: name files, or folders"
         )
     notes: list[str] = []
-    found = [_tasks_of(place, notes, newest=newest) for place in places]
-    shared = [task for task in found[0] if all(task in tasks for tasks in found[1:])]
+    by_place = [_tasks_of(place, notes, newest=newest) for place in places]
+    shared = [task for task in by_place[0] if all(task in tasks for tasks in by_place[1:])]
     if not shared:
         listed = "; ".join(
             f"{name} has {name_some(sorted(tasks))}"
-            for name, tasks in zip(names, found, strict=True)
+            for name, tasks in zip(names, by_place, strict=True)
         )
         raise UserError(f"compare: the folders have no task in common: {listed}")
     for task in shared:
-        files_of_task = [tasks[task] for tasks in found]
+        files_of_task = [tasks[task] for tasks in by_place]
         if len({_identify(file) for file in files_of_task}) < len(files_of_task):
             raise UserError(
                 f"compare: {' and '.join(names)} have the same file of {task}, "
                 f"{files_of_task[0]}: name a folder for each model"
             )
-    every = dict.fromkeys(task for tasks in found for task in tasks)
+    every = dict.fromkeys(task for tasks in by_place for task in tasks)
     lacking = {
-        task: [name for name, tasks in zip(names, found, strict=True) if task in tasks]
+        task: [name for name, tasks in zip(names, by_place, strict=True) if task in tasks]
         for task in every
         if task not in shared
     }
     return SharedTasks(
         names,
-        [TaskFiles(task, [tasks[task] for tasks in found]) for task in shared],
+        [TaskFiles(task, [tasks[task] for tasks in by_place]) for task in shared],
         lacking,
         notes,
     )
