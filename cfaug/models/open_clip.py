@@ -46,12 +46,19 @@ class OpenClipEncoder(Encoder):
         super().__init__(model, transform, log_scale_bounds)
         self.tokenizer = tokenizer
         self.config = config
+        self._has_grouped_convolutions = any(
+            isinstance(module, nn.Conv2d) and module.groups > 1 for module in model.modules()
+        )
 
     def tokenize(self, texts: Sequence[str]) -> dict[str, Tensor]:
         return {"input_ids": self.tokenizer(list(texts))}
 
     def encode_pixels(self, pixels: Tensor) -> Tensor:
         """Map normalised float32 (batch, 3, size, size) to projected, unnormalised (batch, dim)."""
+        if self._has_grouped_convolutions and pixels.device.type == "cpu":
+            # torch 2.15 on an AMD EPYC: the second backward pass of MobileCLIP2 aborts with "double
+            # free or corruption" if pixels are channels last, as ours are, and not otherwise.
+            pixels = pixels.contiguous()
         features: Tensor = self.model.encode_image(pixels)
         return features
 
