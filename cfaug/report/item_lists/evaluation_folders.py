@@ -47,7 +47,7 @@ class FoundLog:
     """A log or list of items in a folder.
 
     Attributes:
-        date: when it was written, as digits; empty if neither name nor content says so.
+        date: digits of the moment it was written; empty if neither name nor content says so.
         maker: the model, or the folder that evaluators name after it; empty for a list.
         certain: whether the log itself names the model.
     """

@@ -52,8 +52,8 @@ class TaskDifference:
         base: the task without the filter of its answers.
         components: variances of the item differences, between clusters and within them; ``None``
             with fewer than two clusters.
-        shares: what each cluster, or each question that is asked once, adds to the error of the
-            mean: the sum of its items' deviations from the mean, over all items.
+        shares: part of the mean's error by cluster, or by question that is asked once: the sum of
+            its items' deviations from the mean, over all items.
     """
 
     task: str
@@ -330,9 +330,11 @@ def describe_difference(difference: TaskDifference) -> str:
     better, worse = (row.first, row.other) if difference.gain > 0 else (row.other, row.first)
     points = " points" if measure.is_fraction else ""
     size = f"{measure.text(abs(mean), 1)}{points}"
-    where = difference.task
-    if lower or not measure.is_fraction:
-        where = row.metric if where == "all items" else f"{where} ({row.metric})"
+    where, is_named = difference.task, difference.task != "all items"
+    if not is_named:
+        where = row.metric
+    elif lower or not measure.is_fraction:
+        where = f"{where} ({row.metric})"
     p = f"p {'' if not difference.p_holm else '= '}{shown_p(difference.p_holm)}"
     if math.isnan(difference.p_holm):
         return (
@@ -340,13 +342,13 @@ def describe_difference(difference: TaskDifference) -> str:
             "all items are of one cluster."
         )
     if row.better + row.worse == 0:
-        of_task = "" if where == "all items" else f" of {where}"
+        of_task = f" of {where}" if is_named else ""
         return f"{row.first} and {row.other} score the same on every item{of_task}."
     if difference.shown:
         ends = sorted(end if mean > 0 else -end for end in difference.interval)
         low, high = (measure.text(end, 1) for end in ends)
         amount = f"scores {size} {'lower, so better,' if lower else 'higher'} on {where}"
-        if measure.is_fraction and not lower:
+        if measure.is_fraction and not lower and is_named:
             amount = f"answers {size} more of {where}"
         return f"{better} {amount} than {worse} (95 % {low} to {high}, {p})."
     sentence = f"No difference between {row.first} and {row.other} is shown on {where} ({p})"

@@ -226,7 +226,9 @@ def test_the_command_writes_every_form(tmp_path, capsys):
     assert main([*files, *words]) == 0
     said = capsys.readouterr().out
     folder = tmp_path / "runs/compared"
-    assert "a answers 12.5 points more of group_score than b (95 % 6.9 to 21.5, p = 0.002)." in said
+    assert (
+        "a scores 12.5 points higher on group_score than b (95 % 6.9 to 21.5, p = 0.002)." in said
+    )
     with (folder / "a-against-b-by=type.csv").open() as handle:
         cells = {(row["row"], row["column"]): row["value"] for row in csv.DictReader(handle)}
     assert float(cells["a | b | group_score | all", "only first right"]) == 10
