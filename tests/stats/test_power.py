@@ -30,9 +30,9 @@ def test_components_are_those_of_a_plain_loop(groups):
         return
     within = between = 0.0
     for group in groups:
-        own = sum(group) / len(group)
-        within += sum((v - own) ** 2 for v in group)
-        between += len(group) * (own - mean) ** 2
+        centre = sum(group) / len(group)
+        within += sum((v - centre) ** 2 for v in group)
+        between += len(group) * (centre - mean) ** 2
     within /= total - count
     between /= count - 1
     size = (total - sum(len(group) ** 2 for group in groups) / total) / (count - 1)
@@ -60,8 +60,8 @@ def test_the_planned_size_finds_the_difference_in_eighty_of_a_hundred_tests():
     rng = np.random.default_rng(1)
     centres = rng.normal(0.1, 0.3, (2000, clusters, 1))
     means = (centres + rng.normal(0, 0.5, (2000, clusters, 3))).mean(axis=2)
-    found = (ttest_1samp(means, 0, axis=1).pvalue <= 0.05).mean()
-    assert found == pytest.approx(0.8, abs=0.03)
+    share = (ttest_1samp(means, 0, axis=1).pvalue <= 0.05).mean()
+    assert share == pytest.approx(0.8, abs=0.03)
 
 
 @given(st.floats(0.001, 1), st.floats(0.001, 1), st.integers(2, 10_000))
@@ -86,8 +86,8 @@ def test_q_is_uniform_without_differences_and_small_with_them(spread):
     errors = np.array([0.02, 0.03, 0.05, 0.04])
     effects = 0.1 + rng.normal(0, 1, (examples(4000), 4)) * errors
     effects += rng.normal(0, spread, effects.shape)
-    found = np.mean([cochran_q(row, errors) <= 0.05 for row in effects])
-    assert (0.03 < found < 0.07) if not spread else found > 0.3
+    share = np.mean([cochran_q(row, errors) <= 0.05 for row in effects])
+    assert (0.03 < share < 0.07) if not spread else share > 0.3
     assert math.isnan(cochran_q([0.1], [0.1]))
     assert math.isnan(cochran_q([0.1, 0.2], [0.1, 0.0]))
 

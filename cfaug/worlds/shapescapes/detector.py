@@ -97,8 +97,8 @@ class SceneDetector:
                 detections.append(Detection(label, None, whole, tuple(map(Attribute, known))))
             # What the detector sees: with errors, or without an object.
             seen = (self._err(example.key, number, each) for number, each in enumerate(detections))
-            found = [detection for detection in seen if detection is not None]
-            annotations.append({self.name: detections_to_json(found)})
+            kept = [detection for detection in seen if detection is not None]
+            annotations.append({self.name: detections_to_json(kept)})
         return annotations
 
     def _err(self, key: str, number: int, right: Detection) -> Detection | None:

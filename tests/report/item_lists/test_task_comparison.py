@@ -190,8 +190,8 @@ def test_the_evaluators_own_logs_are_found_in_their_folders(tmp_path, evaluator)
         source = LOGS / evaluator / name
         place = tmp_path / name
         place.mkdir()
-        found = source.iterdir() if source.is_dir() else [source.with_suffix(".eval")]
-        for file in found:
+        logs = source.iterdir() if source.is_dir() else [source.with_suffix(".eval")]
+        for file in logs:
             (place / file.name).write_bytes(file.read_bytes())
         (place / "results_2026.json").write_text('{"results": {}}')
         places.append(place)
@@ -494,11 +494,11 @@ def test_one_cluster_is_not_counted_as_its_items(tmp_path):
             photo = ["photo", *(f"{task}{number % photos}" for number in range(20))]
             file.write_text("\n".join(f"{r},{c}" for r, c in zip(rows, photo, strict=True)) + "\n")
     _, _, differences, [mean], _ = compared((tmp_path / "a", tmp_path / "b"), cluster="photo")
-    one = next(d for d in differences if d.task == "one")
-    assert math.isnan(one.error)
-    assert math.isnan(one.visible)
+    single = next(d for d in differences if d.task == "one")
+    assert math.isnan(single.error)
+    assert math.isnan(single.visible)
     assert mean.tasks == 2
-    assert describe_difference(one).endswith("cannot be tested: all items are of one cluster.")
+    assert describe_difference(single).endswith("cannot be tested: all items are of one cluster.")
 
 
 def test_a_p_below_all_numbers_is_not_zero(tmp_path):
