@@ -9,7 +9,7 @@ STAMP := .venv/.installed
 help:  ## list the targets (minutes are those of two cores)
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-env: $(STAMP)  ## create the environment in .venv/ from the pinned versions (TORCH=cpu: 1 GB in place of 7)
+env: $(STAMP)  ## create the environment in .venv/ from the pinned versions (TORCH=cpu: without CUDA)
 
 # Another build of torch than the registry's brings its own libraries of CUDA, or none.
 LIBRARIES := '^(nvidia-|cuda-|triton==)'

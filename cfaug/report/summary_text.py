@@ -219,14 +219,12 @@ def cost(
     if made is None or made.comparison is None:
         return "In distribution nothing was compared, so the cost of the gain is not known."
     other, size = headline.label(made.other), made.measure.amount(abs(made.comparison.diff))
-    better, worse = "gains", "loses"
+    once = made.seeds < 2
+    better, worse = ("gained", "lost") if once else ("gains", "loses")
     if made.measure.better == "lower":  # to gain a loss would mean two things
-        better, worse = "improves by", "is worse by"
+        better, worse = ("improved by", "was worse by") if once else ("improves by", "is worse by")
     verb = better if made.gain > 0 else worse
-    if made.seeds < 2:
-        verb = {"gains": "gained", "loses": "lost", "improves by": "improved by"}.get(
-            verb, "was worse by"
-        )
+    if once:
         return f"In distribution it {verb} {size.lstrip('+')} against {other} (one training each)."
     interval = _interval(made)
     if made.shown:

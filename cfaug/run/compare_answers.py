@@ -83,7 +83,8 @@ def compare(settings: CompareSettings) -> int:
         *(f"{r.task}: {note}" for r in results if len(results) > 1 for note in r.answers.notes),
     ]
     folder = Path(settings.paths["runs"]).expanduser() / "compared"
-    identity = digest([[str(p.resolve()) for p in places], asdict(columns), settings.plan])
+    chosen = [[str(p.resolve()) for p in places], asdict(columns), settings.plan]
+    identity = digest([*chosen, "newest"] if settings.newest else chosen)
     task = results[0].answers.task if len(results) == 1 else ""
     name = _name(results[0].answers.names, task, columns, settings.plan)
     file = folder / f"{name}.json"
@@ -91,20 +92,16 @@ def compare(settings: CompareSettings) -> int:
         name = f"{name}-{identity}"
     overview = overview_document(name, "Models compared item by item", differences, pooled, notes)
     if settings.plan:
-        plan = plan_part(results, differences, settings.plan)
+        plan = plan_part(differences, settings.plan)
         if plan.rows:
             overview = replace(overview, parts=(*overview.parts, plan))
         else:
             none = "There is no plan: no metric of right and wrong has two items or clusters."
             overview = replace(overview, notes=(*overview.notes, none))
     answer = verdict(differences, pooled)
-    details = [
-        replace(comparison_document(r.answers, r.comparisons, name).parts[0], title=r.task)
-        for r in results
-    ]
-    whole = replace(
-        overview, parts=(*overview.parts, *details), compared=identity, answer=answer[0]
-    )
+    details = [(r, comparison_document(r.answers, r.comparisons, name).parts[0]) for r in results]
+    tables = [replace(part, title=r.task) for r, part in details]
+    whole = replace(overview, parts=(*overview.parts, *tables), compared=identity, answer=answer[0])
     # Before anything is written: a file of somebody else refuses all.
     page = folder / f"{name}.html"
     for kind in ("tex", "md", "csv", "json"):
@@ -116,7 +113,7 @@ def compare(settings: CompareSettings) -> int:
     say(to_terminal(printed), sys.stdout)
     paths = [
         *write_document(whole, folder),
-        write_comparison_page(page, overview, results, differences, pooled),
+        write_comparison_page(page, overview, answer, details, differences, pooled),
     ]
     say("wrote " + ", ".join(map(str, paths)), sys.stdout)
     for line in answer:

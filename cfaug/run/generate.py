@@ -86,7 +86,7 @@ NAMES_OF_WEIGHTS = ("name_or_path", "weights", "vae")
 LINE = 110
 """Characters of a line of a plan's tables."""
 FEWEST = 50
-"""Sets from which a training shows anything: of fewer, the gallery is what comes next."""
+"""The fewest sets after which a training is the next command; before, it is their gallery."""
 OWN_FILE = "file"
 """The source in the record of a folder, if it is neither the embedded world nor a grid."""
 MOST_SHOWN = 2000
@@ -425,7 +425,7 @@ def _publish(job: Job, settings: GenerateSettings) -> None:
     write_exports(folder, settings.export, overwrite=settings.overwrite)
     if complete and 0 < card["sets"] < FEWEST:
         page = shlex.quote(f"{shown(folder)}/{GALLERY}")
-        say(f"next: open {page} in a browser; {card['sets']} sets show how they are made, not more")
+        say(f"next: open {page} in a browser; {card['sets']} sets are few to train on")
     elif complete and card["sets"]:
         words, source = ["python", "train.py", "--multirun"], settings.data["source"]
         if not shows_world(str(folder)):

@@ -44,21 +44,13 @@ class Components:
         """Whether the differences of the pilot vary at all, by more than rounding."""
         return self.between + self.within > 1e-20
 
-    def error(self, clusters: float, per_cluster: float | None = None) -> float:
-        """Return the standard error of the mean difference of a test of another size.
+    def error(self, clusters: float) -> float:
+        """Return the standard error of a test of so many clusters, of sizes as in the pilot."""
+        within = self.within / self.per_cluster
+        return math.sqrt((self.between * self.uneven + within) / clusters)
 
-        Args:
-            per_cluster: items of each cluster of that test; ``None`` for sizes as in the pilot.
-        """
-        items, uneven = per_cluster, 1.0
-        if items is None:
-            items, uneven = self.per_cluster, self.uneven
-        return math.sqrt((self.between * uneven + self.within / items) / clusters)
-
-    def clusters_needed(
-        self, difference: float, per_cluster: float | None = None, power: float = 0.8
-    ) -> int | None:
-        """Return the fewest clusters with which a true difference is found with this power.
+    def clusters_needed(self, difference: float) -> int | None:
+        """Return the fewest clusters with which 80 % of tests find a true difference.
 
         Returns:
             ``None`` if no number that can be reached is enough, as for a difference of 0, or if
@@ -73,8 +65,7 @@ class Components:
         def enough(clusters: int) -> bool:
             if clusters < FEWEST:
                 return False
-            error = self.error(clusters, per_cluster)
-            return least_visible(error, clusters, power=power) <= abs(difference)
+            return least_visible(self.error(clusters), clusters) <= abs(difference)
 
         high = FEWEST
         while not enough(high):

@@ -48,7 +48,7 @@ def test_a_run_makes_sets_pages_and_a_json_line_and_parts_make_the_same(
 
     again, said = generate()
     page = tmp_path / "out/gallery.html"
-    assert f"next: open {page} in a browser; 5 sets show how they are made, not more\n" in said
+    assert f"next: open {page} in a browser; 5 sets are few to train on\n" in said
     assert again["sets"] == 5
     assert "nothing to do" in said
     monkeypatch.setattr("cfaug.run.generate.FEWEST", 5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -100,7 +101,7 @@ def test_large_clusters_make_the_planned_test_less_certain():
     values = rng.normal(0, 1, 1000)[names] + rng.normal(0, 0.5, len(names))
     plan = variance_components(values, names)
     assert plan.error(1000) == pytest.approx(standard_error(values, names), rel=0.2)
-    assert plan.error(1000, per_cluster=plan.per_cluster) < 0.6 * plan.error(1000)
+    assert replace(plan, uneven=1.0).error(1000) < 0.6 * plan.error(1000)
 
 
 def test_a_plan_needs_enough_clusters_for_a_small_p_and_a_pilot_with_spread():

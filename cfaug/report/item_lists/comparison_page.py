@@ -13,13 +13,11 @@ from cfaug.core.errors import UserError
 from cfaug.report.document import Column, Document, Entry, Part, make_part, text_column
 from cfaug.report.drawing import Drawing, style
 from cfaug.report.item_lists.item_cautions import is_wrongness
-from cfaug.report.item_lists.item_files import comparison_document
 from cfaug.report.item_lists.task_comparison import (
     PooledDifference,
     TaskDifference,
     TaskResult,
     shown_p,
-    verdict,
 )
 from cfaug.report.page import DASH, Measure, p_text, render, span_text, write_page
 from cfaug.report.plots import (
@@ -38,7 +36,7 @@ from cfaug.report.plots import (
     note,
     value_axis,
 )
-from cfaug.stats.power import FEWEST, power_of
+from cfaug.stats.power import FEWEST, Components, power_of
 
 MOST_ITEMS = 40
 """Items on which two models differ that a page shows of a task, half for each model."""
@@ -70,12 +68,7 @@ def overview_document(
     notes: Sequence[str],
 ) -> Document:
     """Return the table with a row for each task, and what could have been found there."""
-    many = len({(d.row.first, d.row.other) for d in differences}) > 1
-    labels = (("first", "other") if many else ()) + ("task", "metric")
-
-    def label(d: TaskDifference) -> tuple[str, ...]:
-        pair = (d.row.first, d.row.other) if many else ()
-        return (*pair, d.task, d.row.metric)
+    many = _are_of_several_pairs(differences)
 
     def amount(d: TaskDifference) -> Entry:
         row, measure = d.row, d.row.measure
@@ -108,8 +101,21 @@ def overview_document(
         ),
         text_column("items needed", needed),
     ]
-    part = make_part("Task by task", labels, columns, [(label(d), d) for d in differences])
+    labelled = [(_name_row(d, many), d) for d in differences]
+    part = make_part("Task by task", ROW_LABELS[many], columns, labelled)
     return Document(name, title, (part,), (*explain(differences, pooled), *notes))
+
+
+ROW_LABELS = {False: ("task", "metric"), True: ("first", "other", "task", "metric")}
+"""Headers of the names of rows, by whether several pairs of models are compared."""
+
+
+def _are_of_several_pairs(differences: Sequence[TaskDifference]) -> bool:
+    return len({(d.row.first, d.row.other) for d in differences}) > 1
+
+
+def _name_row(d: TaskDifference, many: bool) -> tuple[str, ...]:
+    return (*((d.row.first, d.row.other) if many else ()), d.task, d.row.metric)
 
 
 def explain(differences: Sequence[TaskDifference], pooled: Sequence[PooledDifference]) -> list[str]:
@@ -241,11 +247,17 @@ def _shorten(name: str) -> str:
 def write_comparison_page(
     file: Path,
     overview: Document,
-    results: Sequence[TaskResult],
+    answer: Sequence[str],
+    details: Sequence[tuple[TaskResult, Part]],
     differences: Sequence[TaskDifference],
     pooled: Sequence[PooledDifference],
 ) -> Path:
-    """Write the page of a comparison, and return its path."""
+    """Write the page of a comparison, and return its path.
+
+    Args:
+        answer: its verdict, a sentence for each pair of models.
+        details: each task with the table of its metrics and parts.
+    """
     figures = []
     for first, other in dict.fromkeys((d.row.first, d.row.other) for d in differences):
         rows = [
@@ -260,25 +272,25 @@ def write_comparison_page(
             if any(d.is_lower_better for d in rows):
                 axis = f"{ours} minus {theirs}, points"
             figures.append(forest_plot(rows, means, axis))
-    details: list[tuple[str, Part, list[tuple[str, str, list[DifferingItem], int]]]] = []
-    for result in results:
-        document = comparison_document(result.answers, result.comparisons, result.task)
-        two = len(result.answers.names) == 2
-        details.append((result.task, document.parts[0], list_differing(result) if two else []))
     text = render(
         "comparison.html",
         title=overview.title,
-        verdict=verdict(differences, pooled),
+        verdict=answer,
         overview=overview,
         figures=figures,
-        details=details,
+        details=[
+            (
+                result.task,
+                part,
+                list_differing(result) if len(result.answers.names) == 2 else [],
+            )
+            for result, part in details
+        ],
     )
     return write_page(file, text, PAGE)
 
 
-def plan_part(
-    results: Sequence[TaskResult], differences: Sequence[TaskDifference], points: float
-) -> Part:
+def plan_part(differences: Sequence[TaskDifference], points: float) -> Part:
     """Return how large a test has to be to find a difference, by task, from these answers.
 
     Args:
@@ -286,67 +298,41 @@ def plan_part(
     """
     if points > 100:
         raise UserError(f"plan={points:g}: a difference is at most 100 points")
-    rows = [
-        (d, share)
+    # A task, the components of its differences, and the clusters of a test of another size.
+    rows: list[tuple[TaskDifference, Components, int]] = [
+        (d, d.components, max(2, round(d.components.clusters * share)))
         for d in differences
         if d.components is not None and d.row.measure.is_fraction
         for share in (0.5, 1, 2, 4)
     ]
 
-    def size(row: tuple[TaskDifference, float]) -> int:
-        d, share = row
-        assert d.components is not None
-        return max(2, round(d.components.clusters * share))
-
-    def error(row: tuple[TaskDifference, float]) -> float:
-        d, _ = row
-        assert d.components is not None
-        return d.components.error(size(row))
-
-    def power(row: tuple[TaskDifference, float]) -> str:
-        d, _ = row
-        assert d.components is not None
-        if not d.components.has_spread:
+    def power(row: tuple[TaskDifference, Components, int]) -> str:
+        _, components, clusters = row
+        if not components.has_spread:
             return DASH
-        share = power_of(points / 100, error(row), size(row)) if size(row) >= FEWEST else 0.0
+        share = 0.0
+        if clusters >= FEWEST:
+            share = power_of(points / 100, components.error(clusters), clusters)
         return f"{100 * share:.0f} %"
 
-    def needed(row: tuple[TaskDifference, float]) -> str:
-        d, _ = row
-        assert d.components is not None
-        clusters = d.components.clusters_needed(points / 100)
-        if clusters is None:
-            return DASH
-        return f"{math.ceil(clusters * d.components.per_cluster):,}"
+    def needed(row: tuple[TaskDifference, Components, int]) -> str:
+        _, components, _ = row
+        clusters = components.clusters_needed(points / 100)
+        return DASH if clusters is None else f"{math.ceil(clusters * components.per_cluster):,}"
 
-    columns: list[Column[tuple[TaskDifference, float]]] = [
-        text_column("clusters", lambda row: f"{size(row):,}"),
-        text_column(
-            "items",
-            lambda row: f"{round(size(row) * row[0].components.per_cluster):,}",  # type: ignore[union-attr]
-        ),
-        text_column("SE, points", lambda row: f"{100 * error(row):.2f}"),
-        text_column(
-            f"power for {points:g} points",
-            power,
-        ),
+    columns: list[Column[tuple[TaskDifference, Components, int]]] = [
+        text_column("clusters", lambda row: f"{row[2]:,}"),
+        text_column("items", lambda row: f"{round(row[2] * row[1].per_cluster):,}"),
+        text_column("SE, points", lambda row: f"{100 * row[1].error(row[2]):.2f}"),
+        text_column(f"power for {points:g} points", power),
         text_column("items for 80 %", needed),
-    ]
-    many = len({(d.row.first, d.row.other) for d, _ in rows}) > 1
-    pair = ("first", "other") if many else ()
-    labelled = [
-        ((*((d.row.first, d.row.other) if many else ()), d.task, d.row.metric), (d, share))
-        for d, share in rows
     ]
     note = (
         "From the variances of the item differences of this pilot, between clusters and within "
         "them: tests of half, equal, double and four times its size. Two-sided, at the level of "
         "5 %, for one comparison; a family of several needs more."
     )
-    return make_part(
-        f"Is a difference of {points:g} points found?",
-        (*pair, "task", "metric"),
-        columns,
-        labelled,
-        [note],
-    )
+    title = f"Is a difference of {points:g} points found?"
+    many = _are_of_several_pairs(differences)
+    labelled = [(_name_row(row[0], many), row) for row in rows]
+    return make_part(title, ROW_LABELS[many], columns, labelled, [note])

@@ -9,9 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cfaug.core.errors import UserError, name_some
+from cfaug.data.sources.lists import LISTS
 from cfaug.report.item_lists.evaluator_logs import SAMPLES_FILE, read_header
+from cfaug.report.item_lists.item_tables import shorten_paths
 
-LISTS = (".csv", ".tsv", ".jsonl", ".json", ".parquet", ".xlsx")
+ITEM_FILES = (*LISTS, ".parquet", ".xlsx")
+"""Extensions of lists of items."""
 NOT_LISTS = re.compile(
     r"results([\W_].*)?|config|run|card|leaks|metrics|summary|declared", re.IGNORECASE
 )
@@ -77,7 +80,7 @@ def find_tasks(places: Sequence[Path], *, newest: bool = False) -> SharedTasks:
             raise UserError(f"compare: {places[number]} is named more than once: name it once")
     if len(places) < 2:
         raise UserError("compare takes two folders or files, or more: cfaug compare A B")
-    names = shown_places(places)
+    names = shorten_paths([place.absolute() for place in places])
     files = [place.is_file() for place in places]
     if all(files):
         return SharedTasks(names, [TaskFiles("", list(places))], {})
@@ -116,24 +119,6 @@ def find_tasks(places: Sequence[Path], *, newest: bool = False) -> SharedTasks:
     )
 
 
-def shown_places(places: Sequence[Path]) -> list[str]:
-    """Return the shortest ends of paths that tell them apart, without common suffixes of files.
-
-    >>> shown_places([Path("logs/a"), Path("logs/b")]), shown_places([Path("x/run"), Path("y/run")])
-    (['a', 'b'], ['x/run', 'y/run'])
-    """
-    paths = [Path(place.absolute()) for place in places]
-    shortest = []
-    for path in paths:
-        depth, others = 1, [other.parts for other in paths if other != path]
-        while depth < len(path.parts) and any(
-            other[-depth:] == path.parts[-depth:] for other in others
-        ):
-            depth += 1
-        shortest.append(Path(*path.parts[-depth:]).as_posix())
-    return shortest
-
-
 def _identify(path: Path) -> tuple[int, int]:
     """Return what is equal for two names of one file or folder: links, and links to its content."""
     about = path.stat()
@@ -157,7 +142,7 @@ def _tasks_of(folder: Path, notes: list[str], *, newest: bool) -> dict[str, Path
             continue
         if log is not None:
             named.setdefault(log.task, []).append(log)
-        elif file.suffix.lower() in LISTS:
+        elif file.suffix.lower() in ITEM_FILES:
             numbers.append(file.name)
     if not named and broken:
         raise UserError(f"{folder} has no log that is read: {broken[0]}")
@@ -236,7 +221,7 @@ def _describe(file: Path, folder: Path) -> FoundLog | None:
     if header is not None:
         date = re.sub(r"\D", "", header.created)
         return FoundLog(file, header.task or file.stem, date, header.model, bool(header.model))
-    if file.suffix.lower() not in LISTS or NOT_LISTS.fullmatch(file.stem):
+    if file.suffix.lower() not in ITEM_FILES or NOT_LISTS.fullmatch(file.stem):
         return None
     # VLMEvalKit names a table MODEL_DATASET.xlsx in a folder MODEL, or in one of its run there.
     task = file.stem

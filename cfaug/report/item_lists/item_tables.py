@@ -246,7 +246,17 @@ def shown_names(files: Sequence[Path]) -> list[str]:
     ['a/x', 'b/x', 'y.csv', 'y.tsv']
     """
     stems = [file.with_suffix("") for file in files]
-    paths = [f if stems.count(stem) > 1 else stem for f, stem in zip(files, stems, strict=True)]
+    return shorten_paths(
+        [f if stems.count(stem) > 1 else stem for f, stem in zip(files, stems, strict=True)]
+    )
+
+
+def shorten_paths(paths: Sequence[Path]) -> list[str]:
+    """Return the shortest ends of paths that tell them apart.
+
+    >>> shorten_paths([Path("logs/a"), Path("logs/b")]), shorten_paths([Path("x/r"), Path("y/r")])
+    (['a', 'b'], ['x/r', 'y/r'])
+    """
     names = []
     for path in paths:
         parts, others = path.parts, [other.parts for other in paths if other != path]

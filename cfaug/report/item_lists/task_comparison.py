@@ -198,7 +198,7 @@ def _by_filter(
             f"{name_some(common) or 'none in common'}"
         )
     chosen = common if columns.filter is None else [columns.filter]
-    return [(f"{task}, {name}".lstrip(", "), replace(columns, filter=name)) for name in chosen]
+    return [(f"{task}, {name}" if task else name, replace(columns, filter=name)) for name in chosen]
 
 
 def list_differences(results: Sequence[TaskResult]) -> list[TaskDifference]:

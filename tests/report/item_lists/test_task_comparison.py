@@ -20,8 +20,9 @@ from cfaug.report.item_lists.comparison_page import (
     overview_document,
     write_comparison_page,
 )
-from cfaug.report.item_lists.evaluation_folders import find_tasks, shown_places
-from cfaug.report.item_lists.item_tables import ItemColumns
+from cfaug.report.item_lists.evaluation_folders import find_tasks
+from cfaug.report.item_lists.item_files import comparison_document
+from cfaug.report.item_lists.item_tables import ItemColumns, shorten_paths
 from cfaug.report.item_lists.task_comparison import (
     compare_tasks,
     describe_difference,
@@ -36,7 +37,7 @@ LOGS = Path(__file__).parent / "logs"
 DATE = "2026-11-01T10-00-00.000000"
 
 
-def write_log(folder, task, right, *, filters=("none",), metric="acc", date=DATE, photo=None):
+def write_log(folder, task, right, *, filters=("none",), metric="acc", date=DATE):
     """Write a log of lm-evaluation-harness in the form of its release 0.4.13."""
     folder.mkdir(parents=True, exist_ok=True)
     lines = [
@@ -71,6 +72,12 @@ def compared(places, **columns):
     results, left = compare_tasks(shared, ItemColumns(**columns))
     differences = list_differences(results)
     return shared, results, differences, pool(differences), left
+
+
+def write_page(file, overview, results, differences, pooled):
+    details = [(r, comparison_document(r.answers, r.comparisons, "x").parts[0]) for r in results]
+    answer = verdict(differences, pooled)
+    return write_comparison_page(file, overview, answer, details, differences, pooled)
 
 
 def test_every_number_is_that_of_a_plain_loop(pair):
@@ -202,7 +209,7 @@ def test_the_evaluators_own_logs_are_found_in_their_folders(tmp_path, evaluator)
 
 
 def test_names_are_as_long_as_they_have_to_be():
-    assert shown_places([Path("x/v1.5/run"), Path("x/v2.0/run")]) == ["v1.5/run", "v2.0/run"]
+    assert shorten_paths([Path("x/v1.5/run"), Path("x/v2.0/run")]) == ["v1.5/run", "v2.0/run"]
 
 
 def test_a_page_shows_the_items_that_differ_and_escapes_them(pair, tmp_path):
@@ -214,13 +221,11 @@ def test_a_page_shows_the_items_that_differ_and_escapes_them(pair, tmp_path):
     item = behind[2][0]
     assert (item.better, item.worse) == (item.target, "<i>no</i>")
     overview = overview_document("x", "x", differences, pooled, ["<script>"])
-    page = write_comparison_page(tmp_path / "x.html", overview, results, differences, pooled)
+    page = write_page(tmp_path / "x.html", overview, results, differences, pooled)
     text = page.read_text()
     assert text.count("<svg") == 1
     assert "&lt;b&gt;odd&lt;/b&gt;" in text
-    assert not {"<b>odd", "<i>no", "<script"} & {
-        part for part in ("<b>odd", "<i>no", "<script") if part in text
-    }
+    assert not [part for part in ("<b>odd", "<i>no", "<script") if part in text]
 
 
 @pytest.mark.slow
@@ -298,6 +303,17 @@ def test_the_old_word_is_answered_with_the_new_command(capsys):
     assert evaluate(["compare=[a.csv,'b c.csv']", "compare_columns.by=type"]) == 2
     said = capsys.readouterr().err
     assert "compared by cfaug compare a.csv 'b c.csv' columns.by=type" in said
+
+
+def test_another_choice_of_logs_is_another_table(pair, tmp_path, capsys):
+    words = [*map(str, pair), f"paths.runs={tmp_path / 'runs'}"]
+    assert main(words) == 0
+    later = "2026-11-02T10-00-00.000000"
+    write_log(pair[0] / "org__model", "sums", [1, 0] * 150, date=later)
+    assert main(words) == 2
+    assert "newest=true" in capsys.readouterr().err
+    assert main([*words, "newest=true"]) == 0
+    assert len(list((tmp_path / "runs/compared").glob("*.html"))) == 2
 
 
 @pytest.mark.slow
@@ -480,7 +496,7 @@ def test_long_names_and_names_of_columns_fit_the_page(tmp_path):
     _, results, differences, pooled, _ = compared(places)
     overview = overview_document("x", "x", differences, pooled, [])
     assert overview.parts[0].columns[:3] == ("items", "first", "other")
-    page = write_comparison_page(tmp_path / "x.html", overview, results, differences, pooled)
+    page = write_page(tmp_path / "x.html", overview, results, differences, pooled)
     assert "points by which items is better than longlonglongl...glonglonglong" in " ".join(
         page.read_text().split()
     )
