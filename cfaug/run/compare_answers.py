@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cfaug.core.annotations import Keys, Means
-from cfaug.core.errors import UserError, say
+from cfaug.core.errors import OutputSettings, UserError, say
 from cfaug.core.outputs import check_output
 from cfaug.core.targets import Makes
 from cfaug.core.validation import Node, PositiveNumber
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 
 SETTING = re.compile(r"[~+]{0,2}[\w./@-]+(:[\w.@-]+)?=|--|-[a-z]$")
 """How words begin that are settings or options, and no folders."""
-TOP = ("places", "columns", "newest", "plan", "paths", "hydra")
+TOP = ("places", "columns", "newest", "plan", "quiet", "verbose", "paths", "hydra")
 """The settings of ``conf/compare.yaml``; a folder may be called lr=0.1, and not plan=1."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompareSettings:
+class CompareSettings(OutputSettings):
     """The top level of ``conf/compare.yaml``, which describes each setting."""
 
     places: Sequence[str] | None

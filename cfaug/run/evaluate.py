@@ -25,7 +25,7 @@ from unicodedata import normalize
 from annotated_types import MinLen
 
 from cfaug.core.annotations import Means
-from cfaug.core.errors import USERS_MISTAKE, UserError, name_some, say
+from cfaug.core.errors import USERS_MISTAKE, OutputSettings, UserError, name_some, say
 from cfaug.core.files import check_place, visible_files
 from cfaug.core.outputs import check_output
 from cfaug.core.processes import Threads, check_device, choose_device, use_threads
@@ -424,7 +424,7 @@ def _read_tested(run: Run) -> EvaluationTarget:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluateSettings:
+class EvaluateSettings(OutputSettings):
     """The top level of ``conf/evaluate.yaml``, which describes each setting."""
 
     name: str | Sequence[str] | None

@@ -15,6 +15,7 @@ from cfaug.core.annotations import Means
 from cfaug.core.errors import UserError, say
 from cfaug.core.outputs import RECORD, begin_record, check_output
 from cfaug.core.processes import choose_device
+from cfaug.core.progress import preparing
 from cfaug.core.protocols import NoModel
 from cfaug.core.validation import Share, Weight, check, write_value
 from cfaug.evaluation.adapting import adapt, loadable_as
@@ -330,7 +331,8 @@ def _load(model: ModelSpec, protocol: type, device: str, cached: FeatureCache) -
 
     def place() -> Any:
         chosen = choose_device(device)
-        return model.load(protocol).to(chosen)
+        with preparing(f"loading the model {getattr(model, 'name_or_path', '')}".rstrip()):
+            return model.load(protocol).to(chosen)
 
     if protocol not in CACHED or not cached.limit:
         return place()

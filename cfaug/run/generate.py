@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
 from cfaug.core.annotations import Keys, Means
 from cfaug.core.binding import Config
-from cfaug.core.errors import UserError, say, say_record
+from cfaug.core.errors import OutputSettings, UserError, say, say_record
 from cfaug.core.files import check_place
 from cfaug.core.outputs import begin_record, check_output
 from cfaug.core.processes import Threads, equal_threads
@@ -116,7 +116,7 @@ class SourceSettings(TypedDict):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GenerateSettings(RunSettings):
+class GenerateSettings(RunSettings, OutputSettings):
     """The top level of ``conf/generate.yaml``, which describes each setting."""
 
     recipe: Annotated[Node, Makes("cfaug.generate.recipe.Recipe")]
