@@ -50,7 +50,7 @@ class CompareSettings(OutputSettings):
 
 def compare(settings: CompareSettings) -> int:
     """Compare the places on every task that they share; print one table, write it and a page."""
-    from cfaug.report.document import read_document, to_terminal, write_document
+    from cfaug.report.document import read_document, write_document
     from cfaug.report.item_lists.comparison_page import (
         PAGE,
         overview_document,
@@ -65,6 +65,7 @@ def compare(settings: CompareSettings) -> int:
         pool,
         verdict,
     )
+    from cfaug.report.terminal import print_document
 
     places = [Path(place).expanduser() for place in settings.places or ()]
     columns = build(settings.columns)
@@ -110,7 +111,7 @@ def compare(settings: CompareSettings) -> int:
     printed = overview
     if len(results) == 1:  # the cautions of a single task stand under its own table elsewhere
         printed = replace(overview, notes=(*overview.notes, *results[0].answers.notes))
-    say(to_terminal(printed), sys.stdout)
+    print_document(printed)
     paths = [
         *write_document(whole, folder),
         write_comparison_page(page, overview, answer, details, differences, pooled),

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import inspect
 import shlex
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -83,8 +82,6 @@ WHERE_IT_RUNS = {
 about instead."""
 NAMES_OF_WEIGHTS = ("name_or_path", "weights", "vae")
 """Keys of parts that name models."""
-LINE = 110
-"""Characters of a line of a plan's tables."""
 FEWEST = 50
 """The fewest sets after which a training is the next command; before, it is their gallery."""
 OWN_FILE = "file"
@@ -317,7 +314,7 @@ def describe_settings(settings: GenerateSettings) -> JobIdentity:
 
 def _say_plan(job: Job, recipe: Mapping[str, Any], *, as_json: bool) -> None:
     """Print the plan of a job and its cost, with the models of its recipe to download."""
-    from cfaug.report.layout import part_lines
+    from cfaug.report.terminal import print_parts
     from cfaug.run.doctor import find_trouble
 
     nodes = _nodes(select_parts(recipe, job.run.stage)).values()
@@ -354,10 +351,7 @@ def _say_plan(job: Job, recipe: Mapping[str, Any], *, as_json: bool) -> None:
         return
     say_record(about, hidden=("cost",), as_json=False)
     for part in parts:
-        for line in part_lines(part, LINE, styled=False) if part.rows else ():
-            say(line.plain, sys.stdout)
-        for note in part.notes:
-            say(note, sys.stdout)
+        print_parts([part] if part.rows else (), part.notes)
 
 
 def _make_on_engine(
