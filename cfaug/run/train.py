@@ -1,4 +1,4 @@
-"""Fine-tune a vision-language model on an exact mixture of real and counterfactual pairs.
+"""Fine-tune a vision-language model on an exact mixture of real and counterfactual examples.
 
 python train.py data.cf_ratio=0.6 seed=107
 python train.py data.cf_ratio=0.6 dry_run=true
