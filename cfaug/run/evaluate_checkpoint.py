@@ -137,7 +137,7 @@ def run_benchmarks(
         if leaks is not None:
             if leaks.images:
                 message = f"{leaks}; benchmark.without_leaks=true leaves them out"
-                say(f"{target.run}  {benchmark.name}: {message}")
+                say(f"{target.run}  {benchmark.name}: {message}", level=Verbosity.QUIET)
             write_leaks(target.folder, benchmark.name, leaks)
     weights = target.model.identity()
     known = answered(target.folder / RESULTS)

@@ -53,8 +53,8 @@ def test_a_run_makes_sets_pages_and_a_json_line_and_parts_make_the_same(
     assert "nothing to do" in said
     monkeypatch.setattr("cfaug.run.generate.FEWEST", 5)
     _, said = generate()
-    words = f"data.counterfactual={tmp_path / 'out'} data.cf_ratio=0,0.6 name=out"
-    assert f"next: python train.py --multirun {words}\n" in said
+    words = f"data.counterfactual={tmp_path / 'out'} data.cf_ratio=0,0.6 name=out dry_run=true"
+    assert said.endswith(f"next: python train.py --multirun {words}\n")  # names the fair one
     for part, complete in ((1, False), (0, True)):
         _, said = generate(f"part={part}", "parts=2", folder="parts")
         assert ("next: python train.py" in said) is complete

@@ -54,7 +54,7 @@ def test_a_classifier_of_the_hub_is_asked_by_its_name_alone(data, place, tmp_pat
     words = asked(data, "model=classifier", f"model.name_or_path={folder}")
     said = stdout_of(place.evaluate, *words)
     lines = [" ".join(line.split()) for line in said.splitlines()]
-    assert any(line.startswith("lance_stress of ") for line in lines)
+    assert any(line.startswith("lance_stress of") for line in lines)
     assert any(line.startswith("set=original ") for line in lines)
     assert "more numbers are in" in " ".join(lines)
     results = only_folder(place.root)

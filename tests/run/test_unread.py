@@ -12,6 +12,7 @@ import cfaug
 from cfaug.core.errors import UserError
 from cfaug.run import evaluate, generate, train
 from cfaug.run.reading_rules import BRANCHES, RULES
+from cfaug.run.unread import OUTPUT
 from tests.run.conftest import stdout_of
 from tests.run.test_own_benchmark import Own
 
@@ -162,7 +163,7 @@ def test_every_branch_and_rule_names_settings_that_there_are():
     for branch in BRANCHES["evaluate"]:
         assert {key.partition(".")[0] for key in branch.reads} <= top
     read = {key.partition(".")[0] for branch in BRANCHES["evaluate"] for key in branch.reads}
-    assert top - read == {"overrides"}  # no setting of the command is without a reader
+    assert top - read == {"overrides", *OUTPUT}  # no setting of the command is without a reader
 
 
 # Each run of the property below takes four steps of the tiny CLIP from the same start.

@@ -332,7 +332,7 @@ def test_the_commands_of_the_page_run(tmp_path, monkeypatch, capsys):
     assert len(commands) == 4
     for command in commands:
         assert main(shlex.split(command)) == 0, command
-    assert "power for 1 points" in capsys.readouterr().out
+    assert "Is a difference of 1 points found?" in capsys.readouterr().out
     assert len(list(Path("runs/compared").glob("*.html"))) == 4
 
 
