@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import itertools
 import json
 import resource
 import statistics
@@ -98,7 +99,8 @@ def save_model(name: str, folder: Path) -> None:
         else:
             bridge = hf.BridgeTowerConfig(
                 text_config={"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3},
-                vision_config={"image_size": side}, logit_scale_init_value=2.6592,
+                vision_config={"image_size": side},
+                contrastive_hidden_size=512, logit_scale_init_value=2.6592,
             )  # fmt: skip
             model = hf.BridgeTowerForContrastiveLearning(bridge)
             edges = {"size": {"shortest_edge": side}, "crop_size": {"shortest_edge": side}}
@@ -186,12 +188,12 @@ def train_ours(name: str, folder: Path, args: argparse.Namespace) -> dict[str, A
     file = folder / "runs" / "real_size" / "ours" / "seed=7" / "metrics.csv"
     with file.open(encoding="utf-8", newline="") as rows:
         losses = [float(row["train/loss"]) for row in csv.DictReader(rows)]
-    steps = [end - begin for begin, end in zip(ends, ends[1:], strict=False)]
+    steps = [end - begin for begin, end in itertools.pairwise(ends)]
     return {"losses": losses, "seconds": steps, "peak": peak(args.device)}
 
 
 def train_plainly(name: str, folder: Path, args: argparse.Namespace) -> dict[str, Any]:
-    """Run a plain loop over the same batch: run_clip.py's loss, optimizer, schedule and clipping."""
+    """Run a plain loop over the batch: loss, optimizer, schedule and clipping of run_clip.py."""
     import torch
     import torch.nn.functional as F
     import transformers as hf

@@ -46,6 +46,7 @@ PRINTED = {
     "insertion": r"the same words\): .* faster by \d",
     "loader": r"\| 1 \| torchvision \| \d+ \|",
     "p_laws": r"\| falling \| 7\.6% \|( [\d.]+ ± [\d.]+ \|){5}",
+    "real_size": r"\| clip-vit-b-32 \|( [\d,.]+ \|){5} \d\.\de-0[6-9] \|\n$",
     "seeds": r"\| packed, 1 process \| [\d.]+ \|[^$]*weights are the solo runs' bytes",
     "seeds_and_items": r"interaction( +\d+\.\d %){4}",
     "sets": r"\| ours \| [\d.]+ \|",

@@ -68,6 +68,7 @@ BENCHMARKS = {
         "--shapes paper --only batching --count 100 --few 20 --rounds 2",
     ),
     "inversion": ("--quick", "--steps 20 --photos 2 --repeats 2"),
+    "real_size": ("--quick", "--precision bf16-mixed --batch 128 --steps 12 --repeats 1"),
     "seeds": ("--quick", "--seeds 4"),
     "sets": ("--quick", "--repeats 3"),
     "sharing": ("--pairs 2 --steps 2 --scenes 1", "--pairs 40"),
