@@ -98,7 +98,9 @@ def save_model(name: str, folder: Path) -> None:
             processor = hf.FlavaProcessor(images, words)
         else:
             bridge = hf.BridgeTowerConfig(
-                text_config={"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3},
+                # Without dropout, whose masks differ: the towers of the other models have none.
+                text_config={"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3,
+                             "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
                 vision_config={"image_size": side},
                 contrastive_hidden_size=512, logit_scale_init_value=2.6592,
             )  # fmt: skip
@@ -279,7 +281,7 @@ def measure(engine: str, name: str, folder: Path, argv: Sequence[str]) -> dict[s
 
 
 def apart(ours: dict[str, Any], plain: dict[str, Any]) -> float:
-    """Return the largest difference between the losses of two runs, or of two latents."""
+    """Return the largest difference between two runs' losses, or the relative one of latents."""
     if "difference" in ours:
         return float(ours["difference"])
     pairs = zip(ours["losses"], plain["losses"], strict=True)
@@ -340,7 +342,8 @@ def main(argv: list[str]) -> int:
         ratios = [a / b for a, b in zip(times["ours"], times["plain"], strict=True)]
         peaks = {engine: max(run["peak"] for run in runs) for engine, runs in both.items()}
         difference = max(apart(a, b) for a, b in zip(both["ours"], both["plain"], strict=True))
-        if args.precision == "32" and not difference <= AGREE:
+        # On a GPU the released sampler runs in float16, and convolutions in TF32.
+        if (args.precision, args.device) == ("32", "cpu") and not difference <= AGREE:
             wrong.append(name)
         ms = {engine: 1000 * statistics.median(values) for engine, values in times.items()}
         print(f"| {name} | {ms['ours']:.0f} | {ms['plain']:.0f} | {interval(ratios)} | "

@@ -305,7 +305,7 @@ def evaluate(*words: str, questions: bool = False) -> Callable[[Workplace], str]
         more = list(words)
         if questions:
             folder = at.folder / "questions"
-            at.run("-m", "cfaug", "zoo", "questions", f"out={folder}", "part=test", "pairs=12")
+            at.run("-m", "zoo", "questions", f"out={folder}", "part=test", "pairs=12")
             more.append(f"benchmark.data={folder / 'questions.jsonl'}")
         by_device: dict[str, dict[tuple[str, str], float]] = {}
         for device in dict.fromkeys((at.machine.device, "cpu")):

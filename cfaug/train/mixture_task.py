@@ -26,7 +26,7 @@ from cfaug.train.task import Task
 if TYPE_CHECKING:
     from cfaug.data.index import Index
     from cfaug.data.mixture.hard_negatives import PairNegatives, SetCaptions
-    from cfaug.data.mixture.loader import Examples, KeptPixels
+    from cfaug.data.mixture.loader import Examples, KeptPixels, Loader
     from cfaug.data.mixture.records import Mixture
     from cfaug.data.mixture.settings import DataSettings
     from cfaug.models.encoder import Encoder
@@ -207,8 +207,9 @@ class MixtureTask(Task):
 class _Unsized:
     """A loader without a length; Lightning would take a resumed one's for that of the epoch."""
 
-    def __init__(self, loader: Iterable[Any]) -> None:
+    def __init__(self, loader: Loader) -> None:
         self._loader = loader
+        self.close = loader.close
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self._loader)
