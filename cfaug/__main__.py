@@ -13,7 +13,7 @@ from cfaug import __version__
 from cfaug.core.errors import CALLED_BY, USERS_MISTAKE, exit_with
 
 COMMANDS = {
-    "train": ("cfaug.run.train", "fine-tune a model on real and counterfactual pairs"),
+    "train": ("cfaug.run.train", "fine-tune a model on real and counterfactual examples"),
     "generate": ("cfaug.run.generate", "make counterfactual image-text sets"),
     "evaluate": ("cfaug.run.evaluate", "evaluate runs or a checkpoint, and compare arms"),
     "compare": (

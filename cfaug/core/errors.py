@@ -9,7 +9,10 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import IntEnum
 from functools import cache
 from typing import IO, Any, NoReturn, TextIO
 
@@ -98,7 +101,72 @@ def name_commands(text: str) -> str:
     return text
 
 
-def say(text: str, to: TextIO | None = None) -> None:
+class Verbosity(IntEnum):
+    """How much a command prints; a message is printed at its own level and those above."""
+
+    QUIET = 0
+    USUAL = 1
+    VERBOSE = 2
+
+
+LEVEL = "CFAUG_VERBOSITY"
+"""Environment variable with the level of a command, for the processes that it starts."""
+URGENT = re.compile(r"(error|warning|failed|interrupted)\b")
+"""How messages begin that a quiet command prints, too."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputSettings:
+    """How much a command prints.
+
+    Attributes:
+        quiet: print only the sentence at the end, the paths of what was written, and errors and
+            warnings.
+        verbose: print also what is otherwise only in the files: the numbers of each run, all
+            metrics and tests, and the details of the sources.
+    """
+
+    quiet: bool = False
+    verbose: bool = False
+
+
+def choose_verbosity(quiet: object, verbose: object) -> Verbosity:
+    """Return the level of the two settings.
+
+    Raises:
+        UserError: if both are chosen.
+    """
+    if quiet and verbose:
+        raise UserError("quiet=true and verbose=true contradict each other: choose one")
+    return Verbosity.QUIET if quiet else Verbosity.VERBOSE if verbose else Verbosity.USUAL
+
+
+def verbosity() -> Verbosity:
+    """Return how much this process prints."""
+    known = {str(level.value): level for level in Verbosity}
+    return known.get(os.environ.get(LEVEL, ""), Verbosity.USUAL)
+
+
+def set_verbosity(level: Verbosity) -> None:
+    """Print at a level from now on, also in the processes that are started."""
+    os.environ[LEVEL] = str(level.value)
+
+
+@contextmanager
+def printing_at(level: Verbosity) -> Iterator[None]:
+    """Print at a level meanwhile, also in the processes that are started."""
+    before = os.environ.get(LEVEL)
+    set_verbosity(level)
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(LEVEL, None)
+        else:
+            os.environ[LEVEL] = before
+
+
+def say(text: str, to: TextIO | None = None, level: Verbosity | None = None) -> None:
     """Print a line without buffering, with control characters made visible.
 
     A command whose reader has left, as in ``... | head``, or whose log is on a full disk, goes on
@@ -107,10 +175,38 @@ def say(text: str, to: TextIO | None = None) -> None:
 
     Args:
         to: the stream; ``None`` is stderr.
+        level: the lowest verbosity at which the line is printed. ``None``: a result, on stdout, and
+            an error or a warning always, other messages unless the command is quiet.
     """
     stream = sys.stderr if to is None else to
+    if level is None:
+        urgent = stream is sys.stdout or URGENT.match(text)
+        level = Verbosity.QUIET if urgent else Verbosity.USUAL
+    if verbosity() >= level:
+        write_out(paint(visible(name_commands(text)), stream) + "\n", stream)
+
+
+PAINTED = {"error:": "bold red", "warning:": "yellow", "failed:": "red", "next:": "cyan"}
+"""{first word of a message: its style on a terminal with colours}."""
+
+
+def paint(text: str, stream: TextIO) -> str:
+    """Return a message with its first word in colour, if it goes to a terminal that has colours."""
+    word = text.partition(" ")[0]
+    if word not in PAINTED or not (stream and stream.isatty()):
+        return text
+    from rich.console import Console
+
+    console = Console(file=stream, highlight=False)  # knows NO_COLOR, and TERM without colours
+    with console.capture() as painted:
+        console.print(word, style=PAINTED[word], end="")
+    return painted.get() + text[len(word) :]
+
+
+def write_out(text: str, stream: TextIO) -> None:
+    """Write text whose control characters are ours, as ``say`` prints a line."""
     try:
-        print(visible(name_commands(text)), file=stream, flush=True)
+        print(text, end="", file=stream, flush=True)
     except BrokenPipeError:
         discard_output(stream)
     except OSError as error:
@@ -131,13 +227,14 @@ def discard_output(stream: TextIO | IO[str]) -> None:
 
 
 @cache
-def say_once(text: str, about: str = "") -> None:
+def say_once(text: str, about: str = "", level: Verbosity | None = None) -> None:
     """Print a line as ``say`` does, but only once in a process.
 
     Args:
         about: its subject; the same line about another subject is printed again.
+        level: as of ``say``.
     """
-    say(text)
+    say(text, level=level)
 
 
 def say_record(

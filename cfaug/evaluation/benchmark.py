@@ -138,10 +138,10 @@ class KeepsRankings(Protocol):
 
 @runtime_checkable
 class HasSummary(Protocol):
-    """A benchmark that reports its results in sentences rather than in a line of numbers."""
+    """A benchmark that reports its results in its own words rather than as a table of metrics."""
 
-    def summarise(self, evaluation: Evaluation) -> Sequence[str]:
-        """Return a few lines for the terminal."""
+    def summarise(self, evaluation: Evaluation) -> Sequence[Part | str]:
+        """Return a few sentences, or small tables, for the terminal."""
         ...
 
 

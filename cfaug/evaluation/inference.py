@@ -385,7 +385,7 @@ def match_pairs(matcher: Matcher | CachedMatcher, pairs: PairsToScore, size: int
         )
     else:
         scores = np.concatenate(list(_score_batches(matcher, pairs, size)))
-    check_varying(scores, f"all {len(scores):,} pairs of images and texts the same score")
+    check_varying(scores, f"all {len(scores):,} combinations of an image and a text the same score")
     return scores
 
 
@@ -394,7 +394,7 @@ def _score_batches(matcher: Matcher, pairs: PairsToScore, size: int) -> Iterator
 
     batches = decode_rows(pairs.index, pairs.rows, matcher.transform, size)
     title = f"matching ({pairs.name})"
-    for i, pixels in enumerate(watch(batches, title, len(pairs.rows), "pairs", len)):
+    for i, pixels in enumerate(watch(batches, title, len(pairs.rows), "combinations", len)):
         texts = pairs.texts[i * size : (i + 1) * size]
         with torch.inference_mode():
             scores = matcher.match(torch.from_numpy(pixels), texts)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
 from cfaug.core.annotations import Means
 from cfaug.core.binding import Config
-from cfaug.core.errors import UserError
+from cfaug.core.errors import OutputSettings, UserError
 from cfaug.core.files import require_regular
 from cfaug.core.processes import Threads
 from cfaug.core.targets import Makes
@@ -146,14 +146,14 @@ class TrainPlan:
 
 MODEL_NAME = re.compile(r"(?:[\w.-]{1,96}/)?[\w.-]{1,96}", re.ASCII)
 """A name of a model on the Hub, with or without its owner."""
-NOT_OF_A_RUN = ("preset", "by_seed", "overrides", "debugging")
-"""Fields that composition and the command line fill, which are not settings."""
+NOT_OF_A_RUN = ("preset", "by_seed", "overrides", "debugging", "quiet", "verbose")
+"""Fields that composition and the command line fill, and those of what a command prints."""
 OPTIONAL_GROUPS = ("tuning", "loss", "optimized_metric", "declared", "model_name")
 """Groups and settings that a run's ``config.yaml`` lacks if nothing was chosen for them."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainSettings:
+class TrainSettings(OutputSettings):
     """The settings of one run, which ``conf/train.yaml`` describes.
 
     Args:

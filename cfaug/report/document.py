@@ -470,44 +470,37 @@ MARKDOWN_ESCAPES = str.maketrans(
 
 def to_markdown(document: Document) -> str:
     """Return a heading, a table per part with its notes, the curves as tables, and the notes."""
-    return _write_text(document, markdown_text)
-
-
-def to_terminal(document: Document) -> str:
-    """Return what ``to_markdown`` returns, with names as they are, for nobody renders it."""
-    return _write_text(document, _one_line)
-
-
-def _write_text(document: Document, escape: Callable[[str], str]) -> str:
-    blocks = [f"## {escape(document.title)}"] if document.title else []
-    for part in document.parts:
-        blocks += [f"### {escape(part.title)}"] if part.title else []
+    blocks = [f"## {markdown_text(document.title)}"] if document.title else []
+    for part in (*document.parts, *map(curve_part, document.curves)):
+        blocks += [f"### {markdown_text(part.title)}"] if part.title else []
         body = [
-            [*map(escape, labels), *(_text_cell(cell, escape) for cell in cells)]
+            [*map(markdown_text, labels), *map(_markdown_cell, cells)]
             for labels, cells in part.rows
         ]
-        blocks += [_align(list(map(escape, part.header)), body), *map(escape, part.notes)]
-    for curve in document.curves:
-        measure = Measure(curve.unit)
-        body = [
-            [escape(name), f"{x:g}", measure.text(sum(v.values()) / len(v)), str(len(v))]
-            for name, points in curve.series.items()
-            for x, v in sorted(points.items())
-        ]
-        head = ["series", curve.x_title, curve.y_title, "seeds"]
-        blocks += [f"### {escape(curve.title)}", _align(list(map(escape, head)), body)]
+        head = list(map(markdown_text, part.header))
+        blocks += [_align(head, body), *map(markdown_text, part.notes)]
     if document.pictures:
         blocks.append(f"{len(document.pictures)} pictures: see report.html.")
-    return "\n\n".join([*blocks, *map(escape, document.notes)]) + "\n"
+    return "\n\n".join([*blocks, *map(markdown_text, document.notes)]) + "\n"
+
+
+def curve_part(curve: Curve) -> Part:
+    """Return the means of a curve as a table, for formats without figures."""
+    measure = Measure(curve.unit)
+    rows = tuple(
+        (
+            (name, f"{x:g}"),
+            (Entry(measure.text(sum(values.values()) / len(values))), Entry(str(len(values)))),
+        )
+        for name, points in curve.series.items()
+        for x, values in sorted(points.items())
+    )
+    return Part(curve.title, ("series", curve.x_title), (), (curve.y_title, "seeds"), rows)
 
 
 def markdown_text(text: str) -> str:
     """Escape text so that Markdown shows it literally."""
-    return _one_line(text).translate(MARKDOWN_ESCAPES)
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.splitlines())
+    return " ".join(text.splitlines()).translate(MARKDOWN_ESCAPES)
 
 
 def _align(head: list[str], body: list[list[str]]) -> str:
@@ -518,14 +511,14 @@ def _align(head: list[str], body: list[list[str]]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in padded)
 
 
-def _text_cell(cell: Entry, escape: Callable[[str], str]) -> str:
-    text = escape(cell.text)
+def _markdown_cell(cell: Entry) -> str:
+    text = markdown_text(cell.text)
     text = f"**{text}**" if cell.bold else text
     text = f"<u>{text}</u>" if cell.underlined else text
-    text += escape(cell.signs)
-    text += f"<sup>{escape(','.join(cell.above))}</sup>" if cell.above else ""
-    text += f" ± {escape(cell.sub)}" if cell.sub else ""
-    return text + (f" {escape(cell.small)}" if cell.small else "")
+    text += markdown_text(cell.signs)
+    text += f"<sup>{markdown_text(','.join(cell.above))}</sup>" if cell.above else ""
+    text += f" ± {markdown_text(cell.sub)}" if cell.sub else ""
+    return text + (f" {markdown_text(cell.small)}" if cell.small else "")
 
 
 # Tables as CSV: one writer, and a document with one row per cell.

@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from cfaug.core.errors import discard_output
 from cfaug.report.document import (
     Column,
     Document,
@@ -32,12 +31,6 @@ from cfaug.report.document import (
 from cfaug.report.page import DASH, p_text, span_text, write_page
 from cfaug.report.results import Cell
 from cfaug.report.significance_rows import ALPHA, ItemComparison, SignificanceRow, Table
-from cfaug.report.text import printable, wrap_text
-
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.text import Text
-
 
 WORSE, KEPT, LOST = "↓", "†", "‡"
 KEPT_ITEMS, LOST_ITEMS = "§", "¶"
@@ -324,117 +317,3 @@ def write_tables(table: Table, folder: Path, stem: str = "table") -> list[Path]:
         "tex": to_latex(float_document(table)),
     }
     return [write_page(folder / f"{stem}.{kind}", text) for kind, text in texts.items()]
-
-
-# The table for a terminal or a log file: no number is cut, and no line is too long.
-
-GAP = "  "
-
-
-def print_table(table: Table, console: Console | None = None) -> None:
-    """Print the table in the papers' layout, with its notes, to ``console`` (stdout by default).
-
-    A benchmark too wide for the line is split between its groups of metrics; long names are broken.
-    Without styles, as in a log file, ``*`` marks the best of a column and ``_`` a value better than
-    the first baseline.
-    """
-    from rich.console import Console as RichConsole
-    from rich.text import Text
-
-    class Patient(RichConsole):
-        """Continue when the reader has left, like ``say``; rich would end the command."""
-
-        def on_broken_pipe(self) -> None:
-            discard_output(self.file)
-
-    out = console or Patient()
-    styled = out.color_system is not None
-    for part in benchmark_parts(table):
-        for line in part_lines(part, out.width, styled=styled):
-            out.print(line, no_wrap=True, crop=False)
-    marks = legend(table) if styled else legend(table, best="*", better="_")
-    for sentence in [*marks, *table.all_notes()]:
-        for words in wrap_text(sentence, out.width):
-            out.print(Text(words, style="dim"), no_wrap=True)
-
-
-def part_lines(part: Part, width: int, *, styled: bool) -> Iterator[Text]:
-    """Return the lines of a part, if possible none wider than ``width`` cells.
-
-    Args:
-        styled: whether bold and underlined are shown; otherwise ``*`` and ``_`` replace them.
-    """
-    from rich.cells import cell_len
-    from rich.text import Text
-
-    labels = [printable(" | ".join(names)) for names, _ in part.rows]
-    head = " | ".join(part.labels)
-    arm_width = min(max(map(cell_len, [*labels, head])), max(12, width // 3))
-    cells = [[_print(cell, styled) for cell in entries] for _, entries in part.rows]
-    names = [part.column_name(i) for i in range(len(part.columns))]
-    rooms = [max(len(marks) for _, marks in column) for column in zip(*cells, strict=True)]
-    widths = [
-        max(room + max(len(row[i][0]) for row in cells), *map(len, _words(names[i])))
-        for i, room in enumerate(rooms)
-    ]
-    for chunk in _chunks(names, widths, width - arm_width):
-        for title in wrap_text(part.title, width):
-            yield Text(title, style="italic")
-        headings = {i: wrap_text(" ".join(_words(names[i])), widths[i]) for i in chunk}
-        height = max(map(len, headings.values()))
-        for level in range(height):
-            heading = (head if level == height - 1 else "").ljust(arm_width)
-            for i, words in headings.items():
-                at = level - (height - len(words))
-                heading += GAP + (words[at] if at >= 0 else "").rjust(widths[i])
-            yield Text(heading.rstrip())
-        yield Text("─" * (arm_width + sum(len(GAP) + widths[i] for i in chunk)), style="dim")
-        for label, row, (_, entries) in zip(labels, cells, part.rows, strict=True):
-            first, *more = wrap_text(label, arm_width)
-            line = Text(first + " " * (arm_width - cell_len(first)))
-            for i in chunk:
-                number, marks = row[i]
-                entry = entries[i]
-                line.append(GAP + " " * (widths[i] - rooms[i] - len(number)))
-                style = " ".join(["bold"] * entry.bold + ["underline"] * entry.underlined)
-                mean, plus, sd = number.partition("±")
-                line.append(mean, style=style).append(plus + sd, style="dim")
-                line.append(marks.ljust(rooms[i]))
-            line.rstrip()
-            yield line
-            yield from map(Text, more)
-        yield Text("")
-
-
-def _print(cell: Entry, styled: bool) -> tuple[str, str]:
-    """Return a cell's number, and the marks after it."""
-    number = f"{cell.text}±{cell.sub}" if cell.sub not in ("", DASH) else cell.text
-    above = f"^{','.join(cell.above)}" if cell.above else ""
-    looks = "" if styled else "*" * cell.bold + "_" * cell.underlined
-    return number, f"{looks}{cell.signs}{above}"
-
-
-def _words(metric: str) -> list[str]:
-    """Return the parts of a metric's name between which its heading may break."""
-    return printable(metric).replace("_", " ").split() or ["–"]
-
-
-def _chunks(metrics: Sequence[str], widths: Sequence[int], room: int) -> list[list[int]]:
-    """Split columns so that each part fits, keeping groups of metrics (R@1, R@5, R@10) whole."""
-    groups: dict[str, list[int]] = {}
-    for i, metric in enumerate(metrics):
-        groups.setdefault(re.sub(r"@?\d+$", "", metric), []).append(i)
-    chunks: list[list[int]] = [[]]
-
-    def fits(columns: Sequence[int]) -> bool:
-        return sum(len(GAP) + widths[i] for i in columns) <= room
-
-    for group in groups.values():
-        pieces = [group] if fits(group) else [[i] for i in group]
-        if len(pieces) > 1 and chunks[-1]:
-            chunks.append([])
-        for piece in pieces:
-            if chunks[-1] and not fits([*chunks[-1], *piece]):
-                chunks.append([])
-            chunks[-1] = [*chunks[-1], *piece]
-    return chunks

@@ -18,7 +18,16 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from cfaug.core.errors import CALLED_BY, UserError, name_commands, name_some
+from cfaug.core.errors import (
+    CALLED_BY,
+    UserError,
+    Verbosity,
+    choose_verbosity,
+    name_commands,
+    name_some,
+    printing_at,
+    set_verbosity,
+)
 from cfaug.core.processes import interruptible, is_checkout
 from cfaug.report.records import Run
 from cfaug.report.records import read_run as read_run_folder
@@ -59,7 +68,8 @@ def _public(function: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(function)
     def call(*args: P.args, **more: P.kwargs) -> R:
-        with _CALLING, _printing(quiet=bool(more.get("quiet"))), interruptible():
+        usual = printing_at(Verbosity.USUAL)  # until settings say otherwise
+        with _CALLING, usual, _printing(quiet=bool(more.get("quiet"))), interruptible():
             try:
                 return function(*args, **more)
             except UserError as error:
@@ -379,7 +389,7 @@ def _evaluate(
 
 READ_FOR_TRAINER = (
     "task", "data", "model", "optim", "tuning", "loss", "seed", "paths", "threads",
-    "trainer.micro_batch_size", "trainer.val_metrics",
+    "quiet", "verbose", "trainer.micro_batch_size", "trainer.val_metrics",
     "trainer.gradient_checkpointing",
 )  # fmt: skip
 """The settings that ``cfaug.CounterfactualDataModule`` reads; the Trainer decides the others."""
@@ -468,4 +478,6 @@ def _compose(
     refuse_settings_of_hydra(words)
     script = import_module(f"cfaug.run.{name}").SCRIPT
     jobs: Jobs = script.compose(words, multirun=False)
+    [(config, _)] = jobs
+    set_verbosity(choose_verbosity(config.get("quiet"), config.get("verbose")))
     return jobs

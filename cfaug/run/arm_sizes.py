@@ -21,14 +21,14 @@ SHARES = (
 """Settings that choose training examples by their numbers alone, which are rounded."""
 
 
-def unequal_sizes(jobs: Sequence[TrainJob]) -> list[str]:
+def unequal_sizes(jobs: Sequence[TrainJob]) -> dict[int, str]:
     """Warn if arms of one experiment differ in their number of training examples.
 
     With ``data.size=null`` every arm takes as many examples as it can, which depends on its ratio.
     Arms with a given size, or a size from a plan, are as intended.
 
     Returns:
-        A sentence for each such experiment.
+        A sentence for each such experiment, by the largest size that all of its arms can have.
     """
     experiments: dict[str, dict[str, TrainJob]] = {}
     for job in jobs:
@@ -36,14 +36,14 @@ def unequal_sizes(jobs: Sequence[TrainJob]) -> list[str]:
         if size is not None and job.task.trainer.max_steps != 0:
             arms = experiments.setdefault(job.settings.name, {})
             arms.setdefault(job.folder.path.parent.name, job)
-    messages = []
+    messages = {}
     for experiment, arms in experiments.items():
         trained = {arm: job.task.counts["train"] for arm, job in arms.items()}
         least, most = (find(trained, key=trained.__getitem__) for find in (min, max))
         if trained[least] == trained[most]:
             continue
         size = min(job.task.default_size or 0 for job in arms.values())
-        messages.append(
+        messages[size] = (
             f"the arms of {experiment} differ in their number of training examples, from "
             f"{trained[least]:,} ({least}) to {trained[most]:,} ({most}): data.size={size} is the "
             "largest that all of them can have"

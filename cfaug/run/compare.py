@@ -28,17 +28,18 @@ from cfaug.report.joint_tests import (
     seeds_and_items_parts,
     write_seeds_and_items,
 )
-from cfaug.report.layout import comparisons_csv, part_lines, print_table, write_tables
+from cfaug.report.layout import comparisons_csv, write_tables
 from cfaug.report.records import (
     experiment_folder,
     leak_sentences,
     read_config,
     setting_node,
 )
-from cfaug.report.results import Result, arms_of
+from cfaug.report.results import RESULTS, Result, arms_of
 from cfaug.report.significance_rows import Primary, Table, family_of
 from cfaug.report.significance_table import RunItems, significance_table
 from cfaug.report.summary_text import steps_part, verdict
+from cfaug.report.terminal import print_parts, print_table, results_parts
 from cfaug.run.compare_items import publish
 from cfaug.run.identity import clean_name
 from cfaug.run.launch import DONE, report
@@ -212,6 +213,7 @@ def compare(
     baselines = settings.choose_baselines(arms, baseline, labels)
     trained = {name: arm for name, arm in arms.items() if arm.trained}
     if not baselines or len(trained) < 2:
+        print_parts(results_parts(rows, f"{RESULTS} of each run"))
         say(
             f"{experiment}: arms {', '.join(min(arm, labels[arm], key=len) for arm in arms)}; "
             "nothing to compare. "
@@ -284,10 +286,10 @@ def compare(
             sys.stdout,
         )
         return table
-    print_table(table)
+    print_table(table, shown=family_of(rows, primary))
     steps = steps_part(rows, headline, baselines, items)
-    for text in part_lines(steps, WIDTH, styled=False) if steps is not None else ():
-        say(text.plain, sys.stdout)
+    if steps is not None:
+        print_parts([steps])
     say(f"wrote {', '.join(path.name for path in written)} in {experiment}", sys.stdout)
     say(verdict(rows, headline, baselines, items), sys.stdout)
     say(f"next: open {experiment / 'report.html'} in a browser")

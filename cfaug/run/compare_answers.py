@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cfaug.core.annotations import Keys, Means
-from cfaug.core.errors import UserError, say
+from cfaug.core.errors import OutputSettings, UserError, say
 from cfaug.core.outputs import check_output
 from cfaug.core.targets import Makes
 from cfaug.core.validation import Node, PositiveNumber
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 
 SETTING = re.compile(r"[~+]{0,2}[\w./@-]+(:[\w.@-]+)?=|--|-[a-z]$")
 """How words begin that are settings or options, and no folders."""
-TOP = ("places", "columns", "newest", "plan", "paths", "hydra")
+TOP = ("places", "columns", "newest", "plan", "quiet", "verbose", "paths", "hydra")
 """The settings of ``conf/compare.yaml``; a folder may be called lr=0.1, and not plan=1."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompareSettings:
+class CompareSettings(OutputSettings):
     """The top level of ``conf/compare.yaml``, which describes each setting."""
 
     places: Sequence[str] | None
@@ -50,7 +50,7 @@ class CompareSettings:
 
 def compare(settings: CompareSettings) -> int:
     """Compare the places on every task that they share; print one table, write it and a page."""
-    from cfaug.report.document import read_document, to_terminal, write_document
+    from cfaug.report.document import read_document, write_document
     from cfaug.report.item_lists.comparison_page import (
         PAGE,
         overview_document,
@@ -65,6 +65,7 @@ def compare(settings: CompareSettings) -> int:
         pool,
         verdict,
     )
+    from cfaug.report.terminal import print_document
 
     places = [Path(place).expanduser() for place in settings.places or ()]
     columns = build(settings.columns)
@@ -110,7 +111,7 @@ def compare(settings: CompareSettings) -> int:
     printed = overview
     if len(results) == 1:  # the cautions of a single task stand under its own table elsewhere
         printed = replace(overview, notes=(*overview.notes, *results[0].answers.notes))
-    say(to_terminal(printed), sys.stdout)
+    print_document(printed)
     paths = [
         *write_document(whole, folder),
         write_comparison_page(page, overview, answer, details, differences, pooled),

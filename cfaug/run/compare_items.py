@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cfaug.core.errors import UserError, say
-from cfaug.report.layout import print_table, write_tables
+from cfaug.report.layout import write_tables
 from cfaug.report.records import Run
 from cfaug.report.results import RESULTS, Result, every_result
 from cfaug.report.significance_rows import Primary
 from cfaug.report.significance_table import RunItems, significance_table
+from cfaug.report.terminal import print_document, print_table
 from cfaug.run.evaluate_checkpoint import EvaluationTarget
 from cfaug.run.identity import clean_name
 from cfaug.run.launch import DONE
@@ -77,10 +78,10 @@ def digest(content: object) -> str:
 
 def publish(document: Document, folder: Path) -> int:
     """Print a document, write it in every form, and add it to the folder's page of all tables."""
-    from cfaug.report.document import to_terminal, write_document
+    from cfaug.report.document import write_document
     from cfaug.report.paper_tables import write_tables_page
 
-    say(to_terminal(document), sys.stdout)
+    print_document(document)
     paths = [*write_document(document, folder), write_tables_page(folder)]
     say("wrote " + ", ".join(map(str, paths)), sys.stdout)
     return DONE

@@ -1,4 +1,4 @@
-"""``cfaug doctor``: which optional parts are here, and the command that brings each missing one."""
+"""``cfaug doctor``: what can be done on this machine now, and what else each missing part gives."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
@@ -17,7 +18,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from cfaug import __version__
-from cfaug.core.errors import UserError, say
+from cfaug.core.errors import UserError, name_some, say
 from cfaug.core.processes import find_folder, is_checkout
 from cfaug.run.settings_files import settings_folders
 
@@ -32,8 +33,31 @@ WEIGHTS = {
 HUB_ID = re.compile(r"(?:name_or_path|weights): *([A-Za-z0-9][\w.-]*/[\w.-]+)")
 WIDEST = 120
 """Most characters of a line; a narrower terminal has fewer."""
-LINES = {24: 2, 40: 9}
-"""{rows of the screen: most lines of a list of names}; a section by itself names all."""
+NAMED = 2
+"""Most models, folders or uses that one screen names; a section by itself names all."""
+COMMANDS = {
+    "generate": "python generate.py limit=6",
+    "train": "python train.py data.cf_ratio=0.6 seed=107",
+    "evaluate": "python evaluate.py weights=zoo:clip-0",
+    "compare": "cfaug compare A B (folders of other evaluators' logs)",
+}
+"""{what the shipped models and the embedded world suffice for: its command}."""
+PURPOSES = {
+    "generate": "generate.py, images by diffusion models",
+    "loggers": "logger=wandb, logger=tensorboard",
+    "open_clip": "model=open_clip and others of its library",
+    "minilm": "the sentence model of the captions' filter, without the Hub",
+    "fid": "the original FID, benchmark=image_quality",
+    "s3": "shards in a bucket, paths.shards=s3://...",
+    "docs": "make docs",
+    "trackio": "logger=trackio",
+    "notebook": "tables as pandas' frames",
+    "slurm": "hydra/launcher=submitit_slurm",
+    "ray": "engine=ray",
+    "xlsx": "VLMEvalKit's tables as .xlsx",
+    "sweepers": "hydra/sweeper=optuna",
+}
+"""{extra: what it is for}."""
 
 
 @dataclass(frozen=True)
@@ -66,31 +90,15 @@ class DoctorSection:
 
     Attributes:
         find: looks for the parts, and yields its findings.
-        bring: a function that returns the command that brings missing parts, given their names;
-            ``None`` shows each part in a line of its own.
+        kind: the name of its parts in the plural, where they are too many for a line each; empty
+            for a section whose parts have lines of their own.
+        bring: the command that brings its missing parts.
     """
 
     title: str
     find: Callable[[], Iterator[CheckedPart]]
-    bring: Callable[[Sequence[str]], str] | None = None
-
-    def screen(self, width: int, lines: int) -> Iterator[str]:
-        """Yield the section's lines on one screen with the other sections."""
-        parts = list(self.find())
-        if self.bring is None:
-            yield from (part.line(width) for part in parts)
-            return
-        there = [part.name for part in parts if part.there]
-        absent = sorted(
-            (part for part in parts if not part.there), key=lambda part: not part.trouble
-        )
-        missing = [
-            f"{part.name} ({part.trouble})" if part.trouble else part.name for part in absent
-        ]
-        if there:
-            yield _fill_list("yes", there, "", width, lines)
-        if missing:
-            yield _fill_list("no", missing, self.bring(missing), width, lines)
+    kind: str = ""
+    bring: str = ""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -105,16 +113,62 @@ def main(argv: Sequence[str]) -> int:
     if unknown is not None:
         say(f"error: {unknown!r} is invalid\n{_usage(sections)}")
         return 2
-    terminal = shutil.get_terminal_size((WIDEST, max(LINES)))
-    width = min(WIDEST, terminal.columns)
-    lines = LINES[max(LINES) if terminal.lines >= max(LINES) else min(LINES)]
-    for name, section in sections.items():
-        if name in chosen or not chosen:
-            say(section.title if chosen else _cut(section.title, width), sys.stdout)
-            shown = section.screen(width, lines)
-            for line in (part.line(width) for part in section.find()) if chosen else shown:
-                say(line, sys.stdout)
+    width = min(WIDEST, shutil.get_terminal_size((WIDEST, 24)).columns)
+    if not chosen:
+        for line in describe_machine(sections, width):
+            say(line, sys.stdout)
+    for name in chosen:
+        say(sections[name].title, sys.stdout)
+        for part in sections[name].find():
+            say(part.line(width), sys.stdout)
     return 0
+
+
+def describe_machine(sections: Mapping[str, DoctorSection], width: int) -> Iterator[str]:
+    """Yield the lines of one screen: what can be done now, then what is missing, and for what."""
+    found = {name: list(section.find()) for name, section in sections.items()}
+    yield _cut(sections["devices"].title, width)
+    yield "You can now"
+    extras = {part.name: part.there for part in found["extras"]}
+    for name, command in COMMANDS.items():
+        if extras.get(name, True):
+            yield _line(name, command, width)
+    devices = [f"{p.name} ({p.said})" for p in found["devices"] if p.there]
+    yield _line("on", ", ".join(devices), width)
+    for name, parts in found.items():
+        there = [part.name for part in parts if part.there]
+        if there and name != "devices":
+            count = f"{len(there)} of {len(parts)}: " * (len(there) < len(parts))
+            yield _line(name, f"{count}{name_some(there, NAMED)}", width)
+    missing = list(_missing_lines(sections, found, width))
+    if missing:
+        yield "Missing, and what for"
+    yield from missing
+
+
+def _missing_lines(
+    sections: Mapping[str, DoctorSection], found: Mapping[str, Sequence[CheckedPart]], width: int
+) -> Iterator[str]:
+    for name, section in sections.items():
+        absent = [part for part in found[name] if not part.there]
+        if not section.kind:
+            for part in absent:
+                trouble = f"{part.trouble}; " if part.trouble else ""
+                yield _line(part.name, f"{trouble}{part.said} -> {part.bring}", width)
+        elif absent:
+            absent.sort(key=lambda part: not part.trouble)
+            names = [f"{p.name} ({p.trouble})" if p.trouble else p.name for p in absent]
+            uses = [use for part in absent for use in part.said.removeprefix("for ").split(", ")]
+            common = [use.replace("/", "=", 1) for use, _ in Counter(uses).most_common(NAMED)]
+            text = (
+                f"{len(absent)} of {len(found[name])} {section.kind}, for {', '.join(common)} and "
+                f"others: {name_some(names, NAMED)} -> {section.bring}"
+            )
+            yield _line(name, text, width)
+
+
+def _line(name: str, text: str, width: int) -> str:
+    return _fill(f"  {name:10} {text}", width, 13)
 
 
 def list_sections(data: Path) -> dict[str, DoctorSection]:
@@ -126,16 +180,18 @@ def list_sections(data: Path) -> dict[str, DoctorSection]:
         "devices": DoctorSection(
             f"cfaug {__version__} from {origin}: {find_folder('conf')}", inspect_devices
         ),
-        "extras": DoctorSection(
-            "extras", inspect_extras, lambda missing: f"pip install 'cfaug[{','.join(missing)}]'"
-        ),
+        "extras": DoctorSection("extras", inspect_extras),
         "weights": DoctorSection(
             "weights from the Hub in this machine's cache",
             inspect_weights,
-            lambda _: "hf download NAME; cfaug doctor weights",
+            "models of the Hub",
+            "cfaug doctor weights",
         ),
         "data": DoctorSection(
-            data_title, lambda: inspect_data(data), lambda _: "docs/sets.md; cfaug doctor data"
+            data_title,
+            lambda: inspect_data(data),
+            f"folders below {data}",
+            "cfaug doctor data",
         ),
         "services": DoctorSection("services", inspect_services),
     }
@@ -181,7 +237,8 @@ def inspect_extras() -> Iterator[CheckedPart]:
             extras.setdefault(match[2], []).append(match[1])
     for extra, names in extras.items():
         missing = [name for name in names if name != "cfaug" and version_of(name) is None]
-        details = ", ".join(names) if not missing else f"missing: {', '.join(missing)}"
+        details = PURPOSES.get(extra.replace("-", "_"), "")
+        details += f" ({', '.join(names)})" if not missing else f" (lacks {', '.join(missing)})"
         yield CheckedPart(extra, not missing, details, f"pip install 'cfaug[{extra}]'")
 
 
@@ -264,17 +321,6 @@ def _cut(title: str, width: int) -> str:
         return title
     head = (width - 3) // 3
     return f"{title[:head]}...{title[-(width - 3 - head) :]}"
-
-
-def _fill_list(mark: str, names: Sequence[str], bring: str, width: int, lines: int) -> str:
-    """Return as many names as fit into the lines, with the command that brings them."""
-    ending = f" -> {bring}" if bring else ""
-    for count in range(len(names), 0, -1):
-        more = f" and {len(names) - count} more" if count < len(names) else ""
-        filled = _fill(f"  {mark:3} {', '.join(names[:count])}{more}{ending}", width, 6)
-        if filled.count("\n") < lines:
-            break
-    return filled
 
 
 def version_of(name: str) -> str | None:

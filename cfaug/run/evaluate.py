@@ -25,7 +25,7 @@ from unicodedata import normalize
 from annotated_types import MinLen
 
 from cfaug.core.annotations import Means
-from cfaug.core.errors import USERS_MISTAKE, UserError, name_some, say
+from cfaug.core.errors import USERS_MISTAKE, OutputSettings, UserError, name_some, say
 from cfaug.core.files import check_place, visible_files
 from cfaug.core.outputs import check_output
 from cfaug.core.processes import Threads, check_device, choose_device, use_threads
@@ -127,7 +127,7 @@ def evaluate(settings: EvaluateSettings, tables: dict[Path, Table] | None = None
         for folder in primary_metrics:
             words = ["table=wise_ft", f"table.experiment={folder.name}"]
             words += [f"paths.runs={runs}"] if runs != "runs" else []
-            say(f"table and curve: {shlex.join(['python', 'evaluate.py', *words])}")
+            say(f"next: {shlex.join(['python', 'evaluate.py', *words])}")
         return code or (USERS_MISTAKE if damaged else DONE)
     check_result_loggers([target.folder for target in finished])
     tested = [*finished, *find_checkpoints(settings, finished, without)]
@@ -144,6 +144,12 @@ def evaluate(settings: EvaluateSettings, tables: dict[Path, Table] | None = None
             ]
             [target] = tested
             compare_checkpoints(target, others, primary_metrics[experiment_folder(target.folder)])
+        elif code == DONE and not without:
+            [target] = tested
+            pages = sorted(target.folder.glob("*.html"))
+            compared = f"weights=OTHER baseline={target.arm} compares another checkpoint with it"
+            opened = f"open {shlex.quote(str(pages[-1]))} in a browser" if pages else compared
+            say(f"next: {opened}")
         return code
     from cfaug.run.compare import compare_all
 
@@ -292,7 +298,10 @@ def _check_tables(tested: Sequence[EvaluationTarget], settings: EvaluateSettings
 def _run_benchmarks(target: EvaluationTarget, benchmarks: Any, settings: EvaluateSettings) -> bool:
     """Evaluate a checkpoint, and return whether that was still to be done."""
     keep, limit = settings.items, settings.max_indistinct
-    return bool(run_benchmarks(target, benchmarks, settings.device, settings.cache, keep, limit))
+    return run_benchmarks(
+        target, benchmarks, settings.device, settings.cache, keep, limit,
+        shown=not target.trained,  # results of runs are tabled
+    )  # fmt: skip
 
 
 def _evaluator(settings: EvaluateSettings) -> Callable[[EvaluationTarget], UserError | None]:
@@ -424,7 +433,7 @@ def _read_tested(run: Run) -> EvaluationTarget:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluateSettings:
+class EvaluateSettings(OutputSettings):
     """The top level of ``conf/evaluate.yaml``, which describes each setting."""
 
     name: str | Sequence[str] | None

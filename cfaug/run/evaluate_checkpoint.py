@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cfaug.core.annotations import Means
-from cfaug.core.errors import UserError, say
+from cfaug.core.errors import UserError, Verbosity, name_some, say, verbosity
 from cfaug.core.outputs import RECORD, begin_record, check_output
 from cfaug.core.processes import choose_device
+from cfaug.core.progress import preparing
 from cfaug.core.protocols import NoModel
 from cfaug.core.validation import Share, Weight, check, write_value
 from cfaug.evaluation.adapting import adapt, loadable_as
@@ -48,7 +49,15 @@ from cfaug.report.items import (
     write_items,
 )
 from cfaug.report.records import experiment_folder, read_config, read_run, setting_node, write_leaks
-from cfaug.report.results import RESULTS, Result, answered, append_results, name_part
+from cfaug.report.results import (
+    RESULTS,
+    EvaluationKey,
+    Result,
+    answered,
+    append_results,
+    read_results,
+)
+from cfaug.report.terminal import print_parts, results_parts
 
 if TYPE_CHECKING:
     from cfaug.core.protocols import Benchmark
@@ -58,8 +67,6 @@ if TYPE_CHECKING:
 
 
 GIB = 2**30
-SHOWN = 24
-"""Most results of a benchmark that are printed."""
 KeepItems = Literal["new", "all"]
 CacheSize = Annotated[Weight, Means("GiB; 0 caches nothing")]
 """The size of the cache of embeddings and matching scores."""
@@ -104,6 +111,8 @@ def run_benchmarks(
     cached: FeatureCache,
     items: KeepItems = "new",
     max_indistinct: Share = DEFAULT_LIMIT,
+    *,
+    shown: bool = True,
 ) -> bool:
     """Run the benchmarks without a result for this model, and append their rows.
 
@@ -116,6 +125,8 @@ def run_benchmarks(
             before items were kept.
         max_indistinct: the share of captions that the model cannot tell apart above which a
             benchmark is refused.
+        shown: whether the results are printed, of new and of earlier evaluations; otherwise, as
+            they are about to be tabled, only if the command is verbose.
 
     Returns:
         Whether anything was evaluated or written.
@@ -151,8 +162,14 @@ def run_benchmarks(
         if not all((target.folder / name).exists() for name in benchmark.page_files):
             say(f"wrote {benchmark.write_page(target.folder, target.arm)}", sys.stdout)
             drawn_again = True
+    shown = shown or verbosity() == Verbosity.VERBOSE
+    for benchmark in benchmarks if shown else ():
+        if benchmark.name not in unanswered:
+            _print_again(target, benchmark, keys[benchmark.name])
     if not pending:
         return drawn_again
+    names = name_some((benchmark.name for benchmark in pending), 3)
+    say(f"evaluating {target.run}: {names}")
     load = cache(lambda protocol: _load(target.model, protocol, device, cached))
     for benchmark in pending:
         protocol = loadable_as(benchmark, target.model.provides)
@@ -160,8 +177,47 @@ def run_benchmarks(
         model = adapt(load(protocol), benchmark, protocol)
         with refuse_indistinct(benchmark.name, max_indistinct):
             evaluation = _check_found(benchmark, benchmark.run(model))
-        _write(target, benchmark, evaluation, weights, keys[benchmark.name] in known)
+        rows = _write(target, benchmark, evaluation, weights, keys[benchmark.name] in known)
+        if shown:
+            _print_results(target, benchmark, rows, evaluation)
+    if shown:
+        say(f"wrote {target.folder / RESULTS}", sys.stdout)
     return True
+
+
+def _print_results(
+    target: EvaluationTarget,
+    benchmark: Benchmark,
+    rows: Sequence[Result],
+    evaluation: Evaluation | None,
+) -> None:
+    """Print a benchmark's results in its own words, or as a table.
+
+    Args:
+        evaluation: the outcomes with their items; ``None`` if the items are not known.
+    """
+    file = target.folder / RESULTS
+    if evaluation is None or not isinstance(benchmark, HasSummary):
+        print_parts(results_parts(rows, str(file)))
+        return
+    title = f"{benchmark.name} of {target.arm} ({len(rows)} numbers in {file})"
+    print_parts([title, *benchmark.summarise(evaluation), ""])
+
+
+def _print_again(target: EvaluationTarget, benchmark: Benchmark, key: EvaluationKey) -> None:
+    """Print the results of an earlier evaluation as it printed them."""
+    from cfaug.core.types import Evaluation, Outcome
+
+    rows = [row for row in read_results(target.folder / RESULTS) if row.benchmark == key[0]]
+    items = read_items(target.folder, benchmark.name)
+    evaluation = None
+    if items is not None and (items.benchmark, items.weights, items.data) == key:
+        outcomes = [
+            Outcome(r.benchmark, r.metric, r.value, r.n, r.better, r.unit, r.by, r.chance)
+            for r in rows
+        ]
+        evaluation = Evaluation(outcomes, items.columns)
+    _print_results(target, benchmark, rows, evaluation)
 
 
 OF_RUNS = f"*/seed=*/{RESULTS}"
@@ -244,8 +300,8 @@ def _write(
     evaluation: Evaluation,
     weights: str,
     known: bool,
-) -> None:
-    """Write items and pages, and rows unless they are known; print the first numbers."""
+) -> list[Result]:
+    """Write items and pages, and rows unless they are known; return the rows."""
     file, outcomes = target.folder / RESULTS, evaluation.outcomes
     data = benchmark.data_hash
     key = (benchmark.name, weights, data)
@@ -258,29 +314,17 @@ def _write(
         page = benchmark.write_page(target.folder, target.arm)
         if page:
             say(f"wrote {page}", sys.stdout)
-    if not known:
-        rows = [
-            Result(
-                target.run, target.arm, target.seed, o.benchmark, o.metric, o.value, o.n, weights,
-                data, together=len(outcomes), better=o.better, unit=o.unit, by=dict(o.by),
-                chance=o.chance,
-            )
-            for o in outcomes
-        ]  # fmt: skip
-        append_results(file, rows, once=True)
-    if isinstance(benchmark, HasSummary):
-        lines = [f"({len(outcomes)} numbers in {file}):", *benchmark.summarise(evaluation)]
-        summary = "\n  ".join(lines)
-    else:
-        shown = "  ".join(
-            f"{name_part(o.metric, o.by)} {o.value:.3f}"
-            + ("" if o.chance is None else f" (chance {o.chance:.3f})")
-            for o in outcomes[:SHOWN]
+    rows = [
+        Result(
+            target.run, target.arm, target.seed, o.benchmark, o.metric, o.value, o.n, weights,
+            data, together=len(outcomes), better=o.better, unit=o.unit, by=dict(o.by),
+            chance=o.chance,
         )
-        more = len(outcomes) - SHOWN
-        rest = f"  and {more} more numbers in {file}" if more > 0 else ""
-        summary = f"(n={outcomes[0].n}): {shown}{rest}"
-    say(f"{target.run}  {benchmark.name} {summary}", sys.stdout)
+        for o in outcomes
+    ]  # fmt: skip
+    if not known:
+        append_results(file, rows, once=True)
+    return rows
 
 
 def _check_found(benchmark: Benchmark, evaluation: object) -> Evaluation:
@@ -330,7 +374,8 @@ def _load(model: ModelSpec, protocol: type, device: str, cached: FeatureCache) -
 
     def place() -> Any:
         chosen = choose_device(device)
-        return model.load(protocol).to(chosen)
+        with preparing(f"loading the model {getattr(model, 'name_or_path', '')}".rstrip()):
+            return model.load(protocol).to(chosen)
 
     if protocol not in CACHED or not cached.limit:
         return place()

@@ -8,7 +8,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal, TypedDict
 
-from cfaug.core.errors import UserError, say
+from cfaug.core.errors import UserError, Verbosity, say
 from cfaug.core.files import write_json
 from cfaug.core.outputs import check_output, check_output_folder
 from cfaug.core.processes import hold_lock
@@ -155,10 +155,11 @@ def write_exports(folder: Path, export: Mapping[str, Any], *, overwrite: bool = 
                 formats.export_questions(sets, path, verdicts, replace=again)
             elif name == "lmms_eval":
                 task = formats.export_lmms_eval(sets, path, verdicts, replace=again)
-                say(f"next: python -m lmms_eval --include_path {path} --tasks {task} --model MODEL")
+                command = f"python -m lmms_eval --include_path {path} --tasks {task} --model MODEL"
+                say(f"{path} is asked by: {command}")
             else:
                 formats.export_vlmevalkit(lambda: read_sets(folder), path, verdicts, replace=again)
-            say(f"wrote {path}")
+            say(f"wrote {path}", level=Verbosity.QUIET)
             write_json(folder / WORK / RECORD, {**known, key: made})
 
 

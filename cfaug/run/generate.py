@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import inspect
 import shlex
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
 from cfaug.core.annotations import Keys, Means
 from cfaug.core.binding import Config
-from cfaug.core.errors import UserError, say, say_record
+from cfaug.core.errors import OutputSettings, UserError, Verbosity, say, say_record
 from cfaug.core.files import check_place
 from cfaug.core.outputs import begin_record, check_output
 from cfaug.core.processes import Threads, equal_threads
@@ -83,8 +82,6 @@ WHERE_IT_RUNS = {
 about instead."""
 NAMES_OF_WEIGHTS = ("name_or_path", "weights", "vae")
 """Keys of parts that name models."""
-LINE = 110
-"""Characters of a line of a plan's tables."""
 FEWEST = 50
 """The fewest sets after which a training is the next command; before, it is their gallery."""
 OWN_FILE = "file"
@@ -116,7 +113,7 @@ class SourceSettings(TypedDict):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GenerateSettings(RunSettings):
+class GenerateSettings(RunSettings, OutputSettings):
     """The top level of ``conf/generate.yaml``, which describes each setting."""
 
     recipe: Annotated[Node, Makes("cfaug.generate.recipe.Recipe")]
@@ -158,13 +155,14 @@ def generate(settings: GenerateSettings) -> int:
         if settings.engine is not None:
             make = partial(_make_on_engine, build(settings.engine), partial(_shard_maker, settings))
         summary = make_part(job, make)
-        if draws:
-            _publish(job, settings)
+        following = _publish(job, settings) if draws else None
         for line in yield_lines(summary.yields) if summary.yields else ():
             say(line)
         for number in summary.unpublished:
             say(f"failed: shard {number:05d} of {shown(folder)} is not published")
         say_record(summary.json())
+        if following is not None:
+            say(f"next: {following}")
         return FAILED if summary.unpublished else DONE
 
 
@@ -317,7 +315,7 @@ def describe_settings(settings: GenerateSettings) -> JobIdentity:
 
 def _say_plan(job: Job, recipe: Mapping[str, Any], *, as_json: bool) -> None:
     """Print the plan of a job and its cost, with the models of its recipe to download."""
-    from cfaug.report.layout import part_lines
+    from cfaug.report.terminal import print_parts
     from cfaug.run.doctor import find_trouble
 
     nodes = _nodes(select_parts(recipe, job.run.stage)).values()
@@ -354,10 +352,7 @@ def _say_plan(job: Job, recipe: Mapping[str, Any], *, as_json: bool) -> None:
         return
     say_record(about, hidden=("cost",), as_json=False)
     for part in parts:
-        for line in part_lines(part, LINE, styled=False) if part.rows else ():
-            say(line.plain, sys.stdout)
-        for note in part.notes:
-            say(note, sys.stdout)
+        print_parts([part] if part.rows else (), part.notes)
 
 
 def _make_on_engine(
@@ -393,10 +388,13 @@ def _shard_maker(
     return make
 
 
-def _publish(job: Job, settings: GenerateSettings) -> None:
-    """Write gallery and scores of a complete folder and every export; print how to train on it.
+def _publish(job: Job, settings: GenerateSettings) -> str | None:
+    """Write gallery and scores of a complete folder, and every export; return the next command.
 
     Pages that are newer than all of the shards are kept.
+
+    Returns:
+        The command to type next; ``None`` while other parts are missing.
     """
     from cfaug.data.shards.shards import read_sets
 
@@ -413,30 +411,32 @@ def _publish(job: Job, settings: GenerateSettings) -> None:
             for scorer in job.pipeline.scorers.values():
                 meanings |= getattr(scorer, "meanings", dict.fromkeys(scorer.names, ""))
             write_candidates(folder, meanings, job.pipeline.select.minimum)
-            say(f"wrote {shown(folder)}/{CANDIDATES}")
+            say(f"wrote {shown(folder)}/{CANDIDATES}", level=Verbosity.QUIET)
             publish_files(folder, [CANDIDATES])
         if card["sets"] and not _is_newer(folder / GALLERY, *commits):
             # Of a store the first tars alone are read again, not all of them for a sample.
             most = None if mirror_of(folder) is None else MOST_SHOWN
             title = f"{job.recipe.name}, zoo {settings.zoo['name']}"
             write_gallery(islice(read_sets(folder), most), folder / GALLERY, title=title)
-            say(f"wrote {shown(folder)}/{GALLERY}")
+            say(f"wrote {shown(folder)}/{GALLERY}", level=Verbosity.QUIET)
             publish_files(folder, [GALLERY])
     write_exports(folder, settings.export, overwrite=settings.overwrite)
     if complete and 0 < card["sets"] < FEWEST:
         page = shlex.quote(f"{shown(folder)}/{GALLERY}")
-        say(f"next: open {page} in a browser; {card['sets']} sets are few to train on")
-    elif complete and card["sets"]:
-        words, source = ["python", "train.py", "--multirun"], settings.data["source"]
-        if not shows_world(str(folder)):
-            photos = source if source is not None and Path(source).is_dir() else "PHOTOS"
-            words += ["data=folder", f"data.real={photos}"]
-        words += [f"data.counterfactual={shown(folder)}", "data.cf_ratio=0,0.6"]
-        if any(len(made.members) < 2 for made in islice(read_sets(folder), 1)):
-            words.append("data.counterfactual_members=singles")
-        # An experiment of its own: its arms may have other seeds than those of main.
-        words.append(write_override("name", clean_name(Path(shown(folder)).name, "")))
-        say(f"next: {shlex.join(words)}")
+        return f"open {page} in a browser; {card['sets']} sets are few to train on"
+    if not complete or not card["sets"]:
+        return None
+    words, source = ["python", "train.py", "--multirun"], settings.data["source"]
+    if not shows_world(str(folder)):
+        photos = source if source is not None and Path(source).is_dir() else "PHOTOS"
+        words += ["data=folder", f"data.real={photos}"]
+    words += [f"data.counterfactual={shown(folder)}", "data.cf_ratio=0,0.6"]
+    if any(len(made.members) < 2 for made in islice(read_sets(folder), 1)):
+        words.append("data.counterfactual_members=singles")
+    # An experiment of its own: its arms may have other seeds than those of main. The largest
+    # data.size that both can have depends on the real examples, and the dry run names it.
+    words += [write_override("name", clean_name(Path(shown(folder)).name, "")), "dry_run=true"]
+    return shlex.join(words)
 
 
 def _is_newer(page: Path, *sources: Path) -> bool:

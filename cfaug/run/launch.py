@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from cfaug.core.binding import Config, lists_of_numbers
-from cfaug.core.errors import USERS_MISTAKE, UserError, say
+from cfaug.core.errors import USERS_MISTAKE, UserError, choose_verbosity, printing_at, say
 from cfaug.core.processes import explain_missing, find_folder, interruptible, rank, wait_briefly
 from cfaug.core.safety.addresses import hide_keys, hide_words, scrub
 from cfaug.run.arguments import CommandLine, own_settings, read
@@ -84,7 +84,10 @@ def launch(script: Script, argv: Sequence[str] | None = None) -> int:
         with interruptible():
             words = hide_words(sys.argv[1:] if argv is None else argv)
             sys.argv[1:] = hide_words(sys.argv[1:])  # W&B records them
-            return _launch(script, words)
+            # Composition has messages of its own, before the settings are known.
+            quiet = any(word.lstrip("+-") == "quiet=true" for word in words)
+            with printing_at(choose_verbosity(quiet, False)):
+                return _launch(script, words)
     except Exception as error:
         return report(error)
     except KeyboardInterrupt as stop:
@@ -139,7 +142,14 @@ def _launch(script: Script, words: Sequence[str]) -> int:
             f"+{word}" if "+" + word.partition("=")[0] in added else word for word in line.overrides
         )
         return _through_hydra(script, replace(line, overrides=overrides))
-    return script.run_jobs(script.compose(line.overrides, multirun=line.multirun))
+    return _run(script, script.compose(line.overrides, multirun=line.multirun))
+
+
+def _run(script: Script, jobs: Jobs) -> int:
+    """Run the jobs of a command line, with as many messages as its first job asks for."""
+    config = jobs[0][0] if jobs else {}
+    with printing_at(choose_verbosity(config.get("quiet"), config.get("verbose"))):
+        return script.run_jobs(jobs)
 
 
 def report(error: Exception) -> int:
@@ -278,7 +288,7 @@ def _through_hydra(script: Script, line: CommandLine) -> int:
         folders.append(Path(HydraConfig.get().sweep.dir))
         with interruptible():  # a launcher may have a process of its own for each job
             try:
-                code = script.run_jobs(jobs)
+                code = _run(script, jobs)
             except KeyboardInterrupt as stop:
                 if "SUBMITIT_FOLDER" in os.environ:  # whose process ends before anything says this
                     _say_interrupted(stop)

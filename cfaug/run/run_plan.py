@@ -23,7 +23,7 @@ from cfaug.core.processes import (
     lacks_memory,
     use_threads,
 )
-from cfaug.core.progress import watch
+from cfaug.core.progress import preparing, watch
 from cfaug.core.worlds import is_world
 from cfaug.data.mixture.settings import (
     ClassificationData,
@@ -149,7 +149,8 @@ def plan_run(settings: TrainSettings) -> TrainJob:
     if plan is None:
         names = ", ".join(kind.__name__ for kind in PLANS)
         raise UserError(f"data is a {type(data).__name__}, which nothing trains on: choose {names}")
-    planned = plan(data, request)
+    with preparing("reading the data of the run and drawing its examples"):
+        planned = plan(data, request)
     planned.task.check()
     if isinstance(data, DataSettings) and data.plan is None and 0 < data.ratio < 1:
         counts = planned.task.counts
@@ -169,7 +170,8 @@ def plan_run(settings: TrainSettings) -> TrainJob:
     ]
     config = {**config, "data": {**config["data"], **planned.data}}
     hashed = {**config, "data": {**config["data"], **planned.hashed}}
-    hashes = {"weights": request.model.weights_hash(), **declared}
+    with preparing("reading the weights of the model"):
+        hashes = {"weights": request.model.weights_hash(), **declared}
     run_identity = identity(hashed, {**planned.content, **hashes})
     by_seed = what_follows_the_seed(settings.by_seed or {}, config["data"])
     folder = RunFolder(arm / f"seed={settings.seed}", run_identity, arm=settings.arm)
@@ -302,7 +304,7 @@ def measure_seconds(job: TrainJob) -> tuple[float, tuple[float, float], str]:
         )
     if not job.task.steps:
         return START_UP_S, (START_UP_S, START_UP_S), "the run takes no step"
-    measured = _answer_in_child(_measure, job.task)
+    measured = _answer_in_child(_measure, job.task, "taking the first steps")
     if measured is None:
         raise UserError(
             "dry_run=measure: the process that took the steps was killed, as by a machine without "
@@ -399,10 +401,9 @@ def rehearse(jobs: Sequence[TrainJob]) -> None:
     if not different:
         return
     # Killed, for instance for its memory: the run itself will say why.
-    wrong = (
-        _answer_in_child(_try_all, [(job.task, job.folder.path) for job in different.values()])
-        or []
-    )
+    tried = [(job.task, job.folder.path) for job in different.values()]
+    wrong = _answer_in_child(_try_all, tried, "trying whether the model fits data and settings")
+    wrong = wrong or []
     for job, message in zip(different.values(), wrong, strict=False):
         if message is not None:
             raise UserError(message if len(jobs) == 1 else f"{job.folder.path}: {message}")
@@ -417,7 +418,9 @@ def check_parts(task: Task, folder: Path) -> None:
         make_parts(task.trainer, logged, folder)
 
 
-def _answer_in_child(work: Callable[[Argument], Answer], argument: Argument) -> Answer | None:
+def _answer_in_child(
+    work: Callable[[Argument], Answer], argument: Argument, title: str
+) -> Answer | None:
     """Call a function in a child; return ``None`` if that was killed before it answered.
 
     It is forked, so that runs are forked from a process that has not imported torch.
@@ -428,7 +431,7 @@ def _answer_in_child(work: Callable[[Argument], Answer], argument: Argument) -> 
     process.start()
     writer.close()
     answer: Answer | None = None
-    with suppress(EOFError):
+    with preparing(title), suppress(EOFError):  # forked before, without the thread that prints
         answer = reader.recv()
     process.join()
     return answer

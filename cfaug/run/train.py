@@ -1,4 +1,4 @@
-"""Fine-tune a vision-language model on an exact mixture of real and counterfactual pairs.
+"""Fine-tune a vision-language model on an exact mixture of real and counterfactual examples.
 
 python train.py data.cf_ratio=0.6 seed=107
 python train.py data.cf_ratio=0.6 dry_run=true
@@ -22,7 +22,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from cfaug.core.errors import UserError, name_some, say, say_record
+from cfaug.core.errors import UserError, Verbosity, name_some, say, say_record
 from cfaug.core.files import write_file
 from cfaug.core.processes import (
     check_accelerator,
@@ -32,7 +32,7 @@ from cfaug.core.processes import (
     speaks,
 )
 from cfaug.core.progress import watch
-from cfaug.core.validation import check_part
+from cfaug.core.validation import check_part, write_value
 from cfaug.planning.build import build
 from cfaug.planning.sources import say_sources, shows_world
 from cfaug.planning.training import TrainSettings
@@ -93,7 +93,7 @@ def run_jobs(jobs: Jobs) -> int:
             say(f"warning: {note}")
         for job in planned:
             say_sources(job.sources)
-        for line in (*unequal_sizes(planned), *equal_data(planned)):
+        for line in (*unequal_sizes(planned).values(), *equal_data(planned)):
             say(line)
     if settings.dry_run or len(planned) > 1:
         rehearse(planned)
@@ -155,6 +155,10 @@ def _say_plans(jobs: Sequence[TrainJob], dry_run: bool | str) -> None:
     states = Counter(job.folder.state() for job in jobs)
     counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
     say(f"{len(jobs)} run{'s' * (len(jobs) > 1)}: {counts}")
+    if dry_run != "json" and speaks():
+        sizes = unequal_sizes(jobs)
+        size = f"with data.size={min(sizes)} and " if sizes else ""
+        say(f"next: the same command {size}without dry_run={write_value(dry_run)}")
 
 
 def run_on_engine(
@@ -195,7 +199,7 @@ def _summarise(results: Sequence[tuple[TrainJob, int]], jobs: int) -> int:
     if speaks():
         for job, _ in failed:
             text = "refused, and left as it is" if job in refused else "failed"
-            say(f"{text}: {job.folder.path}")
+            say(f"{text}: {job.folder.path}", level=Verbosity.QUIET)
     if failed and jobs > 1:
         ended = "failed or were refused" if refused else "failed"
         say(f"{len(failed)} of {jobs} runs {ended}; to repeat each by itself:")
@@ -207,6 +211,9 @@ def _summarise(results: Sequence[tuple[TrainJob, int]], jobs: int) -> int:
         say(f"{said} not started (on_error=stop)")
     if failed:
         return failed[0][1]
+    if speaks() and len(results) == jobs > 1:
+        places = dict.fromkeys(str(job.folder.path.parents[1]) for job, _ in results)
+        say(f"all {jobs} runs are done: {', '.join(places)}", sys.stdout)
     last = results[-1][0] if results else None
     if speaks() and last is not None and isinstance(last.task, MixtureTask):
         task, data, settings = last.task, last.config["data"], last.settings

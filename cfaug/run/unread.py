@@ -38,6 +38,8 @@ REFERENCE = re.compile(r"\$\{(\.*)([\w.]+)\}")
 """A setting that another one takes, ``${paths.shards}`` or ``${.name}``."""
 
 
+OUTPUT = ("quiet", "verbose")
+"""The settings that each branch of a command reads."""
 OPEN_SOURCE = ("data.world", "data.seed", "seed", "paths")
 """The settings that ``cfaug.open_source`` reads."""
 
@@ -117,7 +119,7 @@ def find_unread_words(
     declared = dict(declared_unread(config, about_model(config, words)))
 
     def why_unread(key: str) -> str | None:
-        if branch is not None and not touches(key, branch.reads):
+        if branch is not None and not touches(key, (*branch.reads, *OUTPUT)):
             others = [other.name for other in branches if touches(key, other.reads)]
             return f"by {', or '.join(others)}, not by {branch.name}"
         for rule in broken:

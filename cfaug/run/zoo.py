@@ -1,4 +1,4 @@
-"""``cfaug zoo``: the tiny models that are shipped. The repository's ``zoo/`` trains them."""
+"""``cfaug zoo``: the tiny models that are shipped, ``zoo:NAME`` each; ``zoo/`` trains them."""
 
 from __future__ import annotations
 

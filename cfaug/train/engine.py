@@ -11,7 +11,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from itertools import cycle, islice
 from pathlib import Path
@@ -31,7 +31,7 @@ from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from cfaug.core.errors import UserError
 from cfaug.core.processes import StopRequest, check_accelerator, choose_device, keep_handlers
-from cfaug.core.progress import Progress
+from cfaug.core.progress import Progress, preparing
 from cfaug.train.checkpoint import (
     WAY_OUT,
     AtomicCheckpointIO,
@@ -376,11 +376,13 @@ class StepProgress(pl.Callback):
 
     def __init__(self, total_steps: int, start_step: int) -> None:
         self._progress = Progress("training", total_steps, "steps")
+        self._first = ExitStack()
         self._start_step = start_step
         self._examples = 0
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Start the clock when the run starts or resumes."""
+        """Start the clock when the run starts or resumes, and say that the first step is taken."""
+        self._first.enter_context(preparing("reading the first batch and taking the first step"))
         self._progress.__enter__()
         self._progress.skip(self._start_step)
         self._began = time.monotonic()
@@ -389,6 +391,7 @@ class StepProgress(pl.Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, *_: Any
     ) -> None:
         """Advance by a step."""
+        self._first.close()
         batches = batch if isinstance(batch, list) else [batch]
         self._examples += sum(micro["global_size"] for micro in batches)
         rate = self._examples / max(1e-9, time.monotonic() - self._began)
@@ -397,4 +400,5 @@ class StepProgress(pl.Callback):
 
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Remove the bar, also after an error."""
+        self._first.close()
         self._progress.close()

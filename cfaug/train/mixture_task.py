@@ -191,7 +191,7 @@ class MixtureTask(Task):
         held = mixture.held_out
         if held is not None:
             described["held_out"] = {
-                "images": held.images, "pairs": len(held.rows), "copies": held.copies,
+                "images": held.images, "examples": len(held.rows), "copies": held.copies,
             }  # fmt: skip
         if mixture.join is not None:
             edited, missed = int(mixture.join.rows.sum()), len(mixture.join.missed)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from cfaug.core.errors import UserError
 from cfaug.core.processes import uncollected
+from cfaug.core.progress import preparing
 from cfaug.train.records import Plan, Steps, Trainable
 
 if TYPE_CHECKING:
@@ -238,8 +239,10 @@ def fit(
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     begin = begin or (lambda: None)
     measured: Mapping[str, Any] = {}
+    loading = f"loading the model {getattr(task.model, 'name_or_path', '')}".rstrip()
     if total_steps == 0:  # the initial weights are saved, for the table's row before fine-tuning
-        trained = task.load()
+        with preparing(loading):
+            trained = task.load()
         begin()
         if int(os.environ.get("RANK", "0")) == 0:
             if started is not None:
@@ -248,16 +251,19 @@ def fit(
             measured = task.measure(trained)
             task.save(trained, folder / "checkpoint")
         return FitResult(0, 0, 0, 0, None, None, measured=measured)
-    trained = task.load_tuned()
+    with preparing(loading):
+        trained = task.load_tuned()
+    with preparing("preparing the trainer and the order of the batches"):
+        with uncollected():
+            import torch.distributed as dist
 
-    with uncollected():
-        import torch.distributed as dist
+            from cfaug.train.engine import limited, train
+            from cfaug.train.tuning import trainable
 
-        from cfaug.train.engine import limited, train
-        from cfaug.train.tuning import trainable
-
-    module = task.make_module(trained, total_steps)
-    plan = limited(lambda steps: task.make_plan(trained, steps, kept), total_steps, task.trainer)
+        module = task.make_module(trained, total_steps)
+        plan = limited(
+            lambda steps: task.make_plan(trained, steps, kept), total_steps, task.trainer
+        )
     begin()
     start_step, end_step, best = train(
         module,
@@ -273,8 +279,9 @@ def fit(
     numbers = trainable(trained)
     together = dist.is_available() and dist.is_initialized()
     if not together or dist.get_rank() == 0:
-        measured = task.measure(trained)
-        task.save(trained, folder / "checkpoint")
+        with preparing("saving the model"):
+            measured = task.measure(trained)
+            task.save(trained, folder / "checkpoint")
     if together:
         dist.barrier()  # no process finishes before the checkpoint exists
     return FitResult(

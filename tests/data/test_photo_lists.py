@@ -72,7 +72,7 @@ def test_snli_ve_is_hypotheses_about_photos_with_premise_and_label(snli, tmp_pat
     assert index.read_image(2) == (snli / "flickr30k-images" / "20.jpg").read_bytes()
     said = index.reading.line("source", "ve")
     assert "read as SNLI-VE (3 classes)" in said
-    assert "1 pairs without a gold label" in said
+    assert "1 examples without a gold label" in said
     assert "1 other images" in said
 
 
@@ -128,7 +128,7 @@ def test_lines_that_are_there_twice_and_other_encodings(snli, tmp_path):
     jsonl(file, [*PAIRS, PAIRS[0]])
     index = open_index(snli, tmp_path / "cache")
     assert len(index) == 3
-    assert "1 pairs that are there twice" in index.reading.line("source", "ve")
+    assert "1 examples that are there twice" in index.reading.line("source", "ve")
     with file.open("ab") as handle:
         handle.write(
             json.dumps(pair("10", "9r1e", "neutral", "café"), ensure_ascii=False).encode("latin-1")
@@ -347,7 +347,7 @@ def test_rows_of_one_image_are_a_set_with_labels_by_name(tmp_path):
     assert index.images.tolist() == [0, 0, 1]
     assert index.kind == "entailment_parquet"
     assert index.read_image(2) == noise_image(2)
-    assert "1 pairs without a gold label" in index.reading.line("source", "hub")
+    assert "1 examples without a gold label" in index.reading.line("source", "hub")
 
 
 def test_a_split_is_named_with_the_folder_and_labels_may_be_words(tmp_path):

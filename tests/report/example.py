@@ -25,12 +25,12 @@ from cfaug.report.layout import (
     benchmark_parts,
     comparisons_csv,
     float_document,
-    print_table,
     table_document,
 )
 from cfaug.report.records import Run
 from cfaug.report.results import Result
 from cfaug.report.significance_rows import Table
+from cfaug.report.terminal import print_table
 from tests.settings import settings_file
 
 SEEDS = (11, 12, 13, 14, 15)

@@ -26,7 +26,6 @@ from cfaug.report.document import (
     to_csv,
     to_latex,
     to_markdown,
-    to_terminal,
     write_document,
 )
 from cfaug.report.paper_tables import write_tables_page
@@ -118,12 +117,6 @@ def test_markdown_is_aligned(text):
     assert len(first) == 4
     assert {len(split_row(line)) for line in first} == {5}
     assert len({len(line) for line in first}) == 1
-
-
-def test_the_terminal_shows_names_as_they_are():
-    name = "columns.id=<key>"
-    assert name in to_terminal(document(name))
-    assert r"columns.id=&lt;key&gt;" in to_markdown(document(name))
 
 
 @pytest.mark.slow

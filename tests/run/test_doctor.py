@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import socket
+import tomllib
 from types import SimpleNamespace
 
 import pytest
 
 from cfaug.run import doctor
-from tests.run.conftest import refusal, stdout_of
+from tests.run.conftest import compose, refusal, stdout_of
+from tests.scripts import ROOT
 from tests.settings import is_whole
 
 HUB_MODEL = "openai/clip-vit-base-patch32"
@@ -56,13 +58,44 @@ def lay_model(hub, name, *, weights=True, begun=()):
 
 def test_what_is_missing_comes_with_its_command(machine, capsys):
     said = lines(capsys, f"paths.data={machine / 'data'}")
-    assert "SLURM no sweeps/*.sbatch -> a login node of a cluster" in said
-    assert "wandb login no logger=wandb -> wandb login" in said
+    now, _, missing = said.partition(" Missing, and what for ")
+    assert "SLURM sweeps/*.sbatch -> a login node of a cluster" in missing
+    assert "wandb login logger=wandb -> wandb login" in missing
     lacking = [part.name for part in doctor.inspect_data(machine / "data")]
-    assert ", ".join(lacking[:3]) in said
-    assert "-> docs/sets.md; cfaug doctor data" in said
-    assert "-> hf download NAME; cfaug doctor weights" in said
-    assert HUB_MODEL in said
+    count = len(lacking)
+    assert f"data {count} of {count} folders below {machine / 'data'}, for benchmark=" in missing
+    assert f"{', '.join(lacking[:2])}, ... -> cfaug doctor data" in missing
+    assert "-> cfaug doctor weights" in missing
+    assert lacking[4] not in missing, "a few are named, the section names all"
+    assert "You can now" in now
+    assert "train.py data.cf_ratio=0.6" in now
+
+
+def test_it_begins_with_what_can_be_done(machine, monkeypatch):
+    """And says of an extra that is not there what it would be good for."""
+    absent = {"diffusers", "trackio"}
+    known = doctor.version_of
+    monkeypatch.setattr(doctor, "version_of", lambda name: None if name in absent else known(name))
+    title, can, *rest = stdout_of(doctor.main, []).splitlines()
+    assert title.startswith("cfaug ")
+    assert can == "You can now"
+    now = rest[: rest.index("Missing, and what for")]
+    assert [line.split()[0] for line in now[:3]] == ["train", "evaluate", "compare"]
+    missing = " ".join(rest[len(now) :])
+    assert "generate.py, images by diffusion models (lacks diffusers) -> pip install" in missing
+    assert "logger=trackio (lacks trackio) -> pip install 'cfaug[trackio]'" in missing
+
+
+def test_every_extra_says_what_it_is_for():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert set(project["optional-dependencies"]) - {"all", "dev"} == set(doctor.PURPOSES)
+
+
+@pytest.mark.parametrize("name", ["train", "evaluate", "generate"])
+def test_what_it_says_one_can_do_composes(name):
+    script, *words = doctor.COMMANDS[name].removeprefix("python ").split()
+    assert script == f"{name}.py"
+    assert compose(name, *words)
 
 
 def test_what_is_there_asks_for_nothing(machine, monkeypatch, capsys):
@@ -72,19 +105,19 @@ def test_what_is_there_asks_for_nothing(machine, monkeypatch, capsys):
     monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
     lay_model(machine / "hub", HUB_MODEL, begun=["aa.1f.incomplete", "aa"])
     said = lines(capsys, f"paths.data={machine}")
-    assert "SLURM yes sweeps/*.sbatch" in said
+    now, _, missing = said.partition(" Missing, and what for ")
     assert "-> a login node" not in said
-    assert "wandb login yes logger=wandb SLURM" in said
-    parts = doctor.inspect_data(machine / "data")
-    lacking = [part.name for part in parts if part.name != "cifar10"]
-    assert f"yes cifar10 no {lacking[0]}" in said
-    assert f"yes {HUB_MODEL} no " in said
+    assert "wandb login" not in missing
+    lacking = [part.name for part in doctor.inspect_data(machine) if not part.there]
+    assert f"data 1 of {len(lacking) + 1}: cifar10 services 2 of 3: wandb login, SLURM" in now
+    assert f": {HUB_MODEL} data" in now
+    assert HUB_MODEL not in missing
 
 
 @pytest.mark.parametrize("kind", [{"weights": False}, {"begun": ["aa.incomplete"]}])
 def test_half_a_model_is_not_one(machine, capsys, kind):
     lay_model(machine / "hub", HUB_MODEL, **kind)
-    assert f"no {HUB_MODEL} (half downloaded), BridgeTower" in lines(capsys)
+    assert f"{HUB_MODEL} (half downloaded), BridgeTower" in lines(capsys)
     assert (
         f"{HUB_MODEL} no half downloaded; for model=..., zoo=paper -> hf download {HUB_MODEL}"
         in (lines(capsys, "weights"))
@@ -111,7 +144,7 @@ def test_everything_stands_on_one_screen(machine, monkeypatch, columns, rows, de
     shown = stdout_of(doctor.main, []).splitlines()
     assert len(shown) < rows
     assert max(map(len, shown)) <= columns
-    for title in ("cfaug ", "extras", "weights", "data", "services"):
+    for title in ("cfaug ", "You can now", "Missing", "  weights", "  data", "  SLURM"):
         assert any(line.startswith(title) for line in shown)
 
 

@@ -98,7 +98,7 @@ def test_no_arm_was_trained_on_an_image_that_is_asked(place, words, plan):
         [described], _ = plan(*words, *run)
         assert described["state"] == "done"
         asked[ratio] = described["held_out"]["images"]
-        assert described["held_out"]["pairs"] == record["counts"]["held_out"]
+        assert described["held_out"]["examples"] == record["counts"]["held_out"]
     assert len(set(asked.values())) == 1
     assert place.evaluate("name=x") == 0
     data = {row.data for rows in rows_of(place.root / "x").values() for row in rows}

@@ -210,23 +210,24 @@ def job(ratio: float, size: int | None = None, *, seed: int = 1, steps: int = 5,
 
 def test_the_largest_size_that_all_arms_can_have_is_named():
     jobs = [job(ratio, seed=seed) for ratio in (0, 0.5, 0.9) for seed in (1, 2)]
-    (said,) = unequal_sizes(jobs)
+    [(largest, said)] = unequal_sizes(jobs).items()
+    assert largest == 100
     assert "from 80 (cf_ratio=0) to 177 (cf_ratio=0.9)" in said
     assert "data.size=100 is the largest" in said
     sized = [job(ratio, 100) for ratio in (0, 0.5, 0.9)]
     assert {planned.task.mixture.counts["train"] for planned in sized} == {80}
-    assert unequal_sizes(sized) == []
+    assert not unequal_sizes(sized)
 
 
 def test_arms_that_are_as_asked_for_are_not_complained_of():
-    assert unequal_sizes([job(0, 50), job(0.5, 100)]) == []
-    assert unequal_sizes([job(0), job(0, seed=2)]) == []
-    assert unequal_sizes([job(0, steps=0), job(0.9)]) == []  # not trained
-    assert unequal_sizes([job(0), job(0.9, name="other")]) == []
+    assert not unequal_sizes([job(0, 50), job(0.5, 100)])
+    assert not unequal_sizes([job(0), job(0, seed=2)])
+    assert not unequal_sizes([job(0, steps=0), job(0.9)])  # not trained
+    assert not unequal_sizes([job(0), job(0.9, name="other")])
     planned = job(0.9)
     mixture = replace(planned.task.mixture, size=None)
     planned.task = replace(planned.task, mixture=mixture)
-    assert unequal_sizes([job(0), planned]) == []
+    assert not unequal_sizes([job(0), planned])
 
 
 def planned_job(folder: Path, seed: int = 1, **identity: object) -> SimpleNamespace:

@@ -294,7 +294,7 @@ class SnliVe(PhotoList):
                 photos.setdefault(name, (where, []))[1].append(photo_text)
         errors.report()
         self.left_out = {
-            "pairs without a gold label": undecided, "pairs that are there twice": twice,
+            "examples without a gold label": undecided, "examples that are there twice": twice,
         }  # fmt: skip
         for name, (where, texts) in photos.items():
             with errors.collect():
@@ -329,7 +329,7 @@ class EntailmentParquet(Reader):
         split = split_of(path)
         used = (IMAGE, HYPOTHESIS, LABEL, PREMISE, FILE, *split.choice.used)
         description = Description.of_columns(used, column_names(split.files[0]))
-        left = (f"{self._undecided:,} pairs without a gold label",) if self._undecided else ()
+        left = (f"{self._undecided:,} examples without a gold label",) if self._undecided else ()
         return replace(description, left_out=left, notes=split.choice.notes)
 
     def identity(self, path: Path) -> Any:

@@ -241,7 +241,9 @@ class AnswererScorer(CaptionScorer):
         """Return log-likelihoods, float64 (items, captions, images)."""
         texts, rows, number_NKM = _distinct_pairs(self._items)
         ranked = self._rank(texts, rows)
-        check_varying(ranked, f"all {len(ranked):,} pairs of images and captions the same score")
+        check_varying(
+            ranked, f"all {len(ranked):,} combinations of an image and a caption the same score"
+        )
         return _spread(ranked, number_NKM)
 
     def score_blind(self) -> np.ndarray | None:

@@ -57,11 +57,23 @@ if TYPE_CHECKING:
     from cfaug.evaluation.cached_model import CachedAnswerer
     from cfaug.evaluation.context import EvaluationContext
     from cfaug.evaluation.questions.question_page import ShownAnswers
+    from cfaug.report.document import Part
     from cfaug.report.gallery import ImageSource, ModelPage
     from cfaug.report.items import Items
 
-SAID = ("acc_b", "acc_c", "acc_plus", "strict", "phi", "right", "q_acc", "i_acc", "f_acc", "g_acc")
-"""Metrics of all questions in the terminal summary."""
+SAID = {
+    "right": "all questions",
+    "acc_b": "basic",
+    "acc_c": "counter- factual",
+    "acc_plus": "basic and counter- factual",
+    "strict": "all of an image",
+    "q_acc": "both images of a question",
+    "i_acc": "both questions of an image",
+    "f_acc": "figures",
+    "g_acc": "all four of a group",
+    "phi": "phi",
+}
+"""{metric of all questions in the terminal summary: its header}."""
 
 
 @dataclass
@@ -312,19 +324,29 @@ class VisualQuestions(WritesModelPage):
             [clusters[row] for row in edited], cells,
         )  # fmt: skip
 
-    def summarise(self, evaluation: Evaluation) -> list[str]:
+    def summarise(self, evaluation: Evaluation) -> list[Part | str]:
         """Report the accuracies of all questions, with and without images, and those left out."""
+        from cfaug.report.document import Entry, Part
+        from cfaug.report.page import DASH, Measure
+
         whole = {outcome.metric: outcome for outcome in evaluation.outcomes if not outcome.by}
-        lines = [
-            "  ".join(f"{n} {whole[n].value:.3f}" for n in SAID if n in whole),
-            *(
-                f"{label}: " + "  ".join(
-                    f"{n} {whole[prefix + n].value:.3f}" for n in SAID if prefix + n in whole
-                )
-                for prefix, label in ((BLIND, "without the image"), (PRIOR, "options alone"))
-                if f"{prefix}right" in whole
-            ),
-        ]  # fmt: skip
+        asked = {"": "asked with the image", BLIND: "without the image", PRIOR: "options alone"}
+        metrics = [name for name in SAID if name in whole]
+
+        def entry(name: str) -> Entry:
+            outcome = whole.get(name)
+            return Entry(DASH if outcome is None else Measure(outcome.unit).text(outcome.value))
+
+        rows = tuple(
+            ((label,), tuple(entry(prefix + name) for name in metrics))
+            for prefix, label in asked.items()
+            if f"{prefix}right" in whole
+        )
+        shares = sum(name != "phi" for name in metrics)
+        groups = (("Right, %", shares), *((("", 1),) * (shares < len(metrics))))
+        lines: list[Part | str] = [
+            Part("", ("",), groups, tuple(SAID[name] for name in metrics), rows)
+        ]
         if "flips" in whole:
             lines.append(f"the reduction decides {whole['flips'].value:.1%} of the answers")
         if "ties" in whole and whole["ties"].value:

@@ -234,7 +234,8 @@ def test_the_command_writes_every_form_and_one_table(pair, tmp_path, capsys, mon
     words = [*map(str, pair), f"paths.runs='{runs}'"]
     assert main([*words, "plan=2"]) == 0
     said = capsys.readouterr()
-    assert said.out.count("\n| facts") == 5  # a row, and four of the plan
+    # A row in two blocks of columns, and four of the plan.
+    assert said.out.count("\nfacts | ") == 6
     assert "Of 3 tasks, a is better on 1 and b on 1" in said.out.splitlines()[-1]
     assert "alone is not compared: only a has it" in said.out
     assert said.err.startswith("next: open ")

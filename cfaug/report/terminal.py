@@ -1,0 +1,429 @@
+"""Tables on a terminal or in a log file: each number once, no line longer than the screen.
+
+A table that is too wide is split between its groups of columns; long names are broken. Without
+styles, as in a log file, ``*`` marks bold (the best of a column) and ``_`` underlined.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from cfaug.core.errors import Verbosity, verbosity, visible, write_out
+from cfaug.report.document import Document, Entry, Part, curve_part
+from cfaug.report.layout import benchmark_parts, comparison_part, item_part, legend
+from cfaug.report.metric_words import split_metric
+from cfaug.report.page import DASH, FRACTION, Measure
+from cfaug.report.results import NAME_OF_PART, Cell, Result
+from cfaug.report.significance_rows import Table
+from cfaug.report.text import printable, wrap_text
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+GAP = "  "
+HEAD_LINES, GROUP_LINES = 3, 2
+"""Lines of a column's header, and of one above several columns, if they are long."""
+MOST_METRICS = 6
+"""Most metrics of a benchmark that a command prints, unless it is verbose."""
+MOST_PARTS = 6
+"""Most parts of a benchmark, such as kinds of edits, that are printed by a usual command."""
+CHANCE = "chance"
+WHOLE = "all"
+"""The name of a benchmark among its parts."""
+MEASURED = "measured"
+"""The name of the row of the only model of a table."""
+
+
+def print_parts(
+    parts: Iterable[Part | str], notes: Iterable[str] = (), console: Console | None = None
+) -> None:
+    """Print tables and sentences, with notes below, to ``console``; by default to stdout.
+
+    A quiet command prints nothing.
+    """
+    from rich.console import Console as RichConsole
+    from rich.text import Text
+
+    if console is None and verbosity() < Verbosity.USUAL:
+        return
+    out = console or RichConsole(highlight=False)
+    with out.capture() as printed:
+        for part in parts:
+            if isinstance(part, str):  # a sentence; a log file has it in one line
+                text = visible(part)
+                lines = map(Text, wrap_text(text, out.width) if out.is_terminal else [text])
+            else:
+                lines = part_lines(part, out.width, styled=is_styled(out))
+            for line in lines:
+                out.print(line, no_wrap=True, crop=False, soft_wrap=True)
+        for sentence in notes:
+            for words in wrap_text(sentence, out.width):
+                out.print(Text(words, style="dim"), no_wrap=True)
+    write_out(printed.get(), out.file)
+
+
+def is_styled(console: Console) -> bool:
+    """Say whether bold and underlined are shown; where they are not, signs replace them."""
+    return console.color_system is not None
+
+
+def print_document(document: Document) -> None:
+    """Print the tables, curves and notes of a document to stdout."""
+    parts: list[Part | str] = [document.title] * bool(document.title)
+    for part in (*document.parts, *map(curve_part, document.curves)):
+        parts += [part, *part.notes]
+    if document.pictures:
+        parts.append(f"{len(document.pictures)} pictures: see report.html.")
+    print_parts(parts, document.notes)
+
+
+def print_table(
+    table: Table, console: Console | None = None, shown: Collection[Cell] | None = None
+) -> None:
+    """Print a significance table with its notes; a verbose command prints its tests as well.
+
+    Args:
+        console: where to print; ``None`` for stdout.
+        shown: the cells to print; ``None`` for every number. A verbose command prints all.
+    """
+    everything = shown is None or verbosity() == Verbosity.VERBOSE
+    parts, left_out = list(benchmark_parts(table)), 0
+    if not everything:
+        cells = [(name, metric) for name, known in table.benchmarks.items() for metric in known]
+        kept = _choose_cells([cell for cell in cells if cell in (shown or ())])
+        left_out = len(cells) - len(kept)
+        parts = [
+            _with_columns(part, [i for i, cell in enumerate(known) if cell in kept])
+            for part in parts
+            if (known := [(part.title, metric) for metric in table.benchmarks[part.title]])
+            and kept.intersection(known)
+        ]
+    parts = join_parts([spell_out(part, table.benchmarks[part.title]) for part in parts])
+    if verbosity() == Verbosity.VERBOSE:
+        tests = (comparison_part(table), item_part(table))
+        parts += [part for part in tests if part is not None]
+    styled = console is None or is_styled(console)
+    if console is None:
+        from rich.console import Console as RichConsole
+
+        styled = is_styled(RichConsole())
+    marks = legend(table) if styled else legend(table, best="*", better="_")
+    notes = [*(note for part in parts for note in part.notes), *marks, *table.all_notes()]
+    if left_out:
+        notes.append(f"{left_out} more numbers are in table.csv; verbose=true prints them.")
+    print_parts(parts, notes, console)
+
+
+def results_parts(rows: Sequence[Result], known: str) -> list[Part | str]:
+    """Return the results of runs that are compared with nothing, a table for each benchmark.
+
+    A benchmark of many numbers is cut to its first ones, unless the command is verbose.
+
+    Args:
+        rows: the results, of one run or of several seeds and arms.
+        known: the file or folder with all numbers.
+    """
+    cells = list(dict.fromkeys(row.cell for row in rows))
+    kept = set(cells) if verbosity() == Verbosity.VERBOSE else _choose_cells(cells)
+    runs = list(dict.fromkeys((row.arm, row.seed) for row in rows))
+    arms = list(dict.fromkeys(arm for arm, _ in runs))
+    values = {(row.arm, row.seed, row.cell): row for row in rows}
+    parts = []
+    for benchmark in dict.fromkeys(name for name, _ in cells):
+        shown = [cell for cell in cells if cell[0] == benchmark and cell in kept]
+        if not shown:
+            continue
+        first = {cell: next(row for row in rows if row.cell == cell) for cell in shown}
+        measures = {cell: Measure(row.unit, row.better) for cell, row in first.items()}
+        lines: list[tuple[tuple[str, ...], tuple[Entry, ...]]] = []
+        for arm, seed in runs:
+            label = arm if len(runs) == len(arms) else f"{arm}, seed {seed}"
+            measured = [values.get((arm, seed, cell)) for cell in shown]
+            entries = tuple(
+                Entry(DASH if row is None else measures[cell].text(row.value))
+                for cell, row in zip(shown, measured, strict=True)
+            )
+            if any(row is not None for row in measured):
+                lines.append(((label if len(runs) > 1 else MEASURED,), entries))
+        chance = [first[cell].chance for cell in shown]
+        if any(value is not None for value in chance):
+            texts = (
+                "" if value is None else measures[cell].text(value)
+                for cell, value in zip(shown, chance, strict=True)
+            )
+            lines.append(((CHANCE,), tuple(map(Entry, texts))))
+        columns = tuple(measures[cell].header(cell[1]) for cell in shown)
+        part = Part(benchmark, ("model" if len(runs) > 1 else "",), (), columns, tuple(lines))
+        parts.append(spell_out(part, [cell[1] for cell in shown]))
+    about = f" of {arms[0]}" if len(runs) == 1 else ""
+    printed = [replace(part, title=f"{part.title}{about}") for part in join_parts(parts)]
+    counts = sorted({row.n for row in rows})
+    items = f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}"
+    plain = all(row.unit == FRACTION for row in rows)
+    note = f"{'Percent' if plain else 'Percent, or the unit above the column'}; {items} items."
+    if len(kept) < len(cells):
+        more = len(cells) - len(kept)
+        note += f" {more} more numbers are in {known}; verbose=true prints them."
+    return [*printed, *(line for part in printed for line in part.notes), note, ""]
+
+
+def _choose_cells(cells: Sequence[Cell]) -> set[Cell]:
+    """Return the first metrics of the first parts of each benchmark."""
+    metrics: dict[str, dict[str, None]] = {}
+    parts: dict[str, dict[str, None]] = {}
+    for name, metric in cells:
+        benchmark = NAME_OF_PART.sub("", name)
+        metrics.setdefault(benchmark, {})[metric] = None
+        parts.setdefault(benchmark, {})[name] = None
+    first = {
+        (name, metric)
+        for benchmark, known in metrics.items()
+        for name in list(parts[benchmark])[:MOST_PARTS]
+        for metric in list(known)[:MOST_METRICS]
+    }
+    return first.intersection(cells)
+
+
+def _with_columns(part: Part, columns: Sequence[int]) -> Part:
+    rows = [(labels, tuple(cells[i] for i in columns)) for labels, cells in part.rows]
+    return replace(part, columns=tuple(part.columns[i] for i in columns), rows=tuple(rows))
+
+
+LOWER = "lower is better"
+
+
+def spell_out(part: Part, metrics: Sequence[str]) -> Part:
+    """Return a table of metrics with words in two header rows: "Image to text: R@1 R@5 R@10".
+
+    Columns of a group stand together, and notes say of which lower values are better.
+
+    Args:
+        metrics: the metrics of which the table's headers, or the first of them, begin with one.
+    """
+    if part.groups:
+        return part
+    heads, lower = [], []
+    for header in part.columns:
+        metric = next((m for m in metrics if header == m or header.startswith(f"{m} (")), header)
+        group, column = split_metric(metric)
+        unit = re.sub(rf",? ?{LOWER}", "", header[len(metric) :]).replace(" ()", "")
+        heads.append((group[:1].upper() + group[1:], f"{column}{unit}"))
+        if LOWER in header:
+            lower.append(" ".join(filter(None, (group, column))))
+    first = {head[0]: place for place, head in reversed(list(enumerate(heads)))}
+    order = sorted(range(len(heads)), key=lambda i: first[heads[i][0]] if heads[i][0] else i)
+    heads = [heads[i] for i in order]
+    spans = tuple((name, len(list(some))) for name, some in groupby(heads, key=lambda h: h[0]))
+    return replace(
+        _with_columns(part, order),
+        groups=spans if any(name for name, _ in spans) else (),
+        columns=tuple(column for _, column in heads),
+        notes=(*part.notes, *([f"Lower is better: {', '.join(lower)}."] if lower else [])),
+    )
+
+
+def join_parts(parts: Sequence[Part]) -> list[Part]:
+    """Join the tables of a benchmark's parts, "stress [kind=colour]", into one with a row for each.
+
+    A table of one model names its parts alone.
+    """
+    of_benchmark: dict[str, list[Part]] = {}
+    for part in parts:
+        of_benchmark.setdefault(NAME_OF_PART.sub("", part.title), []).append(part)
+    joined = []
+    for name, some in of_benchmark.items():
+        if len(some) == 1:
+            joined += some
+            continue
+        columns = list(dict.fromkeys(column for part in some for column in _columns_of(part)))
+        names = {labels[0] for part in some for labels, _ in part.rows} - {CHANCE}
+        several = names != {MEASURED}
+        rows = []
+        for part in some:
+            about = part.title[len(name) :].strip(" []") or WHOLE
+            places = {column: i for i, column in enumerate(_columns_of(part))}
+            for (label, *_), cells in part.rows:
+                labels = (about, label) if several or label == CHANCE else (about, "")
+                row = [cells[places[c]] if c in places else Entry("") for c in columns]
+                rows.append((labels, tuple(row)))
+        spans = tuple((g, len(list(s))) for g, s in groupby(columns, key=lambda column: column[0]))
+        joined.append(
+            Part(
+                name,
+                ("part", some[0].labels[0]),
+                spans if any(g for g, _ in spans) else (),
+                tuple(column for _, column in columns),
+                tuple(rows),
+                notes=_join_notes(some),
+            )
+        )
+    return joined
+
+
+def _join_notes(parts: Sequence[Part]) -> tuple[str, ...]:
+    """Return the notes of a benchmark's parts, those of lower metrics in one sentence."""
+    notes = list(dict.fromkeys(note for part in parts for note in part.notes))
+    start = "Lower is better: "
+    lower = [note[len(start) : -1].split(", ") for note in notes if note.startswith(start)]
+    named = ", ".join(dict.fromkeys(name for names in lower for name in names))
+    others = [note for note in notes if not note.startswith(start)]
+    return (*others, *([f"{start}{named}."] if named else []))
+
+
+def _columns_of(part: Part) -> list[tuple[str, str]]:
+    """Return the columns of a table with their groups."""
+    groups = [name for name, span in part.groups for _ in range(span)] or [""] * len(part.columns)
+    return list(zip(groups, part.columns, strict=True))
+
+
+# A table as lines: which columns stand side by side, and how headers, names and numbers fill them.
+
+
+def part_lines(part: Part, width: int, *, styled: bool) -> Iterator[Text]:
+    """Return the lines of a part, if possible none wider than ``width`` cells.
+
+    Args:
+        styled: whether bold and underlined are shown; otherwise ``*`` and ``_`` replace them.
+    """
+    from rich.cells import cell_len
+    from rich.text import Text
+
+    labels = [printable(" | ".join(filter(None, names))) for names, _ in part.rows]
+    head = " | ".join(filter(None, part.labels))
+    name_width = min(max(map(cell_len, [*labels, head])), max(12, width // 3))
+    cells = [[_print(cell, styled) for cell in entries] for _, entries in part.rows]
+    columns = _columns_of(part)
+    rooms = [max(len(marks) for _, marks in column) for column in zip(*cells, strict=True)]
+    widths = [
+        max(
+            room + max(cell_len(row[i][0]) for row in cells),
+            _narrowest(columns[i][1], HEAD_LINES),
+        )
+        for i, room in enumerate(rooms)
+    ]
+    for group, places in _runs_of_groups(columns, range(len(columns))):
+        room = sum(len(GAP) + widths[i] for i in places) - len(GAP)
+        widths[places[0]] += max(0, _narrowest(group, GROUP_LINES) - room)
+    for title in wrap_text(part.title, width) if part.title else ():
+        yield Text(title, style="bold" if styled else "")
+    for chunk in _chunks(columns, widths, width - name_width):
+        yield from _heading(columns, widths, chunk, head, name_width)
+        rule = Text("─" * (name_width + sum(len(GAP) + widths[i] for i in chunk)), style="dim")
+        yield rule
+        for at, (label, row, (_, entries)) in enumerate(zip(labels, cells, part.rows, strict=True)):
+            if not any(row[i][0] for i in chunk) and any(number for number, _ in row):
+                continue  # its numbers are in other columns
+            if at in part.rules:
+                yield rule
+            first, *more = wrap_text(label, name_width)
+            line = Text(first + " " * (name_width - cell_len(first)))
+            for i in chunk:
+                number, marks = row[i]
+                entry = entries[i]
+                line.append(GAP + " " * (widths[i] - rooms[i] - cell_len(number)))
+                style = " ".join(["bold"] * entry.bold + ["underline"] * entry.underlined)
+                mean, plus, sd = number.partition("±")
+                line.append(mean, style=style).append(plus + sd, style="dim")
+                line.append(marks.ljust(rooms[i]))
+            line.rstrip()
+            yield line
+            yield from map(Text, more)
+        yield Text("")
+
+
+def _runs_of_groups(
+    columns: Sequence[tuple[str, str]], places: Iterable[int]
+) -> Iterator[tuple[str, list[int]]]:
+    """Yield each header above several columns with the places of its columns."""
+    for group, some in groupby(places, key=lambda i: columns[i][0]):
+        yield group, list(some)
+
+
+def _heading(
+    columns: Sequence[tuple[str, str]],
+    widths: Sequence[int],
+    chunk: Sequence[int],
+    head: str,
+    name_width: int,
+) -> Iterator[Text]:
+    """Yield the lines of the groups' headers, then those of the columns'."""
+    from rich.text import Text
+
+    blocks = []
+    for group, places in _runs_of_groups(columns, chunk):
+        room = sum(len(GAP) + widths[i] for i in places) - len(GAP)
+        blocks.append((wrap_text(group, room) if group else [], room))
+    heads = [(wrap_text(" ".join(_words(columns[i][1])), widths[i]), widths[i]) for i in chunk]
+    above = max(len(words) for words, _ in blocks)
+    below = max(len(words) for words, _ in heads)
+    for level in range(above):
+        line = " " * name_width
+        for words, room in blocks:
+            at = level - (above - len(words))
+            line += GAP + (words[at] if at >= 0 else "").center(room)
+        yield Text(line.rstrip())
+    for level in range(below):
+        line = (head if level == below - 1 else "").ljust(name_width)
+        for words, room in heads:
+            at = level - (below - len(words))
+            line += GAP + (words[at] if at >= 0 else "").rjust(room)
+        yield Text(line.rstrip())
+
+
+def _print(cell: Entry, styled: bool) -> tuple[str, str]:
+    """Return a cell's number, and the marks after it."""
+    number = f"{cell.text}±{cell.sub}" if cell.sub not in ("", DASH) else cell.text
+    number = printable(f"{number} {cell.small}" if cell.small else number)
+    above = f"^{','.join(cell.above)}" if cell.above else ""
+    looks = "" if styled else "*" * cell.bold + "_" * cell.underlined
+    return number, f"{looks}{cell.signs}{above}"
+
+
+def _words(header: str) -> list[str]:
+    """Return the parts of a header between which it may break."""
+    return printable(header).replace("_", " ").split() or [DASH]
+
+
+def _narrowest(header: str, lines: int) -> int:
+    """Return the cells that a header needs to be broken into as many lines, if it can be."""
+    from rich.cells import cell_len
+
+    words = _words(header)
+    width = max(map(cell_len, words))
+    while len(wrap_text(" ".join(words), width)) > lines:
+        width += 1
+    return width
+
+
+def _chunks(
+    columns: Sequence[tuple[str, str]], widths: Sequence[int], room: int
+) -> list[list[int]]:
+    """Split columns so that each part fits, keeping groups (R@1, R@5, R@10) whole if they can be.
+
+    Columns without a header above them are groups if their names differ in a number alone.
+    """
+
+    def kind(place: int) -> tuple[str, str]:
+        group, name = columns[place]
+        return group, "" if group else re.sub(r"@?\d+$", "", name)
+
+    groups = [list(some) for _, some in groupby(range(len(columns)), key=kind)]
+    chunks: list[list[int]] = [[]]
+
+    def fits(places: Sequence[int]) -> bool:
+        return sum(len(GAP) + widths[i] for i in places) <= room
+
+    for group in groups:
+        pieces = [group] if fits(group) else [[i] for i in group]
+        if len(pieces) > 1 and chunks[-1]:
+            chunks.append([])
+        for piece in pieces:
+            if chunks[-1] and not fits([*chunks[-1], *piece]):
+                chunks.append([])
+            chunks[-1] = [*chunks[-1], *piece]
+    return chunks
