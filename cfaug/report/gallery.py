@@ -143,7 +143,9 @@ def _histogram(image: Image.Image) -> NDArray[np.int64]:
 def contrast(pictures: Iterable[ShownPicture | Shown]) -> Contrast:
     """Return the common range of all pictures, so that they stay comparable when stretched."""
     total = sum((picture.luminance for picture in pictures), np.zeros(256, np.int64))
-    shares = np.cumsum(total) / max(1, total.sum())
+    if not total.any():
+        return Contrast(0, 1)
+    shares = np.cumsum(total) / total.sum()
     low, high = (int(np.searchsorted(shares, share)) for share in (0.01, 0.99))
     return Contrast(low / 255, high / 255)
 

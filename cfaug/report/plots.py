@@ -25,11 +25,11 @@ PAPER, INK, QUIET, RULE, DOT, ACCENT = (
 )
 SERIES = (ACCENT, DOT, COLOURS["blue"], COLOURS["green"], COLOURS["violet"])
 """Colours of series; any further ones have the second colour."""
-WIDTH = 520
+WIDTH = 460
 """Width of a figure, in pixels of a page and points of a PDF."""
 LABEL, LINE = 34, 14
 """Most letters of a label's line, and pixels from one line to the next."""
-TITLE, UPRIGHT, SERIES_NAME = 70, 44, 52
+TITLE, UPRIGHT, SERIES_NAME = 60, 44, 46
 """Most letters in a line of a title, of an upright title, of a series's name above the axes."""
 LINES, TITLE_LINES = 12, 3
 """The largest numbers of lines of a label and of a title; longer ones end with an ellipsis."""

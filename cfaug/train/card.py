@@ -91,7 +91,7 @@ def write_card(
 def model_card(folder: Path, changes: Sequence[MetricChange], threshold: float | None) -> Card:
     """Return the content of a finished run's card; the arguments are those of ``write_card``."""
     checkpoint = folder / "checkpoint"
-    record, config = read_run(folder).record, read_config(folder)
+    record, config = read_run(folder).record, cards.public_settings(read_config(folder))
     rows = read_results(folder / RESULTS) if (folder / RESULTS).exists() else []
     kind, base = _kind(record), _base(config)
     target = re.sub(r"[^\w.]", "", str(config.get("model", {}).get("_target_")))
@@ -152,14 +152,29 @@ def _base(config: Mapping[str, Any]) -> str:
 
 
 def _model_name(record: Mapping[str, Any], config: Mapping[str, Any]) -> str:
-    """Return ``model_name``, or a name of the initial model, the experiment and the seed.
-
-    An arm's name lists its settings, which the card has in a table.
-    """
+    """Return ``model_name``, or a name of the initial model, the arm and the seed."""
     if config.get("model_name"):
         return str(config["model_name"])
-    words = [_base(config).split("/")[-1], record.get("experiment"), f"seed-{record.get('seed')}"]
-    return re.sub(r"[^\w.-]+", "-", "-".join(map(str, words)))[:LONGEST_NAME].strip("-.")
+    words = [_base(config).split("/")[-1], record.get("experiment"), record.get("arm")]
+    named = [str(word) for word in words if word not in (None, "main", "default")]
+    seed = f"-seed-{record.get('seed')}"
+    name = re.sub(r"[^\w.=-]+", "-", "-".join(named))[: LONGEST_NAME - len(seed)]
+    return name.strip("-.") + seed
+
+
+def _base_on_hub(config: Mapping[str, Any], library: str) -> str | None:
+    """Return the Hub's name of the initial model; ``None`` if none is known."""
+    model, base = config.get("model", {}), _base(config).removeprefix("hf-hub:")
+    if library == "timm" and "/" not in base and not Path(base).exists():
+        import timm
+
+        return f"timm/{base}" if timm.is_model(base.partition(".")[0]) else None
+    if model.get("pretrained") and library == "open_clip":
+        import open_clip
+
+        tag = open_clip.get_pretrained_cfg(str(model["architecture"]), str(model["pretrained"]))
+        return "/".join(tag.get("hf_hub", "").split("/")[:2]) or None
+    return base if re.fullmatch(r"\w[\w.-]*/[\w.-]+", base) and not Path(base).exists() else None
 
 
 def _metadata(
@@ -167,8 +182,6 @@ def _metadata(
 ) -> dict[str, Any]:
     """Return the metadata that the Hub reads."""
     tag, task = KINDS[_kind(record)]
-    base = _base(config).removeprefix("hf-hub:")
-    is_hub = re.fullmatch(r"\w[\w.-]*/[\w.-]+", base) is not None and not Path(base).exists()
     libraries = {ADAPTER: "peft", OPEN_CLIP: "open_clip", CLASS_NAMES: "torchvision"}
     library = next((libraries[n] for n in libraries if (checkpoint / n).exists()), "transformers")
     if "architecture" in _read_config(checkpoint):
@@ -185,7 +198,7 @@ def _metadata(
     ]
     index = [{"name": _model_name(record, config), "results": results}]
     return {
-        "base_model": base if is_hub else None,
+        "base_model": _base_on_hub(config, library),
         "datasets": list(datasets) or None,
         "library_name": library,
         "pipeline_tag": task,
