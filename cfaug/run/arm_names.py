@@ -16,7 +16,7 @@ from typing import Any
 
 from cfaug.core.errors import UserError
 from cfaug.report.arms import CUT, arm_identity, differences
-from cfaug.report.records import read_config
+from cfaug.report.records import check_record, read_config
 from cfaug.report.results import read_record
 from cfaug.run.arguments import flatten, key_of
 from cfaug.run.identity import (
@@ -174,8 +174,8 @@ def other_settings(
         without: settings that may differ.
     """
     identity = arm_identity(wanted)
-    for folder, record in _runs_of(arm):
-        for key in differences(arm_identity(record), identity):
+    for folder, there in _runs_of(arm):
+        for key in differences(there, identity) if there != identity else ():
             if not key.startswith("content.") and key not in without:
                 return folder, key
     return None
@@ -184,8 +184,8 @@ def other_settings(
 def _has_runs_of(arm: Path, wanted: Mapping[str, Any], without: Collection[str]) -> bool:
     identity = arm_identity(wanted)
     return any(
-        set(differences(arm_identity(record), identity)) <= set(without)
-        for _, record in _runs_of(arm)
+        there == identity or (without and set(differences(there, identity)) <= set(without))
+        for _, there in _runs_of(arm)
     )
 
 
@@ -201,21 +201,26 @@ def _is_named_by_hand(arm: Path, wanted: Mapping[str, Any]) -> bool:
 
 
 def _runs_of(arm: Path) -> Iterator[tuple[Path, Mapping[str, Any]]]:
-    """Yield the runs of an arm with their records; those without a step taken are left out."""
+    """Yield the runs of an arm, and what all seeds share of their identities.
+
+    Runs that ended before their first step are left out: another run may take their place.
+    """
     for file in sorted(arm.glob("seed=*/run.json")):
         try:
             state = file.stat()
-            record = _read(file, state.st_mtime_ns, state.st_size)
+            record, identity = _read(file, state.st_mtime_ns, state.st_size)
         except (OSError, UserError):
             continue
         if not RunFolder(file.parent, {}).took_no_step(record):
-            yield file.parent, record
+            yield file.parent, identity
 
 
 @lru_cache(maxsize=4096)
-def _read(file: Path, changed_ns: int, size: int) -> Mapping[str, Any]:
-    """Return a record; the time and size of its file tell one content from the next."""
+def _read(file: Path, changed_ns: int, size: int) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Return a run's state, and what all seeds share of its identity.
+
+    The time and size of the file tell one content from the next: each job of a sweep asks again.
+    """
     record = read_record(file)
-    return {key: record.get(key) or {} for key in ("identity", "by_seed")} | {
-        "state": record.get("state")
-    }
+    check_record(record, file, complete=False)
+    return {"state": record.get("state")}, arm_identity(record)

@@ -83,7 +83,8 @@ class TrainJob:
         notes: warnings to print before the start, one sentence each.
         sources: {role of a source: the form in which it was read}.
         by_seed: {setting that depends on the seed: its value as written}.
-        is_mixed: whether the arm's folder held runs of other settings when this was planned.
+        is_mixed: whether the arm was named by hand, or its folder held runs of other settings when
+            this was planned.
     """
 
     task: Task
@@ -200,7 +201,8 @@ def plan_run(settings: TrainSettings, swept: Collection[str] = ()) -> TrainJob:
         sources=planned.sources,
         by_seed=by_seed,
     )  # fmt: skip
-    return replace(job, is_mixed=job.find_other_settings() is not None)
+    by_hand = "arm" in typed and "=" not in name
+    return replace(job, is_mixed=by_hand or job.find_other_settings() is not None)
 
 
 PLANS: Mapping[type, Callable[[Any, TrainRequest], TrainPlan]] = {
