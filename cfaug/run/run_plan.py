@@ -187,7 +187,8 @@ def plan_run(settings: TrainSettings, swept: Collection[str] = ()) -> TrainJob:
     run_identity = identity(hashed, {**planned.content, **hashes})
     by_seed = what_follows_the_seed(settings.by_seed or {}, config["data"])
     name, typed = names[0], {key_of(word) for word in words}
-    if not settings.debugging and "arm" not in typed:
+    is_typed = settings.arm is not None and "arm" in typed
+    if not settings.debugging and not is_typed:
         wanted = {"identity": run_identity, "by_seed": by_seed, "arm": settings.arm}
         name = find_arm(
             experiment, names, wanted, draw_typed="data.seed" in typed, extend=settings.extend
@@ -201,7 +202,7 @@ def plan_run(settings: TrainSettings, swept: Collection[str] = ()) -> TrainJob:
         sources=planned.sources,
         by_seed=by_seed,
     )  # fmt: skip
-    by_hand = "arm" in typed and "=" not in name
+    by_hand = is_typed and "=" not in name
     return replace(job, is_mixed=by_hand or job.find_other_settings() is not None)
 
 

@@ -43,7 +43,7 @@ from cfaug.run.arguments import flatten, key_of
 from cfaug.run.arm_names import swept_keys
 from cfaug.run.arm_sizes import equal_data, unequal_sizes
 from cfaug.run.identity import EXTENDED
-from cfaug.run.launch import DONE, GOES_ON, Jobs, Script, launch, report
+from cfaug.run.launch import DONE, GOES_ON, SWEPT, Jobs, Script, launch, report
 from cfaug.run.parallel import RayEngine, run_at_once, shared_pixels, start_ranks
 from cfaug.run.reading_rules import OF_SWEEPS, place_of
 from cfaug.run.run_folder import Verdict
@@ -71,7 +71,7 @@ def run_jobs(jobs: Jobs) -> int:
     """Plan the jobs of this part, then run them, ``parallel`` at once; return the exit code."""
     part, parts = jobs[0][0]["part"], jobs[0][0]["parts"]
     check_part(part, parts)
-    swept = swept_keys([words for _, words in jobs])
+    swept = SWEPT.get() | swept_keys([words for _, words in jobs])
     jobs = jobs[part::parts]
     if not jobs:
         say("nothing to do: there are more parts than runs")
@@ -461,7 +461,8 @@ def measure(jobs: Jobs) -> float | None:
     settings = TrainSettings(**config, overrides=words)
     if settings.optimized_metric is None:
         return None
-    return read_run(plan_run(settings).folder.path).metric(settings.optimized_metric)
+    run = read_run(plan_run(settings, SWEPT.get()).folder.path)
+    return run.metric(settings.optimized_metric)
 
 
 SCRIPT = Script("train", TrainSettings, run_jobs, __doc__ or "", measure=measure)

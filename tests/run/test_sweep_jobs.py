@@ -190,6 +190,7 @@ def test_optuna_gets_the_metric_of_every_run_and_a_repeated_search_trains_nothin
     runs = [read_run(file.parent) for file in place.root.glob("search/*/seed=0/run.json")]
     metrics = {run.record["identity"]["optim.lr"]: run.metric("val/recall@1") for run in runs}
     assert len(metrics) == 2
+    assert {run.arm for run in runs} == {f"lr={rate}" for rate in metrics}  # what is searched for
     file = place.root / ".launched/optimization_results.yaml"
     best = yaml.safe_load(file.read_text())
     assert str(file) in said
