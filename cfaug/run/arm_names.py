@@ -37,6 +37,9 @@ OTHERWISE_NAMED = {"seed", "experiment", "scale", "task"}
 """Settings that have a folder of their own, or that an experiment's arm stands for."""
 SHORT = {"data", "trainer", "optim"}
 """Groups left out of a name, as in ``cf_ratio=0.6``."""
+DRAW = "data.seed"
+"""The setting that a name never leaves out: a record does not tell if it was typed, or follows the
+seed, and an arm has one or the other."""
 LONGEST_NAME, LONGEST_VALUE = 60, 40
 """Most characters of a name made of settings, and of one value in it."""
 
@@ -88,20 +91,21 @@ def arm_slug(
         value = flat.get(key, override.partition("=")[2])
         named = Path(str(value)).name if key in REPLACED_BY_CONTENT else value
         pieces[key] = str((by_seed or {}).get(key, named))
-    differing = {key: value for key, value in pieces.items() if key in swept}
+    differing = {key for key in pieces if key in swept}
     if differing or (arm is not None and "experiment" in swept):
-        pieces = differing
-    # Data and chosen files come last, where a long name is cut.
-    last = {key for key in pieces if key in REPLACED_BY_CONTENT or "." not in key}
-    named_pieces = sorted((key in last, _name_of(key), value) for key, value in pieces.items())
-    parts = [str(arm)] if arm is not None else []
-    parts += [f"{name}={_shorten(value)}" for _, name, value in named_pieces]
-    return _join(parts)
+        pieces = {key: pieces[key] for key in pieces if key in differing or key == DRAW}
+    parts = [f"{_name_of(key)}={_shorten(pieces[key])}" for key in sorted(pieces, key=_place_of)]
+    return _join([str(arm), *parts] if arm is not None else parts)
+
+
+def _place_of(key: str) -> tuple[bool, bool, str]:
+    """Return the place of a setting in a name: data and chosen files last, where it may be cut."""
+    return key != DRAW, key in REPLACED_BY_CONTENT or "." not in key, _name_of(key)
 
 
 def _name_of(key: str) -> str:
     head, _, tail = key.partition(".")
-    return tail if head in SHORT and tail not in {"", "seed"} else key
+    return tail if head in SHORT and tail and key != DRAW else key
 
 
 def _shorten(value: str) -> str:
@@ -151,8 +155,7 @@ def find_arm(
         return known[0]
     others = sorted(experiment.iterdir()) if experiment.is_dir() and not draw_typed else ()
     for folder in others:
-        # A run does not record whether its data.seed was typed, or followed its seed.
-        if "data.seed=" in folder.name:
+        if f"{DRAW}=" in folder.name:
             continue
         if _has_runs_of(folder, wanted, length) and not _is_named_by_hand(folder, wanted):
             return folder.name
@@ -167,7 +170,7 @@ def other_settings(
 ) -> tuple[Path, str] | None:
     """Return a run of an arm's folder with other settings, and one that differs; ``None`` if none.
 
-    Other content of the same data does not count: the run's own folder says what became of it.
+    Other content of the same data does not count: the run's own folder is compared with that.
 
     Args:
         wanted: ``identity`` and ``by_seed`` of a run.

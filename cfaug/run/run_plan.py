@@ -53,7 +53,7 @@ from cfaug.planning.training import (
 )
 from cfaug.report.records import Run, read_run
 from cfaug.run.arguments import key_of
-from cfaug.run.arm_names import arm_slug, find_arm, other_settings
+from cfaug.run.arm_names import DRAW, arm_slug, find_arm, other_settings
 from cfaug.run.identity import (
     DEBUG,
     EXTENDED,
@@ -190,9 +190,7 @@ def plan_run(settings: TrainSettings, swept: Collection[str] = ()) -> TrainJob:
     is_typed = settings.arm is not None and "arm" in typed
     if not settings.debugging and not is_typed:
         wanted = {"identity": run_identity, "by_seed": by_seed, "arm": settings.arm}
-        name = find_arm(
-            experiment, names, wanted, draw_typed="data.seed" in typed, extend=settings.extend
-        )
+        name = find_arm(experiment, names, wanted, draw_typed=DRAW in typed, extend=settings.extend)
     place = experiment / name / f"seed={settings.seed}"
     folder = RunFolder(place, run_identity, arm=settings.arm)
     job = TrainJob(

@@ -20,7 +20,7 @@ import numpy as np
 
 from cfaug.core.cards import public_settings
 from cfaug.core.errors import UserError, say
-from cfaug.core.files import write_file, write_json
+from cfaug.core.files import require_regular, write_file, write_json
 from cfaug.core.safety.safe_loading import read_json
 from cfaug.data.mixture.records import COUNTERFACTUAL
 from cfaug.report.records import CONFIG, read_config
@@ -141,7 +141,8 @@ def _pair_table(folder: Path) -> Any:
     place = folder / "wandb" / PAIRS
     table = wandb.Table(columns=list(PAIR_COLUMNS))
     for name, example, caption, image in read_json(place / "pairs.json")["pairs"]:
-        decoded = decode_image((place / image).read_bytes(), image)
+        file = require_regular(place / Path(image).name)  # the folder may be somebody else's
+        decoded = decode_image(file.read_bytes(), image)
         table.add_data(name, example, caption, wandb.Image(decoded))
     return table
 
@@ -169,8 +170,9 @@ def publish(settings: LoggerSettings, folder: Path, experiment: Path | None = No
         if files and all(file.is_file() for file in files)
     }
     record = place / PUBLISHED
-    before = read_json(record) if record.is_file() else {}
-    known: Mapping[str, str] = before.get("digests", {})
+    before = read_json(record) if record.is_file() else None
+    before = before if isinstance(before, dict) else {}
+    known: Mapping[str, str] = dict(before.get("digests") or {})
     identity = wandb_identity(settings, folder)
     attempts = _offline_folders(place, identity["id"])
     # Training logged curves and pairs itself, unless it was interrupted in between.

@@ -49,6 +49,8 @@ def test_a_single_command_is_named_by_what_was_typed(words, changed, expected):
         (["data.cf_ratio=0.6", "data.size=9", "seed=1"], {"data.cf_ratio", "seed"}, "cf_ratio=0.6"),
         (["data.cf_ratio=0.6", "data.size=9", "seed=1"], {"seed"}, "cf_ratio=0.6,size=9"),
         (["data.real=/a/photos", "data.cf_ratio=0.6"], {"data.real"}, "real=photos"),
+        # Whether the draw was typed is told from the name alone.
+        (["data.cf_ratio=0.6", "data.seed=3"], {"data.cf_ratio"}, "data.seed=None,cf_ratio=0.6"),
         # What differs, but not in a way that changes a result, names nothing.
         (["data.workers=2", "data.size=9"], {"data.workers"}, "size=9"),
     ],
