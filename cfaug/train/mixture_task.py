@@ -323,7 +323,7 @@ class ContrastiveTask(MixtureTask):
 
     def log_examples(self, folder: Path) -> None:
         """Write a table of counterfactual pairs to Weights & Biases, if that is the logger."""
-        from cfaug.train.card import log_pairs
+        if isinstance(self.logger, LoggerSettings) and self.logger.kind == "wandb":
+            from cfaug.train.wandb_runs import log_pairs
 
-        if isinstance(self.logger, LoggerSettings):
-            log_pairs(self.logger, folder, self.mixture, self.captions)
+            log_pairs(folder, self.mixture, self.captions)
