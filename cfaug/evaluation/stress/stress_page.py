@@ -22,7 +22,13 @@ import numpy as np
 from cfaug.core.types import ITEM, ORIGINAL, RECONSTRUCTION, Edit, Member
 from cfaug.core.validation import Positive, Words, check_fields
 from cfaug.evaluation.stress.edit_clusters import write_insights
-from cfaug.evaluation.stress.stress_items import TOP, Insight, StressItems
+from cfaug.evaluation.stress.stress_items import (
+    TOP,
+    Insight,
+    StressItems,
+    describe_limits,
+    named_classes,
+)
 from cfaug.report.gallery import ImageSource, ModelPage, ReadImage, mark_changes, read_own
 from cfaug.report.page import p_text, percent, short
 from cfaug.stats.cluster_tests import cluster_mean
@@ -136,7 +142,8 @@ class _StressPageData:
 
     @property
     def verdicts(self) -> list[str]:
-        return [verdict(answer) for answer in self.answers]
+        notes = (n for answer in self.answers for n in describe_limits(answer.model, answer.items))
+        return [*map(verdict, self.answers), *dict.fromkeys(notes)]
 
     @property
     def subtitle(self) -> str:
@@ -184,7 +191,7 @@ class _StressPageData:
         return {
             "models": [answer.model for answer in self.answers],
             "sets": list(edit_sets),
-            "classes": sorted(set(self.first.texts("class"))),
+            "classes": sorted(named_classes(self.first.items).items(), key=lambda pair: pair[::-1]),
             "kinds": list(dict.fromkeys(kind for kind, part in kinds if part in edit_sets)),
             "pairs": pairs,
             "effects": effects,
