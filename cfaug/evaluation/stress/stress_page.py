@@ -182,7 +182,7 @@ class _StressPageData:
                         "e": [insight.before, insight.after],
                         "v": _effect(insight.effect, insight.kind)[1:],
                         "q": p_text(insight.effect.p_holm),
-                        "x": fill_command(self.settings.command, insight),
+                        "x": self._command(insight),
                         "p": [position[int(row)] for row in insight.effect.rows[:EXAMPLES]],
                     }
                     for insight in some
@@ -198,6 +198,13 @@ class _StressPageData:
             "insights": insights,
             "names": list(self._names),
         }
+
+    def _command(self, insight: Insight) -> str:
+        """Return the command that makes an insight's edits, "" if no caption says what they are."""
+        row = insight.named_by
+        if self.first.texts("text")[row] == self.first.texts("text_before")[row]:
+            return ""
+        return fill_command(self.settings.command, insight)
 
     def _picture(self, row: int) -> int:
         """Return the number of an item's picture; equal images share one."""
