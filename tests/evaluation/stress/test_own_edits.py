@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import shutil
 from collections import defaultdict
 from pathlib import Path
@@ -16,7 +15,6 @@ from cfaug.evaluation.failures import FailureRule, Finder, find_failures
 from cfaug.evaluation.stress.stress import Stress
 from cfaug.evaluation.stress.stress_items import describe_limits, drops_document, write_drops
 from cfaug.models.task_specs import ImageClassification
-from cfaug.papers.repair.repair_test import RepairTest
 from cfaug.report.items import Items, read_items, write_items
 from tests.data.edits import file_of
 from tests.evaluation.drawn_questions import rows
@@ -218,41 +216,6 @@ def test_the_page_names_classes_in_words(tmp_path, classifier):
     assert "tabby cat (n02123045)" in (tmp_path / "run" / "stress.md").read_text()
 
 
-def test_a_repair_is_judged_on_edits_of_ones_own(tmp_path, classifier):
-    folder = lay(tmp_path / "x")
-    failure = {
-        "family": "stress",
-        "kind": "blur",
-        "before": "",
-        "after": "blur",
-        "labels": ["ball"],
-    }
-    (tmp_path / "failures.jsonl").write_text(json.dumps(failure) + "\n")
-
-    def judge(**settings):
-        test = RepairTest(
-            Stress(str(folder), **settings), str(tmp_path / "failures.jsonl"), RULE
-        ).open(opener(tmp_path))[0]
-        return test.run(classifier)
-
-    with pytest.raises(
-        UserError, match=r"none of the 3 edits .* benchmark\.test\.control=original"
-    ):
-        judge()
-    items = judge(control="original").items
-    assert len(items["item"]) == 3
-    twin = Twin(classifier)
-    for item, excess in zip(sorted(items["item"]), items["excess"], strict=True):
-        assert item.startswith("edited/ball-")
-        assert not math.isnan(excess)
-    losses = []
-    for name in [name for name in NAMES if name.startswith("ball")]:
-        photo, edit = ((folder / side / f"{name}.png").read_bytes()
-                       for side in ("original", "edited/blur"))  # fmt: skip
-        losses.append(twin.describe(photo, "ball")["p"] - twin.describe(edit, "ball")["p"])
-    assert sorted(items["excess"]) == pytest.approx(sorted(losses), abs=2e-6)
-
-
 def test_a_list_with_a_line_for_each_edit_counts_a_photo_once(tmp_path, classifier):
     """Pairs with captions: the photo of two lines is one photo with two edits."""
     lines = []
@@ -274,9 +237,7 @@ def test_a_list_with_a_line_for_each_edit_counts_a_photo_once(tmp_path, classifi
         assert items[row["photo"]]["class"] == row["class"]
     lines[1]["label"] = CLASSES[1]
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    with pytest.raises(
-        UserError, match="of the class 'ball' in one line.* which is right|which is"
-    ):
+    with pytest.raises(UserError, match=r"class 'cube' in one line and 'ball' in another: which"):
         ask(tmp_path / "x", classifier)
 
 
