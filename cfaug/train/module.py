@@ -208,9 +208,10 @@ class TrainingModule(pl.LightningModule):
             super().optimizer_zero_grad(*args, **kwargs)
 
     def optimizer_step(self, *args: Any, **kwargs: Any) -> None:
-        """Update the weights and free the gradients, which Lightning keeps in the next forward pass.
+        """Update the weights and free the gradients.
 
-        They would take as much memory as the trained weights while the activations take most.
+        Lightning keeps them through the next forward pass, where they would take as much memory as
+        the trained weights while the activations take most.
         """
         super().optimizer_step(*args, **kwargs)
         self.optimizers(use_pl_optimizer=False).zero_grad()
