@@ -148,7 +148,10 @@ class Browser:
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
 
-    def screenshot(self, file: Path) -> None:
-        """Write a screenshot of the window as a PNG."""
+    def screenshot(self, file: Path, top: int = 0) -> None:
+        """Write a screenshot of the window as a PNG, without its first ``top`` CSS pixels."""
         self.run("Promise.all([...document.images].map((i) => i.decode().catch(() => 0)))")
-        file.write_bytes(base64.b64decode(self.call("Page.captureScreenshot")["data"]))
+        width, height = self.run("[innerWidth, innerHeight]")
+        clip = {"x": 0, "y": top, "width": width, "height": height - top, "scale": 1}
+        picture = self.call("Page.captureScreenshot", clip=clip)
+        file.write_bytes(base64.b64decode(picture["data"]))

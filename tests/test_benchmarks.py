@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from benchmarks import browser
 from tests import children, skips
@@ -24,6 +25,7 @@ SMALL = {
     "few_clusters": "--trials 10 --clusters 3,8",
     "gallery": "--pairs 8 --repeats 1",
     "loader": "--images 8 --repeats 1 --workers 1",
+    "page_picture": "page.html page.png --width 300 --height 200 --start p",
     "p_laws": "--sets 2 --candidates 20",
     "seeds_and_items": "--items 10 --trials 4 --resamples 20",
     "shards": "--shards 4",
@@ -45,7 +47,9 @@ PRINTED = {
     "generation": r"\| tree\(4\) \| [\d.]+ \|",
     "insertion": r"the same words\): .* faster by \d",
     "loader": r"\| 1 \| torchvision \| \d+ \|",
+    "page_picture": r"wrote page\.png: 300 x 200 pixels",
     "p_laws": r"\| falling \| 7\.6% \|( [\d.]+ ± [\d.]+ \|){5}",
+    "real_size": r"\| clip-vit-b-32 \|( [\d,.]+ \|){5} \d\.\de-0[6-9] \|\n$",
     "seeds": r"\| packed, 1 process \| [\d.]+ \|[^$]*weights are the solo runs' bytes",
     "seeds_and_items": r"interaction( +\d+\.\d %){4}",
     "sets": r"\| ours \| [\d.]+ \|",
@@ -106,8 +110,10 @@ def run_script(file: Path, words: list[str], place: Path) -> None:
 )
 def test_a_script_runs_and_prints_its_comparison(name, words, said, tmp_path):
     """training.py had failed since photos are held out by default."""
-    if name == "gallery" and browser.find() is None:
+    if name in ("gallery", "page_picture") and browser.find() is None:
         skips.skip("browser")
+    paragraph = "<p style='margin-top: 2000px; height: 900px; background: #f00'></p>"
+    (tmp_path / "page.html").write_text(paragraph)  # for the picture of a page
     child = children.start(run_script, FOLDER / f"{name}.py", words.split(), tmp_path)
     child.join()
     assert child.exitcode == 0, (tmp_path / "stderr").read_text("utf-8")[-2000:]
@@ -115,6 +121,10 @@ def test_a_script_runs_and_prints_its_comparison(name, words, said, tmp_path):
     assert re.search(said, printed), printed[-2000:]
     if name == "vqa_picture":
         assert (tmp_path / "vqa.png").read_bytes().startswith(b"\x89PNG")
+    if name == "page_picture":
+        with Image.open(tmp_path / "page.png") as picture:
+            assert picture.size == (300, 200)
+            assert picture.getpixel((150, 100)) == (255, 0, 0)  # the paragraph, far down the page
 
 
 def test_a_script_without_its_browser_says_so(tmp_path):

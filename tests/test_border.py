@@ -35,7 +35,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAPERS = sorted(folder.parent.name for folder in (ROOT / "cfaug/papers").glob("*/__init__.py"))
 ALL = "CFAUG_BORDER"
 """The variable that ``make border`` sets, to ``all``."""
-QUICK = ("-m", "not slow", "-x", "-p", "no:cacheprovider")
+QUICK = ("-m", "not slow", "-p", "no:cacheprovider")
 ASKING = ("test_*.py", "contracts/test_*.py", "run/test_*.py")
 """Tests that ask what is installed."""
 QUARTERS = 4

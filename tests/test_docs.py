@@ -92,7 +92,7 @@ def test_the_columns_of_the_csv():
 def test_the_benchmarks():
     choices = {file.stem for file in settings_files("benchmark")}
     names = listed("models.md", "Benchmarks")
-    assert names == choices if is_whole() else names > choices
+    assert names == choices if is_whole() else names >= choices
 
 
 COST = r"\d+ min(?: on two cores)?, (?:\d+ seeds|trains nothing)"
@@ -114,7 +114,7 @@ def test_what_a_target_costs_is_said_alike_everywhere():
             named.add(name)
             if name in costs:
                 assert cost.replace(" on two cores", "") == costs[name], (page.name, name)
-    assert named == set(costs) if is_whole() else named > set(costs)
+    assert named == set(costs) if is_whole() else named >= set(costs)
 
 
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+import zoo
 from cfaug.planning.training import TrainSettings
 from cfaug.run.arguments import read
 from cfaug.run.compose import compose_jobs
@@ -262,6 +263,9 @@ def test_the_commands_for_a_gpu_compose(tmp_path, monkeypatch):
     asked = []
 
     def run(at, script, *words, code=0):
+        if script == "-m":
+            known = zoo.COMMANDS if words[0] == "zoo" else ("doctor",)
+            assert words[1] in known
         if script.endswith(".py"):
             asked.append((Path(script).stem, words))
             if at.folder.name != "photos":

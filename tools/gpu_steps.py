@@ -68,6 +68,7 @@ BENCHMARKS = {
         "--shapes paper --only batching --count 100 --few 20 --rounds 2",
     ),
     "inversion": ("--quick", "--steps 20 --photos 2 --repeats 2"),
+    "real_size": ("--quick", "--precision bf16-mixed --batch 128 --steps 12 --repeats 1"),
     "seeds": ("--quick", "--seeds 4"),
     "sets": ("--quick", "--repeats 3"),
     "sharing": ("--pairs 2 --steps 2 --scenes 1", "--pairs 40"),
@@ -304,7 +305,7 @@ def evaluate(*words: str, questions: bool = False) -> Callable[[Workplace], str]
         more = list(words)
         if questions:
             folder = at.folder / "questions"
-            at.run("-m", "cfaug", "zoo", "questions", f"out={folder}", "part=test", "pairs=12")
+            at.run("-m", "zoo", "questions", f"out={folder}", "part=test", "pairs=12")
             more.append(f"benchmark.data={folder / 'questions.jsonl'}")
         by_device: dict[str, dict[tuple[str, str], float]] = {}
         for device in dict.fromkeys((at.machine.device, "cpu")):

@@ -321,6 +321,7 @@ class FoundFailures:
     Attributes:
         measured: the number of cells that were measured and corrected together.
         small: the number of cells that were not, as they have too few photos.
+        uncontrolled: the number of edited items that were left out, as they have no control.
         largest: the largest effect of a measured cell, whether it passes the rule or not; ``nan``
             without one.
         reason: sentence on what the items lack if no cell was measured; empty if one was.
@@ -331,6 +332,7 @@ class FoundFailures:
     small: int
     largest: float
     reason: str = ""
+    uncontrolled: int = 0
 
 
 def find_failures(
@@ -364,7 +366,7 @@ def find_failures(
             rows_of.setdefault((cell, cluster), []).append(row)
     if not rows_of:
         reason = _explain_unmeasured(cells, edited, known, rule.least_items, family)
-        return FoundFailures((), 0, len(lost), math.nan, reason)
+        return FoundFailures((), 0, len(lost), math.nan, reason, len(edited) - len(known))
     means = np.array([excess[rows].mean() for rows in rows_of.values()])
     listed, photos = zip(*rows_of, strict=True)
     measured = group_effects(means, np.zeros(len(means)), photos, listed, seed=seed)
@@ -385,12 +387,16 @@ def find_failures(
             )  # fmt: skip
     failures.sort(key=lambda failure: -failure.size)
     largest = max(effect.mean for effect in measured)
-    return FoundFailures(tuple(failures), len(measured), len(lost), largest)
+    uncontrolled = len(edited) - len(known)
+    return FoundFailures(
+        tuple(failures), len(measured), len(lost), largest, uncontrolled=uncontrolled
+    )
 
 
 CONTROLS = {
-    "stress": "the reconstruction of its photo; recipe=photo_edits writes it, a list of photos has "
-    "none",
+    "stress": "the reconstruction of its photo: recipe=photo_edits writes it, and of edits of your "
+    "own it is a kind called reconstruction, photos that were saved again as the edits were, with "
+    "nothing changed. benchmark.control=original takes the photo itself instead",
     "choice": "an item with another edit, and all items have the same one",
 }
 """What an item of a kind of benchmark is compared with, where it may be missing."""

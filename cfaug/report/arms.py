@@ -117,6 +117,8 @@ CONTENT = {
     "model.name_or_path": "content.weights", "model.pretrained": "content.weights",
 }  # fmt: skip
 """The content hash that an identity contains in place of each setting that is a path."""
+CUT = re.compile(r",\d+-more-[0-9a-f]{8}\Z")
+"""The end of an arm's name without all its settings: how many there are more, and a hash of all."""
 ABSENT = "(absent)"
 """Shown in messages for a setting that an identity lacks."""
 
@@ -258,8 +260,8 @@ def full_names(labels: Mapping[str, str], arms: Iterable[str]) -> str:
 
 
 def _is_cut(arm: str) -> bool:
-    """Return whether a folder's name was cut to 100 characters, with a hash (``clean_name``)."""
-    return len(arm) == 100 and re.fullmatch(r".*-[0-9a-f]{12}", arm, re.DOTALL) is not None
+    """Return whether a name ends with the number of the settings that it leaves out."""
+    return CUT.search(arm) is not None
 
 
 def _pieces(arm: str) -> dict[str, str]:
@@ -270,7 +272,7 @@ def _pieces(arm: str) -> dict[str, str]:
     """
     parts = arm.split(",")
     if _is_cut(arm):
-        parts.pop()  # the last setting, perhaps cut off, and the hash
+        parts.pop()  # the number of further settings, and the hash
     settings: dict[str, str] = {}
     last = ""
     for part in parts:

@@ -38,6 +38,7 @@ from cfaug.report.plots import (
     draw_none,
     is_drawable,
     keep_drawable_rows,
+    limits_of,
     lines_of,
     mark_empty,
     mean_interval,
@@ -170,11 +171,16 @@ def box_plot(
             note(annotation, f"{name}: {value:.4g}")
             names.append(annotation)
     name_rows(axes, middles.items(), height * len(rows))
-    value_axis(axes, "x", around(ends), title, measure.factor)
+    value_axis(axes, "x", limits_of(ends, measure), _with_chance(title, chance), measure.factor)
     drawing = Drawing.of(axes, title)
     for text in names:
         text.xyann = (overhang(text, axes), text.xyann[1])
     return drawing
+
+
+def _with_chance(title: str, chance: Mapping[str, Band]) -> str:
+    """Return the title of an axis, with the meaning of the dashed lines if there are any."""
+    return f"{title} (dashed: by chance)" if chance else title
 
 
 # Groups of bars, with values by chance behind them.
@@ -211,6 +217,10 @@ def grouped_bars(
     ends += [end for band in chance.values() for end in band]
     least = 0.05 if measure.is_fraction else 1e-9  # a scale even if all values are zero
     limits = min([0.0, *ends]) * 1.12, max([least, *ends]) * 1.12
+    values = [bar[1] for bars in groups.values() for bar in bars if is_drawable(bar[1])]
+    if values:
+        within = limits_of([0.0, *values], measure, limits)
+        limits = max(limits[0], within[0]), min(limits[1], within[1])
     heights = [max(BAR * len(bars), LINE * lines_of([group])) for group, bars in groups.items()]
     bottoms = list(accumulate(height + GAP for height in heights))
     middles = [end - (h + GAP) / 2 for end, h in zip(bottoms, heights, strict=True)]
@@ -228,7 +238,7 @@ def grouped_bars(
             if is_drawable(low, high):
                 axes.plot([low, high], [y, y], color=INK, linewidth=1.8)
     name_rows(axes, zip(groups, middles, strict=True), bottoms[-1])
-    value_axis(axes, "x", limits, title, measure.factor)
+    value_axis(axes, "x", limits, _with_chance(title, chance), measure.factor)
     colours = [(name, BAR_COLOURS[i % len(BAR_COLOURS)]) for i, name in enumerate(legend)]
     name_series(axes, colours, swatches=True)
     return Drawing.of(axes, title)
@@ -286,8 +296,8 @@ def tradeoff_plot(
             write(axes, point, (x[0], y[0]), (6, 10), color=QUIET, fontsize=SMALL)
             all_x += x
             all_y += y
-    value_axis(axes, "x", around(all_x), x_title, measures[0].factor)
-    value_axis(axes, "y", around(all_y), y_title, measures[1].factor)
+    value_axis(axes, "x", limits_of(all_x, measures[0]), x_title, measures[0].factor)
+    value_axis(axes, "y", limits_of(all_y, measures[1]), y_title, measures[1].factor)
     name_series(axes, list(series_colours(series).items()))
     return Drawing.of(axes, f"{y_title} by {x_title}")
 

@@ -13,7 +13,7 @@ from cfaug.report.arms import RATIO, Arm, full_names, read_arms
 from cfaug.report.comparison import Headline, measures
 from cfaug.report.document import Column, Entry, Part, make_part, text_column
 from cfaug.report.drawing import Drawing, write_pdfs
-from cfaug.report.gallery import show
+from cfaug.report.gallery import contrast, show
 from cfaug.report.layout import benchmark_parts, full_comparison_part, item_part, legend
 from cfaug.report.page import DASH, Measure, p_text, render, span_text, write_page
 from cfaug.report.plots import curve, strip_plot
@@ -59,17 +59,20 @@ def write_report(
         arms = {headline.label(a): v for a in table.arms if (v := by_seed(rows, a, cell))}
         measure = table.measure(cell)
         tested = [headline.label(arm) for arm in headline.tested]
-        drawn = strip_plot(arms, _axis_title(measure, cell[1]), tested, measure)
+        by_chance = table.chance.get(cell)
+        drawn = strip_plot(arms, _axis_title(measure, cell[1]), tested, measure, by_chance)
         strips.append((name, cell, drawn))
     how = "Student's, paired by seed"
     if table.over_items:
         over_items = "over the test's items"
         how = over_items if table.one_seed else f"{how}, or {over_items}"
+    shown = [show(example) for example in samples]
     text = render(
         "report.html",
         title=title,
         config_text=config_text,
-        samples=[show(example) for example in samples],
+        samples=shown,
+        contrast=contrast(member for sample in shown for member in sample.members),
         verdict=verdict(rows, headline, baselines, items),
         cost=cost(rows, headline, baselines, items),
         steps=steps_part(rows, headline, baselines, items),

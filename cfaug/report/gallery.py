@@ -133,13 +133,19 @@ def show_picture(encoded: bytes, subject: str, side: int) -> ShownPicture:
     """
     image = decode_image(encoded, subject)
     about = small_picture(image, side)
-    return ShownPicture(about, np.array(image.convert("L").histogram(), np.int64))
+    return ShownPicture(about, _histogram(image))
 
 
-def contrast(pictures: Iterable[ShownPicture]) -> Contrast:
+def _histogram(image: Image.Image) -> NDArray[np.int64]:
+    return np.array(image.convert("L").histogram(), np.int64)
+
+
+def contrast(pictures: Iterable[ShownPicture | Shown]) -> Contrast:
     """Return the common range of all pictures, so that they stay comparable when stretched."""
     total = sum((picture.luminance for picture in pictures), np.zeros(256, np.int64))
-    shares = np.cumsum(total) / max(1, total.sum())
+    if not total.any():
+        return Contrast(0, 1)
+    shares = np.cumsum(total) / total.sum()
     low, high = (int(np.searchsorted(shares, share)) for share in (0.01, 0.99))
     return Contrast(low / 255, high / 255)
 
@@ -200,7 +206,12 @@ SAMPLE_MEMBERS = 4
 
 @dataclass(frozen=True)
 class Shown:
-    """One member, ready for the page. ``share`` is the part of the pixels that changed."""
+    """One member, ready for the page.
+
+    Attributes:
+        share: the part of the pixels that changed, in words.
+        luminance: the histogram of its picture's luminance.
+    """
 
     picture: str
     caption: Markup
@@ -208,6 +219,7 @@ class Shown:
     label: str | None
     outline: Markup | None
     share: str
+    luminance: NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -261,6 +273,7 @@ def show(example: CounterfactualSet) -> Sample:
                 label=member.label,
                 outline=None if mask is None or not mask.any() else outline(mask),
                 share=share,
+                luminance=_histogram(picture),
             )
         )
     return Sample(

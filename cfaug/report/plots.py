@@ -25,11 +25,11 @@ PAPER, INK, QUIET, RULE, DOT, ACCENT = (
 )
 SERIES = (ACCENT, DOT, COLOURS["blue"], COLOURS["green"], COLOURS["violet"])
 """Colours of series; any further ones have the second colour."""
-WIDTH = 520
+WIDTH = 460
 """Width of a figure, in pixels of a page and points of a PDF."""
 LABEL, LINE = 34, 14
 """Most letters of a label's line, and pixels from one line to the next."""
-TITLE, UPRIGHT, SERIES_NAME = 70, 44, 52
+TITLE, UPRIGHT, SERIES_NAME = 60, 44, 46
 """Most letters in a line of a title, of an upright title, of a series's name above the axes."""
 LINES, TITLE_LINES = 12, 3
 """The largest numbers of lines of a label and of a title; longer ones end with an ellipsis."""
@@ -149,6 +149,26 @@ def around(values: Sequence[float]) -> tuple[float, float]:
     return low - room, high + room
 
 
+def limits_of(
+    values: Sequence[float], measure: Measure, intervals: Sequence[float] = ()
+) -> tuple[float, float]:
+    """Return the limits of an axis, with a little room where the metric may have values.
+
+    A share has none below 0 or above 1, and a difference of shares none below -1, though the
+    interval of its mean may.
+
+    Args:
+        intervals: ends of intervals, which may lie where no value can.
+
+    >>> limits_of([0.2, 1.0], PERCENT, [-0.1, 1.1]), limits_of([-0.5, 0.5], PERCENT)
+    ((0.0, 1.0), (-0.56, 0.56))
+    """
+    low, high = around([*values, *intervals])
+    if not measure.is_fraction or not all(-1 <= value <= 1 for value in values):
+        return low, high
+    return max(low, -1.0 if min(values) < 0 else 0.0), min(high, 1.0)
+
+
 def lines_of(names: Sequence[str], width: int = LABEL) -> int:
     """Return the number of lines of the longest label."""
     return max(len(elide_text(name, width, LINES)) for name in names)
@@ -230,7 +250,9 @@ def note(artist: Artist, text: str) -> None:
 
 def dot(axes: Axes, x: float, y: float, text: str, colour: str = DOT) -> None:
     """Draw a point with its note."""
-    (drawn,) = axes.plot(x, y, "o", markersize=7.2, markeredgewidth=0, color=colour, alpha=0.75)
+    (drawn,) = axes.plot(
+        x, y, "o", markersize=7.2, markeredgewidth=0, color=colour, alpha=0.75, clip_on=False
+    )
     note(drawn, text)
 
 
@@ -269,6 +291,7 @@ def strip_plot(
     title: str,
     highlight: Collection[str] = (),
     measure: Measure = PERCENT,
+    chance: float | None = None,
 ) -> Drawing:
     """Draw one row per arm and one dot per seed; a thin line joins a seed across the arms.
 
@@ -277,32 +300,52 @@ def strip_plot(
     Args:
         arms: values of each arm by seed, from top to bottom, by its printed name; ``nan`` and
             infinity are left out, as the title of the axis says.
+        chance: the value by chance: a line, or, where that is so far from every value that these
+            would be one point, a remark in the title of the axis; ``None`` if it is not known.
     """
     arms, title = keep_drawable_rows(arms, title)
     if not any(arms.values()):
         return draw_none(title)
     row = max(38, 10 + LINE * lines_of(list(arms)))
     middle = {name: row * (i + 0.5) for i, name in enumerate(arms)}
-    axes = new_axes(row * len(arms) + 48)
+    values = [value for by_seed in arms.values() for value in by_seed.values()]
+    shown = chance is not None and _is_near(chance, values)
+    if chance is not None and not shown:
+        title += f" (by chance {measure.text(chance, 1)})"
+    axes = new_axes(row * len(arms) + 48 + (LINE if shown else 0))
     name_rows(axes, middle.items(), row * len(arms), highlight)
     for upper, lower in pairwise(arms):
         for seed in sorted(arms[upper].keys() & arms[lower].keys()):
             ends = [arms[upper][seed], arms[lower][seed]]
             axes.plot(ends, [middle[upper], middle[lower]], color=DOT, linewidth=1, alpha=0.35)
     ends = []
-    for name, values in arms.items():
-        if not values:
+    for name, of_seed in arms.items():
+        if not of_seed:
             mark_empty(axes, middle[name])
             continue
-        mean, low, high = mean_interval(values)
-        ends += [low, high, *values.values()]
+        mean, low, high = mean_interval(of_seed)
+        ends += [low, high]
         colour, y = ACCENT if name in highlight else DOT, middle[name]
         bar(axes, (low, high), y, 20, color=colour, alpha=0.19)
-        for seed, value in values.items():
+        for seed, value in of_seed.items():
             dot(axes, value, y, dot_text(name, f"seed {seed}", value, measure), colour)
         axes.plot([mean, mean], [y - 13, y + 13], color=INK, linewidth=2.2)
-    value_axis(axes, "x", around(ends), title, measure.factor)
+    if shown:
+        assert chance is not None
+        axes.axvline(chance, color=QUIET, linewidth=1.4, linestyle=(0, (3, 2)))
+        write(
+            axes, f"chance {measure.text(chance, 1)}", (chance, 1), (0, 8), ha="center",
+            coords=("data", "axes fraction"), color=QUIET, fontsize=SMALL,
+        )  # fmt: skip
+        values.append(chance)
+    value_axis(axes, "x", limits_of(values, measure, ends), title, measure.factor)
     return Drawing.of(axes, title)
+
+
+def _is_near(chance: float, values: Sequence[float]) -> bool:
+    """Say whether values can still be told apart on an axis that shows chance as well."""
+    low, high = min(values), max(values)
+    return max(low - chance, chance - high) <= 3 * (high - low)
 
 
 def dot_text(name: str, which: str, value: float, measure: Measure) -> str:
@@ -340,7 +383,7 @@ def curve(
         series: values of each series by x and seed, {name: {x: {seed: value}}}; ``nan`` and
             infinity are left out, as the title of the x axis says, and leave a gap in the line
             at an x without any other value.
-        chance: values by chance at every x, drawn behind the lines; ``None`` for no band.
+        chance: values by chance at every x, drawn behind the lines and named; ``None`` for none.
     """
 
     def count() -> int:
@@ -357,12 +400,16 @@ def curve(
     axes = new_axes(300 + 18 * len(series))
     colours = series_colours(series)
     chance = chance if is_drawable(*(chance or ())) else None
-    ends = list(chance or ())
+    values, ends = list(chance or ()), []
     if chance is not None:
         low, mean, high = chance
         note(axes.axhspan(low, high, color=QUIET, alpha=0.16, linewidth=1),
              chance_text(chance, measure))  # fmt: skip
         axes.axhline(mean, color=QUIET, linewidth=1.4, linestyle=(0, (3, 2)))
+        write(
+            axes, "chance", (1, mean), (0, 8), ha="right", coords=("axes fraction", "data"),
+            color=QUIET, fontsize=SMALL,
+        )  # fmt: skip
     for name, points in series.items():
         spans = {x: mean_interval(values) for x, values in sorted(points.items())}
         axes.plot(list(spans), [mean for mean, _, _ in spans.values()], color=colours[name], lw=2)
@@ -370,7 +417,8 @@ def curve(
             if not points[x]:
                 continue
             axes.plot([x, x], [low, high], color=colours[name], linewidth=1.6)
-            ends += [low, high, *points[x].values()]
+            ends += [low, high]
+            values += points[x].values()
             for seed, value in points[x].items():
                 tooltip = dot_text(name, f"{x:g}, seed {seed}", value, measure)
                 dot(axes, x, value, tooltip, colours[name])
@@ -378,7 +426,7 @@ def curve(
     value_axis(axes, "x", around(xs), x_title)
     axes.set_xticks(xs)
     axes.grid(visible=False, axis="x")
-    value_axis(axes, "y", around(ends), "", measure.factor)
+    value_axis(axes, "y", limits_of(values, measure, ends), "", measure.factor)
     name_series(axes, list(colours.items()))
     return Drawing.of(axes, f"{y_title} by {x_title}")
 

@@ -43,7 +43,7 @@ from cfaug.report.terminal import print_parts, print_table, results_parts
 from cfaug.run.compare_items import publish
 from cfaug.run.identity import clean_name
 from cfaug.run.launch import DONE, report
-from cfaug.run.run_folder import hand_over
+from cfaug.run.run_folder import hand_over, publish_runs
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -356,6 +356,8 @@ def compare_all(
 ) -> int:
     """Write cards, tables and reports of every experiment, and report the errors of each.
 
+    Runs that were logged to Weights & Biases get their results and the report there.
+
     Args:
         primary_metrics: {folder of an experiment: {benchmark of this command: its primary
             metrics}}.
@@ -384,6 +386,7 @@ def compare_all(
             )
             if table is not None and tables is not None:
                 tables[experiment] = table
+            publish_runs(folders[experiment], experiment if table is not None else None)
         except UserError as error:
             code = report(UserError(f"no table of experiment {experiment.name}: {error}"))
     return code

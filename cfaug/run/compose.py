@@ -445,6 +445,11 @@ def first_values(words: Sequence[str]) -> Words:
     return lines
 
 
+def listed_keys(words: Sequence[str]) -> frozenset[str]:
+    """Return the settings for which the words of a sweep list values, or an interval of them."""
+    return frozenset(o.key_or_group for o in _parse(words, True) if o.is_sweep_override())
+
+
 def split(parsed: Sequence[Any], options: Options) -> list[Words]:
     """Return the words of every job of a sweep: the product of the values that overrides list.
 

@@ -28,6 +28,7 @@ from cfaug.evaluation.benchmark import (
     LeakAware,
 )
 from cfaug.evaluation.failures import (
+    CONTROLS,
     FAMILIES,
     FailureRule,
     Finder,
@@ -275,10 +276,23 @@ def find_model_failures(
                 sys.stdout,
             )
             continue
-        small = f"; {search.small} with fewer than {rule.least_items} photos were not"
+        left_out = []
+        if search.small:
+            left_out.append(f"{search.small} with fewer than {rule.least_items} photos were not")
+        if search.uncontrolled:
+            control = CONTROLS.get(benchmark.kind, "the same item without the edit")
+            left_out.append(
+                f"{search.uncontrolled:,} edited items were left out without a control, which is "
+                f"{control}"
+            )
         say(
-            f"{target.run}  {benchmark.name}: {len(search.failures)} failures among "
-            f"{search.measured} measured cells{small if search.small else ''}",
+            f"{target.run}  {benchmark.name}: "
+            + "; ".join(
+                [
+                    f"{len(search.failures)} failures among {search.measured} measured cells",
+                    *left_out,
+                ]
+            ),
             sys.stdout,
         )
     return failures

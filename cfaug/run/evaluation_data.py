@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from functools import cache, partial
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -108,7 +108,10 @@ class DataOpener:
         return label_file(name, data.world, data.seed, self.shards)
 
     def samples(self, data: DataSettings, count: int) -> list[CounterfactualSet]:
-        """Return the first sets of a run's counterfactual source, if that is shards of ours."""
+        """Return the first sets of a run's counterfactual source, with two members or more each.
+
+        They are for people to look at: a source that is no longer there has none.
+        """
         from cfaug.data.shards.shards import CARD, read_sets
 
         name = data.read_pairs
@@ -117,7 +120,33 @@ class DataOpener:
         folder = mirror_folder(name, self.cache, "read") if is_store(name) else Path(name)
         if is_world(name):
             folder = part_folder(name, data.world, data.seed, self.shards)
-        return list(islice(read_sets(folder), count)) if (folder / CARD).exists() else []
+        if (folder / CARD).exists():  # shards of ours, which know what was edited
+            return list(islice(read_sets(folder), count))
+        try:
+            return list(islice(read_listed(self.open(name, data)), count))
+        except UserError:
+            return []
+
+
+def read_listed(index: Index) -> Iterator[CounterfactualSet]:
+    """Yield the sets of an index that have two rows or more, each row a member of its set."""
+    import numpy as np
+
+    from cfaug.core.types import CounterfactualSet, Member
+
+    starts = np.flatnonzero(np.diff(index.sets, prepend=-1))
+    for first, end in pairwise([*starts.tolist(), len(index)]):
+        rows = range(first, end)
+        if len(rows) < 2:
+            continue
+        names = {row: str(index.images[row]) for row in rows}
+        members = tuple(
+            Member(index.text(row), names[row], index.key(row), label=index.label(row))
+            for row in rows
+        )
+        images = {name: index.read_image(row) for row, name in names.items()}
+        key = index.key(first).rpartition("_")[0]
+        yield CounterfactualSet(key, index.group_name(first), members, images)
 
 
 def describe_data(target: EvaluationTarget, opener: DataOpener) -> EvaluationContext:

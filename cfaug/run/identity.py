@@ -1,4 +1,4 @@
-"""The identity of a run: the name of its arm's folder, and a hash of its settings and data.
+"""The identity of a run: a hash of its settings and data; and which names folders may have.
 
 ``<runs>/<experiment>/<arm>/seed=<seed>/run.json`` records the identity.
 """
@@ -57,17 +57,14 @@ LENGTH = ("trainer.max_steps", "trainer.max_epochs", "trainer.early_stopping")
 """Settings in which a run may differ from its extension."""
 EXTENDED = "extended_from"
 """Key of an identity: the steps after which a run was extended, each time."""
-UNNAMED = (*NOT_A_RESULT, "hydra", "declared")
-"""Settings that never enter the name of an arm."""
-SHORT = {"data", "trainer", "optim"}
-"""Groups left out of a slug, as in ``cf_ratio=0.6``."""
 
 
-def _is_under(key: str, names: Sequence[str]) -> bool:
+def is_under(key: str, names: Sequence[str]) -> bool:
+    """Return whether a setting is one of those named, or lies in one of them."""
     return any(key == name or key.startswith(name + ".") for name in names)
 
 
-def _without_effect(config: Mapping[str, Any]) -> tuple[str, ...]:
+def without_effect(config: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the settings for parts of Lightning's that cannot change the result here."""
     trainer = config.get("trainer") or {}
     callbacks = trainer.get("callbacks") or {}
@@ -80,51 +77,17 @@ def _without_effect(config: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def arm_slug(
-    overrides: Sequence[str], config: Mapping[str, Any], by_seed: Mapping[str, str] | None = None
-) -> str:
-    """Name the arm after every override that changes the result.
-
-    Args:
-        by_seed: {setting that depends on the seed: its value as written}, which all seeds share.
-
-    >>> arm_slug(["data.cf_ratio=.6", "seed=107"], {"data": {"cf_ratio": 0.6}, "arm": None})
-    'cf_ratio=0.6'
-    >>> arm_slug(["seed=1", "data.workers=2"], {"data": {"workers": 2}, "arm": None})
-    'default'
-    """
-    keys = [override.split("=", 1)[0].lstrip("+~") for override in overrides]
-    if config.get("arm") is not None:
-        check_arm(config["arm"])
-        if "arm" in keys:
-            return clean_name(config["arm"])
-    flat = flatten(config)
-    unnamed = (*UNNAMED, *_without_effect(config))
-    pieces = {}
-    for key, override in zip(keys, overrides, strict=True):
-        if key in {"seed", "experiment", "scale", "task"} or _is_under(key, unnamed):
-            continue
-        head, _, tail = key.partition(".")
-        name = tail if head in SHORT and tail not in {"", "seed"} else key
-        value = flat.get(key, override.partition("=")[2])
-        named = Path(str(value)).name if key in REPLACED_BY_CONTENT else value
-        pieces[name] = (by_seed or {}).get(key, named)
-    parts = [str(config["arm"])] if config.get("arm") else []
-    parts += [f"{name}={value}" for name, value in sorted(pieces.items())]
-    return clean_name(",".join(parts) or "default")
-
-
 def identity(config: Mapping[str, Any], content: Mapping[str, str]) -> dict[str, Any]:
     """Return the content of ``config_hash``: settings that change the result, and hashes of data.
 
     Args:
         content: {name: hash} of each index and of the initial weights.
     """
-    left_out = (*NOT_A_RESULT, *REPLACED_BY_CONTENT, *_without_effect(config))
+    left_out = (*NOT_A_RESULT, *REPLACED_BY_CONTENT, *without_effect(config))
     settings = {
         k: without_module(v) if k.rpartition(".")[2] == "_target_" else v
         for k, v in flatten(config).items()
-        if not _is_under(k, left_out) and not (k in LEFT_OUT and v == LEFT_OUT[k])
+        if not is_under(k, left_out) and not (k in LEFT_OUT and v == LEFT_OUT[k])
     }
     return {**settings, **{f"content.{name}": value for name, value in content.items()}}
 
@@ -145,7 +108,7 @@ def what_follows_the_seed(written: Mapping[str, str], data: Mapping[str, Any]) -
         written: {dotted name of a setting: its value as written, ``${alternate:${seed},[a,b]}``}.
         data: the node ``data``; a world without a seed of its own is drawn anew for every seed.
     """
-    by_seed = {key: rule for key, rule in written.items() if not _is_under(key, NOT_A_RESULT)}
+    by_seed = {key: rule for key, rule in written.items() if not is_under(key, NOT_A_RESULT)}
     world = data.get("world")
     if isinstance(world, Mapping) and world.get("seed") is None:
         for key in CONTENT:

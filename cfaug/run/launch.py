@@ -23,7 +23,7 @@ from cfaug.core.errors import USERS_MISTAKE, UserError, choose_verbosity, printi
 from cfaug.core.processes import explain_missing, find_folder, interruptible, rank, wait_briefly
 from cfaug.core.safety.addresses import hide_keys, hide_words, scrub
 from cfaug.run.arguments import CommandLine, own_settings, read
-from cfaug.run.compose import PRESET, compose_jobs, first_values, resolve
+from cfaug.run.compose import PRESET, compose_jobs, first_values, listed_keys, resolve
 from cfaug.run.hydra_settings import refuse_settings_of_hydra
 from cfaug.run.settings_files import CONF, register_search_path, settings_of
 from cfaug.run.usage import reason_of, usage
@@ -35,6 +35,9 @@ ENVIRONMENT = (
     errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP,
 )  # fmt: skip
 """Errors of the disk that are not a fault of the program."""
+
+SWEPT: ContextVar[frozenset[str]] = ContextVar("swept", default=frozenset())
+"""The settings in which the jobs of a sweep differ that a plugin of Hydra's starts one by one."""
 
 GOES_ON = "what is complete is kept, and the same command goes on from there"
 
@@ -279,6 +282,7 @@ def _through_hydra(script: Script, line: CommandLine) -> int:
         )
 
     folders: list[Path] = []
+    swept = listed_keys(line.overrides)
 
     def task(tree: Any) -> float | None:
         from hydra.core.hydra_config import HydraConfig
@@ -286,9 +290,11 @@ def _through_hydra(script: Script, line: CommandLine) -> int:
         overrides = list(HydraConfig.get().overrides.task)
         jobs = [(resolve(tree, script.command, overrides), overrides)]
         folders.append(Path(HydraConfig.get().sweep.dir))
-        with interruptible():  # a launcher may have a process of its own for each job
+        # A launcher may have a process of its own for each job.
+        with interruptible(), _in_sweep(swept):
             try:
                 code = _run(script, jobs)
+                number = None if script.measure is None or code != DONE else script.measure(jobs)
             except KeyboardInterrupt as stop:
                 if "SUBMITIT_FOLDER" in os.environ:  # whose process ends before anything says this
                     _say_interrupted(stop)
@@ -299,7 +305,7 @@ def _through_hydra(script: Script, line: CommandLine) -> int:
                 "messages are above, or in hydra.launcher.submitit_folder if a launcher started it "
                 f"(by default {folders[-1]}/.submitit)"
             )
-        return None if script.measure is None else script.measure(jobs)
+        return number
 
     from hydra.errors import HydraException
 
@@ -314,6 +320,19 @@ def _through_hydra(script: Script, line: CommandLine) -> int:
         if file.is_file():  # a sweeper wrote it
             say(f"{file}:\n{file.read_text(encoding='utf-8').rstrip()}", sys.stdout)
     return code
+
+
+@contextmanager
+def _in_sweep(keys: frozenset[str]) -> Iterator[None]:
+    """Tell the job of a launcher in what the jobs of its sweep differ.
+
+    A launcher pickles the job, and the context variable cannot be pickled; this function can.
+    """
+    before = SWEPT.set(keys)
+    try:
+        yield
+    finally:
+        SWEPT.reset(before)
 
 
 def version_lines() -> str:

@@ -33,7 +33,10 @@ from cfaug.report.records import UNFINISHED, check_record, read_config, read_run
 from cfaug.report.results import RESULTS, read_record
 from cfaug.run.identity import EXTENDED, LENGTH, check_owner, config_hash
 
-FILES = ("run.json", "config.yaml", "metrics.csv", "last.ckpt", RESULTS)
+FILES = (
+    "run.json", "config.yaml", "metrics.csv", "last.ckpt", RESULTS, "wandb/published.json",
+    "wandb/pairs/pairs.json",
+)  # fmt: skip
 """Files of a run that a new run in its folder removes; the record first."""
 CHECKPOINT = "checkpoint"
 Verdict = Literal["new", "resume", "done"]
@@ -86,7 +89,7 @@ class RunFolder:
         if self.extends(record):
             return "resume"
         if not self._is_of(record):
-            if self._took_no_step(record):
+            if self.took_no_step(record):
                 return "new"
             raise UserError(self.difference(record.get("identity") or {}))
         return "done" if record.get("state") == "done" else "resume"
@@ -107,7 +110,7 @@ class RunFolder:
         if self.extends(record):
             return "to extend"
         if not self._is_of(record):
-            return "absent" if self._took_no_step(record) else "other"
+            return "absent" if self.took_no_step(record) else "other"
         if record.get("state") != "running":
             lost = record.get("state") == "done" and not self.has_checkpoint
             return "done, checkpoint removed" if lost else str(record.get("state"))
@@ -126,7 +129,7 @@ class RunFolder:
         """Say whether a record is of the finished run that this one extends."""
         return self.replaces is not None and record.get("config_hash") == self.replaces
 
-    def _took_no_step(self, record: Mapping[str, Any]) -> bool:
+    def took_no_step(self, record: Mapping[str, Any]) -> bool:
         """Say whether a run ended before its first step, so that removing it loses nothing."""
         if record.get("state") not in UNFINISHED or self.has_checkpoint:
             return False
@@ -392,8 +395,22 @@ def check_result_loggers(folders: Sequence[Path]) -> None:
                 raise UserError(f"{folder} was trained with logger={kind}: {error}") from error
 
 
+def publish_runs(folders: Sequence[Path], experiment: Path | None) -> None:
+    """Add results and the report to the runs of W&B whose training was logged there.
+
+    Args:
+        experiment: the folder with the table and the report; ``None`` without one.
+    """
+    for folder in folders:
+        logger = setting_node(read_config(folder), "logger", folder)
+        if logger.get("kind") == "wandb":  # the other loggers get only curves
+            from cfaug.train.wandb_runs import publish
+
+            publish(build(logger, trusted=False), folder, experiment)
+
+
 def hand_over(experiment: Path, folders: Sequence[Path], threshold: float | None) -> list[str]:
-    """Write each run's model card and W&B table, and warn on stderr of arms that forgot something.
+    """Write each run's model card, and warn on stderr of arms that forgot something.
 
     Args:
         experiment: the folder of the runs' arms.
@@ -403,7 +420,7 @@ def hand_over(experiment: Path, folders: Sequence[Path], threshold: float | None
     Returns:
         The warnings.
     """
-    from cfaug.train.card import log_results, write_card
+    from cfaug.train.card import write_card
 
     initial = initial_values(experiment)
     kept = {run.folder for run in same_identity([read_run(folder) for folder in folders])[0]}
@@ -414,9 +431,6 @@ def hand_over(experiment: Path, folders: Sequence[Path], threshold: float | None
         except UserError:
             continue  # its damaged results were reported when it was evaluated
         edited.append(write_card(folder, run_deltas, threshold))
-        logger = setting_node(read_config(folder), "logger", folder)
-        if logger.get("kind") == "wandb":  # the other loggers get only curves
-            log_results(build(logger, trusted=False), folder)
         if folder in kept:
             deltas += run_deltas
     cards = [card for card in edited if card is not None]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
@@ -53,10 +53,11 @@ from cfaug.planning.training import (
 )
 from cfaug.report.records import Run, read_run
 from cfaug.run.arguments import key_of
+from cfaug.run.arm_names import DRAW, arm_slug, find_arm, other_settings
 from cfaug.run.identity import (
     DEBUG,
+    EXTENDED,
     LENGTH,
-    arm_slug,
     clean_name,
     experiment_name,
     identity,
@@ -82,6 +83,8 @@ class TrainJob:
         notes: warnings to print before the start, one sentence each.
         sources: {role of a source: the form in which it was read}.
         by_seed: {setting that depends on the seed: its value as written}.
+        is_mixed: whether the arm was named by hand, or its folder held runs of other settings when
+            this was planned.
     """
 
     task: Task
@@ -91,6 +94,12 @@ class TrainJob:
     notes: tuple[str, ...] = ()
     sources: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     by_seed: Mapping[str, str] = field(default_factory=dict)
+    is_mixed: bool = False
+
+    def find_other_settings(self) -> tuple[Path, str] | None:
+        """Return a run of the arm's folder with other settings than this, and one that differs."""
+        wanted = {"identity": self.folder.identity, "by_seed": self.by_seed}
+        return other_settings(self.folder.path.parent, wanted, (*LENGTH, EXTENDED))
 
     def unread(self) -> Iterator[tuple[str, str]]:
         """Yield (word, why it has no effect) of the typed settings that change nothing here."""
@@ -106,19 +115,24 @@ class TrainJob:
                 )
 
 
-def plan_run(settings: TrainSettings) -> TrainJob:
-    """Plan one run without training: read its data, draw its examples, name its folder."""
+def plan_run(settings: TrainSettings, swept: Collection[str] = ()) -> TrainJob:
+    """Plan one run without training: read its data, draw its examples, name its folder.
+
+    Args:
+        swept: settings in which the jobs of its sweep differ; empty for a run by itself.
+    """
     use_threads(settings.threads)
     words, config = settings.overrides, settings.config()
     settings.check()
     refuse_ignored_epochs(words, settings.trainer)
     # Without their length, words name the arm to extend.
     named = [w for w in words if not (settings.extend and w.partition("=")[0] in LENGTH)]
-    experiment, slug = experiment_name(settings.name), arm_slug(named, config, settings.by_seed)
+    # Its name in the sweep, if that is free, or else every setting that was typed.
+    names = [arm_slug(named, config, settings.by_seed, of_sweep) for of_sweep in (swept, ())]
     if settings.arm is not None and clean_name(settings.arm) != settings.arm:
-        say_once(f"the folder of arm={settings.arm} is called {slug}")
+        say_once(f"the folder of arm={settings.arm} is called {names[0]}")
     runs = runs_folder(settings.paths["runs"])
-    arm = (runs / DEBUG if settings.debugging else runs) / experiment / slug
+    experiment = (runs / DEBUG if settings.debugging else runs) / experiment_name(settings.name)
     check_place(settings.paths["cache"], "paths.cache")
     declared = settings.declared_content()
     request = TrainRequest.of(settings)
@@ -137,8 +151,8 @@ def plan_run(settings: TrainSettings) -> TrainJob:
         check_undrawn(data, words)
         # The embedded world has tests of its own, one's own photos need a part as a test set.
         own_photos = data.real is not None and not is_world(data.real) and data.drawn[0]
-        typed = any(word.lstrip("+").startswith("data.holdout=") for word in words)
-        excused = data.holdout or typed or isinstance(data, QuestionData)
+        says_holdout = any(word.lstrip("+").startswith("data.holdout=") for word in words)
+        excused = data.holdout or says_holdout or isinstance(data, QuestionData)
         if data.world is not None and own_photos and not excused:
             raise UserError(
                 f"data.real={data.real} is not of the embedded world, and with data=shapescapes "
@@ -174,14 +188,22 @@ def plan_run(settings: TrainSettings) -> TrainJob:
         hashes = {"weights": request.model.weights_hash(), **declared}
     run_identity = identity(hashed, {**planned.content, **hashes})
     by_seed = what_follows_the_seed(settings.by_seed or {}, config["data"])
-    folder = RunFolder(arm / f"seed={settings.seed}", run_identity, arm=settings.arm)
-    return TrainJob(
+    name, typed = names[0], {key_of(word) for word in words}
+    is_typed = settings.arm is not None and "arm" in typed
+    if not settings.debugging and not is_typed:
+        wanted = {"identity": run_identity, "by_seed": by_seed, "arm": settings.arm}
+        name = find_arm(experiment, names, wanted, draw_typed=DRAW in typed, extend=settings.extend)
+    place = experiment / name / f"seed={settings.seed}"
+    folder = RunFolder(place, run_identity, arm=settings.arm)
+    job = TrainJob(
         task=planned.task, settings=settings, config=config,
         folder=folder.longer(planned.task.steps) if settings.extend else folder,
         notes=tuple(filter(None, warned)),
         sources=planned.sources,
         by_seed=by_seed,
     )  # fmt: skip
+    by_hand = is_typed and "=" not in name
+    return replace(job, is_mixed=by_hand or job.find_other_settings() is not None)
 
 
 PLANS: Mapping[type, Callable[[Any, TrainRequest], TrainPlan]] = {

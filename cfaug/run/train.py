@@ -40,9 +40,10 @@ from cfaug.report.records import FAILED, INTERRUPTED, read_run
 from cfaug.report.results import read_record
 from cfaug.run import run_folder
 from cfaug.run.arguments import flatten, key_of
+from cfaug.run.arm_names import swept_keys
 from cfaug.run.arm_sizes import equal_data, unequal_sizes
 from cfaug.run.identity import EXTENDED
-from cfaug.run.launch import DONE, GOES_ON, Jobs, Script, launch, report
+from cfaug.run.launch import DONE, GOES_ON, SWEPT, Jobs, Script, launch, report
 from cfaug.run.parallel import RayEngine, run_at_once, shared_pixels, start_ranks
 from cfaug.run.reading_rules import OF_SWEEPS, place_of
 from cfaug.run.run_folder import Verdict
@@ -57,6 +58,7 @@ from cfaug.run.run_plan import (
 )
 from cfaug.run.unread import refuse_or_note
 from cfaug.train.mixture_task import ContrastiveTask, MixtureTask
+from cfaug.train.settings import LoggerSettings
 
 if TYPE_CHECKING:
     from cfaug.train.task import FitResult
@@ -69,6 +71,7 @@ def run_jobs(jobs: Jobs) -> int:
     """Plan the jobs of this part, then run them, ``parallel`` at once; return the exit code."""
     part, parts = jobs[0][0]["part"], jobs[0][0]["parts"]
     check_part(part, parts)
+    swept = SWEPT.get() | swept_keys([words for _, words in jobs])
     jobs = jobs[part::parts]
     if not jobs:
         say("nothing to do: there are more parts than runs")
@@ -78,7 +81,9 @@ def run_jobs(jobs: Jobs) -> int:
     sweep = [TrainSettings(**config, overrides=words) for config, words in jobs]
     settings = sweep[0]
     prepare_data(sweep)
-    planned = [plan_run(each) for each in watch(sweep, "planning the sweep", len(sweep), "jobs")]
+    planned = [
+        plan_run(each, swept) for each in watch(sweep, "planning the sweep", len(sweep), "jobs")
+    ]
     # Their data are known now: refuse what was typed and changes nothing in any job.
     typed = Counter(place_of(word) for job in planned for word in job.settings.overrides)
     reasons: dict[str, str] = {}
@@ -261,9 +266,19 @@ def run_one(job: TrainJob) -> int:
     Under torchrun every rank decides the same from the same files; only rank 0 writes.
     """
     trainer, folder = job.task.trainer, job.folder
+    if rank() == 0 and not job.is_mixed:
+        other = job.find_other_settings()
+        if other is not None:
+            raise UserError(
+                f"since this command began, {folder.path.parent} became the folder of an arm of "
+                f"other settings ({other[1]} in {other[0]}): the same command finds another "
+                "folder, and name=NAME keeps two sweeps apart"
+            )
     if trainer.devices > 1 and not has_launcher():
         check_accelerator(trainer.accelerator)
-        return start_ranks("train", _words(job), trainer.devices)
+        words = [word for word in _words(job) if key_of(word) != "arm"]
+        named = f"arm='{folder.path.parent.name}'"  # its processes do not know the sweep
+        return start_ranks("train", [*words, named], trainer.devices)
     if rank() > 0:
         verdict = folder.verdict(job.settings.overwrite)
         if verdict != "done":
@@ -338,6 +353,7 @@ def _recorded_fit(job: TrainJob, verdict: Verdict) -> int:
             )
         record["threads"] = threads
         job.folder.write_record(record)
+        job.task.log_examples(job.folder.path)
 
     if has_launcher():  # the other processes decide by the same files, as soon as they have theirs
         begin()
@@ -378,7 +394,10 @@ def _recorded_fit(job: TrainJob, verdict: Verdict) -> int:
     card = write_card(job.folder.path)
     if card is not None:
         say(f"{card} was edited, and is kept: remove it, and evaluate.py writes a new one")
-    job.task.log_examples(job.folder.path)
+    if isinstance(job.task.logger, LoggerSettings) and job.task.logger.kind == "wandb":
+        from cfaug.train.wandb_runs import publish
+
+        publish(job.task.logger, job.folder.path)  # one run, however often it was interrupted
     if not job.task.trainer.keep_last:
         (job.folder.path / "last.ckpt").unlink(missing_ok=True)
     say(f"done: {job.folder.path} ({result.end_step} steps, {finished['wall_s']} s)", sys.stdout)
@@ -449,7 +468,8 @@ def measure(jobs: Jobs) -> float | None:
     settings = TrainSettings(**config, overrides=words)
     if settings.optimized_metric is None:
         return None
-    return read_run(plan_run(settings).folder.path).metric(settings.optimized_metric)
+    run = read_run(plan_run(settings, SWEPT.get()).folder.path)
+    return run.metric(settings.optimized_metric)
 
 
 SCRIPT = Script("train", TrainSettings, run_jobs, __doc__ or "", measure=measure)

@@ -1,4 +1,4 @@
-"""What a run tells others: its model card, and tables for Weights & Biases.
+"""What a run tells others: its model card.
 
 Training writes it with the checkpoint, and evaluation writes it again when there are results,
 unless somebody edited it. The same files give the same bytes. The wording is in ``templates``:
@@ -7,24 +7,16 @@ every card has ``begin.md`` and ``end.md``, and one of the others between them.
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from cfaug.core import cards
 from cfaug.core.cards import CARD, Card, code, number
-from cfaug.core.errors import UserError, say
-from cfaug.core.files import write_file
 from cfaug.core.safety.safe_loading import ADAPTER, read_json
 from cfaug.core.types import ENTAILMENT
-from cfaug.data.mixture.records import COUNTERFACTUAL
 from cfaug.models.checkpoints import CLASS_NAMES
 from cfaug.models.lora import BASE
 from cfaug.report.checkpoint_tables import MetricChange, sentences
@@ -33,9 +25,7 @@ from cfaug.report.records import read_config, read_run
 from cfaug.report.results import RESULTS, Result, read_results
 
 if TYPE_CHECKING:
-    from cfaug.data.mixture.hard_negatives import SetCaptions
-    from cfaug.data.mixture.records import Mixture
-    from cfaug.train.settings import LoggerSettings
+    pass
 
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -101,7 +91,7 @@ def write_card(
 def model_card(folder: Path, changes: Sequence[MetricChange], threshold: float | None) -> Card:
     """Return the content of a finished run's card; the arguments are those of ``write_card``."""
     checkpoint = folder / "checkpoint"
-    record, config = read_run(folder).record, read_config(folder)
+    record, config = read_run(folder).record, cards.public_settings(read_config(folder))
     rows = read_results(folder / RESULTS) if (folder / RESULTS).exists() else []
     kind, base = _kind(record), _base(config)
     target = re.sub(r"[^\w.]", "", str(config.get("model", {}).get("_target_")))
@@ -162,14 +152,29 @@ def _base(config: Mapping[str, Any]) -> str:
 
 
 def _model_name(record: Mapping[str, Any], config: Mapping[str, Any]) -> str:
-    """Return ``model_name``, or a name of the initial model, the experiment and the seed.
-
-    An arm's name lists its settings, which the card has in a table.
-    """
+    """Return ``model_name``, or a name of the initial model, the arm and the seed."""
     if config.get("model_name"):
         return str(config["model_name"])
-    words = [_base(config).split("/")[-1], record.get("experiment"), f"seed-{record.get('seed')}"]
-    return re.sub(r"[^\w.-]+", "-", "-".join(map(str, words)))[:LONGEST_NAME].strip("-.")
+    words = [_base(config).split("/")[-1], record.get("experiment"), record.get("arm")]
+    named = [str(word) for word in words if word not in (None, "main", "default")]
+    seed = f"-seed-{record.get('seed')}"
+    name = re.sub(r"[^\w.=-]+", "-", "-".join(named))[: LONGEST_NAME - len(seed)]
+    return name.strip("-.") + seed
+
+
+def _base_on_hub(config: Mapping[str, Any], library: str) -> str | None:
+    """Return the Hub's name of the initial model; ``None`` if none is known."""
+    model, base = config.get("model", {}), _base(config).removeprefix("hf-hub:")
+    if library == "timm" and "/" not in base and not Path(base).exists():
+        import timm
+
+        return f"timm/{base}" if timm.is_model(base.partition(".")[0]) else None
+    if model.get("pretrained") and library == "open_clip":
+        import open_clip
+
+        tag = open_clip.get_pretrained_cfg(str(model["architecture"]), str(model["pretrained"]))
+        return "/".join(tag.get("hf_hub", "").split("/")[:2]) or None
+    return base if re.fullmatch(r"\w[\w.-]*/[\w.-]+", base) and not Path(base).exists() else None
 
 
 def _metadata(
@@ -177,8 +182,6 @@ def _metadata(
 ) -> dict[str, Any]:
     """Return the metadata that the Hub reads."""
     tag, task = KINDS[_kind(record)]
-    base = _base(config).removeprefix("hf-hub:")
-    is_hub = re.fullmatch(r"\w[\w.-]*/[\w.-]+", base) is not None and not Path(base).exists()
     libraries = {ADAPTER: "peft", OPEN_CLIP: "open_clip", CLASS_NAMES: "torchvision"}
     library = next((libraries[n] for n in libraries if (checkpoint / n).exists()), "transformers")
     if "architecture" in _read_config(checkpoint):
@@ -195,7 +198,7 @@ def _metadata(
     ]
     index = [{"name": _model_name(record, config), "results": results}]
     return {
-        "base_model": base if is_hub else None,
+        "base_model": _base_on_hub(config, library),
         "datasets": list(datasets) or None,
         "library_name": library,
         "pipeline_tag": task,
@@ -261,141 +264,3 @@ def _results(
             "before": "" if change is None else f"{measure.text(change.before)}{unit}",
             "change": "" if change is None else measure.difference(change.difference, 2),
         }
-
-
-# Tables for Weights & Biases: pairs of the training split, and results. Needs no Lightning.
-#
-# A run's folder is one run of Weights & Biases: training writes curves and pairs to it, and
-# evaluation writes results.
-
-SETS = 16
-"""The number of sets in a table of pairs."""
-STAGING = "WANDB_DATA_DIR"
-CONNECT_S = 30
-"""The timeout for the server of Weights & Biases, in seconds."""
-ACCOUNT_S = 10
-"""The part of the timeout for the account's name; wandb requests it twice first, 5 s each."""
-PAIR_COLUMNS = ("set", "example", "caption", "image")
-RESULT_COLUMNS = ("benchmark", "metric", "value", "n")
-
-
-def wandb_identity(settings: LoggerSettings, folder: Path) -> dict[str, Any]:
-    """Return a run's id and names in Weights & Biases; ``folder`` is ``.../<arm>/seed=<seed>``."""
-    experiment, arm, seed = folder.resolve().parts[-3:]
-    return {
-        "project": settings.project,
-        "name": f"{arm} {seed}",
-        "group": settings.group or arm,
-        "job_type": experiment,
-        # One run of Weights & Biases for all attempts at this folder.
-        "id": hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16],
-    }
-
-
-def connection(settings: LoggerSettings, **others: Any) -> Any:
-    """Return settings of ``wandb`` that keep the timeout, and announce the connection.
-
-    Args:
-        others: further fields of ``wandb.Settings``.
-    """
-    import wandb
-
-    if settings.mode == "online":
-        say(
-            f"connecting to Weights & Biases, for at most {CONNECT_S} s "
-            "(logger.mode=offline needs no network)"
-        )
-    return wandb.Settings(init_timeout=CONNECT_S - ACCOUNT_S, **others)
-
-
-@contextmanager
-def _reopen(settings: LoggerSettings, folder: Path) -> Iterator[Any]:
-    import wandb
-
-    # Images of tables wait in the run's folder until they are sent. By default they are stored in
-    # the user's home, and a run that is moved to a machine with a network would leave them behind.
-    before = os.environ.get(STAGING)
-    os.environ[STAGING] = str((folder / "wandb").resolve())
-    try:
-        try:
-            run = wandb.init(
-                **wandb_identity(settings, folder), dir=str(folder), mode=settings.mode,
-                resume="allow", settings=connection(settings, silent=True),
-            )  # fmt: skip
-        except Exception as error:
-            raise UserError(
-                f"Weights & Biases cannot start ({error}): logger.mode=offline needs no network"
-            ) from error
-        try:
-            yield run
-        finally:
-            run.finish()
-    finally:
-        if before is None:
-            del os.environ[STAGING]
-        else:
-            os.environ[STAGING] = before
-
-
-def log_pairs(
-    settings: LoggerSettings, folder: Path, mixture: Mixture, captions: SetCaptions | None
-) -> None:
-    """Write a table of counterfactual pairs of the training split, images beside their captions.
-
-    It is written only if ``settings`` choose Weights & Biases and there is a pair.
-
-    Args:
-        mixture: the mixture with the training split.
-        captions: the counterfactual source with the captions of its images; ``None`` without one.
-    """
-    rows = mixture.train[mixture.train[:, 0] == COUNTERFACTUAL, 1]
-    if settings.kind != "wandb" or captions is None or not len(rows):
-        return
-    index = captions.index
-    import wandb
-
-    from cfaug.core.pixels import decode_image
-
-    table = wandb.Table(columns=list(PAIR_COLUMNS))
-    for row in _first_sets(rows, np.asarray(index.sets), SETS):
-        image = decode_image(index.read_image(row), index.image_name(row))
-        key = index.key(row)
-        table.add_data(key.rpartition("_")[0], key, captions.text(row), wandb.Image(image))
-    with _reopen(settings, folder) as run:
-        run.log({"pairs": table})
-
-
-def _first_sets(rows: np.ndarray, sets: np.ndarray, count: int) -> list[int]:
-    """Return the rows of the first ``count`` sets, members of one set together.
-
-    >>> _first_sets(np.array([5, 0, 4, 1]), np.array([0, 0, 1, 1, 2, 2]), 1)
-    [0, 1]
-    """
-    ordered = np.sort(rows)
-    shown = np.unique(sets[ordered])[:count]
-    return ordered[np.isin(sets[ordered], shown)].tolist()
-
-
-def log_results(settings: LoggerSettings, folder: Path) -> None:
-    """Write a run's results as a table and as its summary, once for the same file.
-
-    They are written only if ``settings`` choose Weights & Biases and there are results.
-    """
-    file = folder / RESULTS
-    if settings.kind != "wandb" or not file.exists():
-        return
-    digest = hashlib.sha256(file.read_bytes()).hexdigest()
-    written = folder / "wandb" / f"{RESULTS}.sha256"
-    if written.exists() and written.read_text(encoding="utf-8") == digest:
-        return
-    import wandb
-
-    rows = read_results(file)
-    table = wandb.Table(
-        columns=list(RESULT_COLUMNS), data=[[r.benchmark, r.metric, r.value, r.n] for r in rows]
-    )
-    with _reopen(settings, folder) as run:
-        run.log({"results": table})
-        run.summary.update({f"{row.benchmark}/{row.metric}": row.value for row in rows})
-    written.parent.mkdir(exist_ok=True)
-    write_file(written, digest.encode())

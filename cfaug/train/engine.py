@@ -128,6 +128,8 @@ def train(
                 keeper.average.write_to(module.trained)
         finally:
             close_loggers(trainer.loggers)
+            close_batches(batches)
+            close_batches(keeper.validation)
     return Trained(start, trainer.global_step, keeper.best)
 
 
@@ -158,11 +160,25 @@ def limited(make_plan: Callable[[int], Plan], total_steps: int, settings: Traine
     return replace(plan, training=training, steps_per_epoch=limit)
 
 
+def close_batches(batches: Iterable[Any] | None) -> None:
+    """End the processes that read batches, if there are any.
+
+    Lightning does so for a ``DataLoader`` alone. Left running, they outlive each run of a process,
+    and on a GPU the thread that pins their memory keeps the process from ending.
+    """
+    close = getattr(batches, "close", None)
+    if close is not None:
+        close()
+
+
 class BatchGroups:
     """Batches in lists of ``count``, one list for each optimizer step; it has no length."""
 
     def __init__(self, batches: Iterable[Batch], count: int) -> None:
         self._batches, self._count = batches, count
+
+    def close(self) -> None:
+        close_batches(self._batches)
 
     def __iter__(self) -> Iterator[list[Batch]]:
         batches = iter(self._batches)

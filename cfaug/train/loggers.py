@@ -14,9 +14,9 @@ from lightning.pytorch.loggers import Logger
 
 from cfaug.core.errors import UserError
 from cfaug.core.files import write_file
-from cfaug.train.card import connection, wandb_identity
 from cfaug.train.lightning_parts import begin_folders, make_part
 from cfaug.train.settings import Factory, LoggerSettings
+from cfaug.train.wandb_runs import connection, public_config, wandb_identity
 
 COLUMNS = (
     "attempt", "step", "epoch", "train/loss", "val/loss", "lr", "logit_scale", "seconds",
@@ -96,8 +96,9 @@ def make_loggers(
 
         identity = wandb_identity(settings, folder)
         logger = WandbLogger(
-            **identity, save_dir=folder, mode=settings.mode, settings=connection(settings)
-        )
+            **identity, config=public_config(folder), save_dir=folder, mode=settings.mode,
+            settings=connection(settings),
+        )  # fmt: skip
         try:
             _ = logger.experiment
         except Exception as error:

@@ -26,7 +26,7 @@ from cfaug.train.task import Task
 if TYPE_CHECKING:
     from cfaug.data.index import Index
     from cfaug.data.mixture.hard_negatives import PairNegatives, SetCaptions
-    from cfaug.data.mixture.loader import Examples, KeptPixels
+    from cfaug.data.mixture.loader import Examples, KeptPixels, Loader
     from cfaug.data.mixture.records import Mixture
     from cfaug.data.mixture.settings import DataSettings
     from cfaug.models.encoder import Encoder
@@ -207,8 +207,9 @@ class MixtureTask(Task):
 class _Unsized:
     """A loader without a length; Lightning would take a resumed one's for that of the epoch."""
 
-    def __init__(self, loader: Iterable[Any]) -> None:
+    def __init__(self, loader: Loader) -> None:
         self._loader = loader
+        self.close = loader.close
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self._loader)
@@ -322,7 +323,7 @@ class ContrastiveTask(MixtureTask):
 
     def log_examples(self, folder: Path) -> None:
         """Write a table of counterfactual pairs to Weights & Biases, if that is the logger."""
-        from cfaug.train.card import log_pairs
+        if isinstance(self.logger, LoggerSettings) and self.logger.kind == "wandb":
+            from cfaug.train.wandb_runs import log_pairs
 
-        if isinstance(self.logger, LoggerSettings):
-            log_pairs(self.logger, folder, self.mixture, self.captions)
+            log_pairs(folder, self.mixture, self.captions)

@@ -207,6 +207,15 @@ class TrainingModule(pl.LightningModule):
         if self.steps.parts == 1:
             super().optimizer_zero_grad(*args, **kwargs)
 
+    def optimizer_step(self, *args: Any, **kwargs: Any) -> None:
+        """Update the weights and free the gradients.
+
+        Lightning keeps them through the next forward pass, where they would take as much memory as
+        the trained weights while the activations take most.
+        """
+        super().optimizer_step(*args, **kwargs)
+        self.optimizers(use_pl_optimizer=False).zero_grad()
+
     def backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
         """Differentiate one loss; after the last one of a step, average over processes."""
         super().backward(loss, *args, **kwargs)

@@ -18,7 +18,7 @@ from cfaug.core.pixels import decode_image
 from cfaug.data.index import Index, open_index
 from cfaug.data.shards.shards import write_shards
 from cfaug.data.sources import READERS, Reader, find_reader
-from tests.data import compositional, layouts, test_layouts
+from tests.data import compositional, edits, layouts, test_layouts
 from tests.data.making import noise_image, pair
 from tests.data.released import coco_counterfactuals, laid_out, members
 from tests.data.test_class_folders import CSV, food, lay, put
@@ -54,6 +54,12 @@ def encoded_captions(folder: Path) -> None:
     layouts.table(folder / "objects.csv", ENCODED, lines)
 
 
+def edit_list(folder: Path) -> None:
+    edits.put(folder, "cat/1.png", "dog/2.png", "out/1.png", "out/2.png")
+    lines = [("cat/1.png", "out/1.png", "fog", "cat"), ("dog/2.png", "out/2.png", "fog", "dog")]
+    layouts.table(folder / "edits.csv", ("photo", "edit", "kind", "label"), lines)
+
+
 LAID: dict[tuple[str, bool], Lay] = {
     ("shards", False): lambda x: write_shards([pair(n) for n in range(3)], x),
     ("winoground", False): compositional.winoground,
@@ -87,6 +93,8 @@ LAID: dict[tuple[str, bool], Lay] = {
     ("detected_captions", False): detections,
     ("instruct_pix2pix", False): lambda x: as_prompts(x, noise_image(0)),
     ("food101", False): food,
+    ("edit_list", False): edit_list,
+    ("edited_folders", False): edits.lay,
     ("paired_folders", False): test_layouts.sidecar_pairs,
     ("label_list", False): lambda x: lay(x, CSV),
     ("caption_list", False): layouts.captions_csv,

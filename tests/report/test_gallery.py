@@ -272,6 +272,9 @@ def test_a_reader_sees_the_sets(reader: Reader) -> None:
     assert reader.seen(".set:nth-child(2) figcaption")[0] == HOSTILE
     assert reader.seen(".set:first-child mark") == ["cat", "dog0"]
     assert len(reader.seen(".set:nth-child(3) img")) == 6
+    assert run("document.querySelector('.set .numbers').innerText") == ""  # words come first
+    assert reader.seen(".set:first-child summary") == ["scores and key"]
+    run("document.querySelector('.set summary').click()")
     seen = run("document.querySelector('.set .numbers').innerText")
     assert re.sub(r"\s+", " ", seen) == f"sim_direction 0.1 sim_image 0.8 p 0.1 cfg 9 seed {2**63}"
     loaded = "Promise.all([...document.images].map((i) => i.decode())).then((all) => all.length)"

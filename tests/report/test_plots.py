@@ -14,13 +14,16 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from matplotlib.text import Text
 from matplotlib.transforms import Affine2D
 
 from cfaug.annotation.page import disagreement_matrix
 from cfaug.report.charts import box_plot, gap_figure, grouped_bars, tradeoff_plot
 from cfaug.report.drawing import COLOURS, THEME, Drawing, style, write_pdfs
-from cfaug.report.plots import curve, new_axes, strip_plot
+from cfaug.report.page import PERCENT, Measure
+from cfaug.report.plots import curve, limits_of, new_axes, strip_plot
 from cfaug.report.text import elide_text
 from tests.report.example import notes
 
@@ -110,6 +113,56 @@ def test_what_is_elided_ends_with_an_ellipsis_and_marks_of_a_language_stay():
     assert any(text.text.endswith("…") for text in tree.iter("text"))
     assert elide_text("ที่ ế̤ " + "x" * 9, 9, 2) == ["ที่ ế̤", "x" * 9]
     assert elide_text("o" + "\u0301" * 9, 9, 2) == ["o" + "\u0301" * 3]
+
+
+SHARES = st.lists(st.floats(0, 1), min_size=1, max_size=8)
+
+
+@given(SHARES, st.lists(st.floats(-9, 9), max_size=4), st.booleans())
+def test_an_axis_of_shares_ends_where_shares_do(values, intervals, signed):
+    if signed:
+        values = [-value for value in values]
+    low, high = limits_of(values, PERCENT, intervals)
+    assert low < high
+    assert low <= min(values) <= max(values) <= high
+    assert low >= -1
+    assert high <= 1
+    assert low >= 0 or min(values) < 0
+
+
+def test_axes_of_other_units_have_room_on_both_sides():
+    assert limits_of([0.0, 1.0], Measure("nats")) == pytest.approx((-0.06, 1.06))
+    assert limits_of([0.0, 2.0], PERCENT) == pytest.approx(
+        (-0.12, 2.12)
+    )  # no share: drawn as it is
+
+
+@pytest.mark.parametrize("drawn", [
+    strip_plot({"a": {1: 0.0, 2: 0.04}, "b": {1: 0.01, 2: 0.0}}, "recall, %"),
+    strip_plot({"a": {1: 1.0, 2: 0.9}}, "recall, %"),
+    box_plot({"a": {"x": 0.0, "y": 1.0, "z": 0.5}}, "share, %"),
+    grouped_bars({"a": [("x", 0.98, 0.9, 1.06)]}, "share, %"),
+    curve({"a": {0.0: {1: 0.0, 2: 0.02}, 1.0: {1: 1.0, 2: 0.98}}}, "x", "share, %"),
+])  # fmt: skip
+def test_no_tick_lies_outside_of_the_percents_that_there_are(drawn):
+    """F, 9: a figure of recall from -4 to 4 %."""
+    [axes] = drawn.figure.axes
+    axis = axes.yaxis if drawn.label.endswith("by x") else axes.xaxis
+    low, high = axis.get_view_interval()
+    assert (low, high) == (max(low, 0), min(high, 1))
+    ticks = [t.label1.get_text() for t in axis.get_major_ticks() if low <= t.get_loc() <= high]
+    assert ticks
+    assert all(0 <= float(text.replace("\u2212", "-")) <= 100 for text in ticks)
+
+
+def test_chance_is_a_line_with_its_name_or_a_remark_where_it_is_far():
+    near = strip_plot({"a": {1: 0.14, 2: 0.2}}, "acc1, %", chance=0.1)
+    assert "chance 10.0" in near.svg
+    assert any(set(line.get_xdata()) == {0.1} for line in near.figure.axes[0].lines)
+    far = strip_plot({"a": {1: 0.94, 2: 0.95}}, "acc1, %", chance=0.001)
+    assert "acc1, % (by chance 0.1)" in far.svg
+    assert far.figure.axes[0].get_xlim()[0] > 0.8
+    assert "chance" not in strip_plot({"a": {1: 0.94}}, "acc1, %").svg
 
 
 BAD = math.nan, math.inf, -math.inf, 1e300

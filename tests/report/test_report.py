@@ -350,6 +350,24 @@ def test_a_browser_lays_the_page_out(watched, usual):
     assert watched.run("document.querySelector('h1').getBoundingClientRect().height") > 20
 
 
+@pytest.mark.slow
+def test_letters_of_all_figures_have_one_size_on_a_screen_and_on_a_phone(watched, tmp_path):
+    rows = results({**MEANS, "less": (0.5, 0.7), "cf_ratio=0.9": (0.6, 0.7)})
+    ratios = {**RATIOS, "less": 0.3, "cf_ratio=0.9": 0.9}
+    sources = {**SOURCES, "less": SOURCES["counterfactual"]}
+    written(tmp_path, rows, runs(rows, ratios, sources))
+    for width in (1280, 400):
+        watched.view(width, 900)
+        watched.open(tmp_path / "report.html")
+        watched.view(width, 900)
+        assert watched.run("document.documentElement.scrollWidth") == width
+        figures = "[...document.querySelectorAll('figure > svg')]"
+        scales = watched.run(f"{figures}.map((s) => s.getScreenCTM().a)")
+        assert len(scales) == 3, "two strips and the curve"
+        assert max(scales) - min(scales) < 0.01
+        assert 11.5 * min(scales) > 8.5, "CSS pixels of the smallest letters"
+
+
 @pytest.fixture(scope="module")
 def usual(tmp_path_factory) -> tuple[list[Result], Page, Path]:
     """The example's rows, its page as read, and the page's file."""

@@ -8,7 +8,8 @@ import pickle
 import pytest
 
 from cfaug.planning.training import TrainRequest, TrainSettings
-from cfaug.run.identity import arm_slug, identity
+from cfaug.run.arm_names import arm_slug
+from cfaug.run.identity import identity
 from cfaug.run.run_folder import check_result_loggers, hand_over
 from tests.run.conftest import SCENES, WORLD, compose, refusal
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import io
 import json
@@ -147,6 +148,14 @@ def staged(folder):
     return {hashlib.sha256(content).hexdigest(): content for content in contents}
 
 
+def logged_by(folder):
+    """The names of what the newest run of a folder logged, as they stand in its file."""
+    [file] = (folder / "wandb/latest-run").glob("*.wandb")
+    content = file.read_bytes()
+    names = (b"train/loss", b"val/loss", b"lr", b"results", b"pairs", b"report")
+    return {name for name in names if name in content}
+
+
 @pytest.mark.slow
 def test_weights_and_biases_gets_pairs_and_results(tmp_path, script):
     place = Place(tmp_path / "runs", tmp_path / "shards", script)  # a world no other test draws
@@ -173,11 +182,30 @@ def test_weights_and_biases_gets_pairs_and_results(tmp_path, script):
         assert drawn.tobytes() == Image.open(io.BytesIO(data)).convert("RGB").tobytes()
 
     assert tables_of(folder, "results") == []
+    curves = logged_by(folder)
     assert place.evaluate("benchmark=ood") == 0
-    assert place.evaluate("benchmark=ood") == 0  # nothing new to say
-    [results] = tables_of(folder, "results")
     lines = [json.loads(line) for line in (folder / "results.jsonl").read_text().splitlines()]
+    [results] = tables_of(folder, "results")
     assert results["columns"] == ["benchmark", "metric", "value", "n"]
     assert results["data"] == [[r["benchmark"], r["metric"], r["value"], r["n"]] for r in lines]
-    runs = {file.stem.rpartition("-")[2] for file in folder.glob("wandb/offline-run-*/*.wandb")}
-    assert len(runs) == 1  # curves, pairs and results are of one run
+    [again] = tables_of(folder, "pairs")
+    assert again == shown
+    # One run of one folder has all of it, and what training wrote is set aside, not removed.
+    [run] = folder.glob("wandb/offline-run-*")
+    assert (folder / "wandb/latest-run").resolve() == run
+    assert len(list(folder.glob("wandb/attempts/offline-run-*"))) == 1
+    assert curves <= logged_by(folder)
+    assert {b"train/loss", b"results", b"pairs"} <= logged_by(folder)
+    assert place.evaluate("benchmark=ood") == 0  # nothing new to say
+    assert list(folder.glob("wandb/offline-run-*")) == [run]
+    # A second arm makes a table, which each run gets with its pictures.
+    assert place.train("logger=wandb", "data.cf_ratio=0", "seed=107", "arm=real") == 0
+    assert place.evaluate("benchmark=ood") == 0
+    for arm in ("run", "real"):
+        [comparison] = tables_of(place.folder(arm), "comparison")
+        header, *rows = csv.reader((place.root / "main/table.csv").read_text().splitlines())
+        assert comparison["columns"] == header
+        assert comparison["data"] == rows
+        [page] = place.folder(arm).glob("wandb/offline-run-*/files/media/html/report_*.html")
+        assert page.read_text() == (place.root / "main/report.html").read_text()
+        assert "<svg" in page.read_text()

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from cfaug.core.errors import UserError
 from cfaug.core.files import write_json
+from cfaug.run.arm_names import arm_slug
 from cfaug.run.identity import (
-    arm_slug,
     check_arm,
     check_owner,
     clean_name,
@@ -157,25 +157,6 @@ def test_what_changes_the_result_changes_the_hash(path):
     assert config_hash(identity(CONFIG, {})) != config_hash(identity(_with(path, 3), {}))
 
 
-@given(st.permutations(["data.cf_ratio=0.6", "optim.lr=1e-3", "seed=107", "trainer.devices=2"]))
-def test_slug_does_not_depend_on_the_order(overrides):
-    assert arm_slug(overrides, CONFIG) == "cf_ratio=0.6,lr=0.001"
-
-
-def test_slug_of_a_folder_and_of_a_named_arm():
-    assert arm_slug(["data=folder", "data.real=/a/photos"], CONFIG) == "data=folder,real=photos"
-    assert arm_slug(["arm=mine", "optim.lr=1"], {**CONFIG, "arm": "mine"}) == "mine"
-    assert (
-        arm_slug(["experiment=demo/real", "optim.lr=1"], {**CONFIG, "arm": "real"})
-        == "real,lr=0.001"
-    )
-    assert arm_slug(["data.seed=3"], _with("data.seed", 3)) == "data.seed=3"
-    words = ["hydra.searchpath=[file:///home/me/conf]", "optim.lr=1e-3"]  # --config-dir
-    assert arm_slug(words, CONFIG) == "lr=0.001"
-    assert "/" not in arm_slug(["model=a/b"], CONFIG)
-    assert len(arm_slug([f"data.k{i}=123456" for i in range(40)], CONFIG)) <= 100
-
-
 # Names keep every letter of every alphabet, and two names never share a folder.
 
 
@@ -305,13 +286,3 @@ def test_an_arm_whose_folder_has_another_name_says_so(place):
     said = stderr_of(place.train, "arm=N41/b", *words)
     assert "the folder of arm=N41/b is called N41-b\n" in said
     assert "is called" not in stderr_of(place.train, "arm=N41-c", *words)
-
-
-def test_seeds_with_settings_of_their_own_are_one_arm():
-    """The name has the rule, which all seeds share, and not what it gives for one of them."""
-    rule = "${alternate:${seed},[zoo:clip-0,zoo:clip-1]}"
-    names = {
-        arm_slug([f"model.name_or_path={rule}"], config, {"model.name_or_path": rule})
-        for config in ({"model": {"name_or_path": f"zoo:clip-{seed}"}} for seed in (0, 1))
-    }
-    assert names == {"model.name_or_path=-alternate-seed-,-zoo-clip-0,zoo-clip-1"}

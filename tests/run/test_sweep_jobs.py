@@ -16,8 +16,9 @@ import cfaug
 from cfaug.core.errors import UserError
 from cfaug.planning.training import TrainSettings
 from cfaug.report.records import read_run
+from cfaug.run.arm_names import arm_slug
 from cfaug.run.compose import leave_out_duplicated
-from cfaug.run.identity import arm_slug, identity
+from cfaug.run.identity import identity
 from cfaug.run.train import main as train
 from tests.properties import examples
 from tests.run.conftest import compose, jobs_of, refusal, stderr_of, stdout_of
@@ -189,6 +190,7 @@ def test_optuna_gets_the_metric_of_every_run_and_a_repeated_search_trains_nothin
     runs = [read_run(file.parent) for file in place.root.glob("search/*/seed=0/run.json")]
     metrics = {run.record["identity"]["optim.lr"]: run.metric("val/recall@1") for run in runs}
     assert len(metrics) == 2
+    assert {run.arm for run in runs} == {f"lr={rate}" for rate in metrics}  # what is searched for
     file = place.root / ".launched/optimization_results.yaml"
     best = yaml.safe_load(file.read_text())
     assert str(file) in said

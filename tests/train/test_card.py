@@ -111,7 +111,7 @@ def test_each_kind_of_run_has_its_card(tmp_path, kind, said):
     folder = write_run(tmp_path, kind)
     assert write_card(folder) is None
     text = card_of(folder).read_text()
-    for part in (*said, "# clip-main-seed-7", "arm `an\\|arm`, seed 7",
+    for part in (*said, "# clip-an-arm-seed-7", "arm `an\\|arm`, seed 7",
                  "| weights of step | `4`, the lowest",
                  "| trained parameters | 12 of 3,456 |", '| loss | `{"weight": 2}` |',
                  "Not evaluated yet", "This card grants no rights."):  # fmt: skip
@@ -170,7 +170,7 @@ def test_results_are_a_table_and_the_hubs_model_index(tmp_path):
     assert "- None of 1 watched metrics fell by more than 2 points." in text
     data = ModelCard.load(card_of(folder)).data
     assert data.datasets == ["org/set"]
-    assert data.model_name == "clip-main-seed-7"
+    assert data.model_name == "clip-an-arm-seed-7"
     assert [(r.dataset_name, r.metric_type, r.metric_value) for r in data.eval_results] == [
         ("coco", "acc1", 0.5), ("coco", "acc5", 0.75), ("coco [edit=noun]", "skew", 0.3125),
     ]  # fmt: skip
@@ -189,10 +189,37 @@ def test_a_card_holds_names_and_no_places(tmp_path):
     assert str(tmp_path) not in text
     data = ModelCard.load(card_of(folder)).data
     assert data.base_model == "openai/clip-vit-base-patch32"
+    assert "\n# clip-vit-base-patch32-an-arm-seed-7\n" in text
+    config["loss"] = {"teacher": "/home/anna/models/teacher"}
     config["model_name"] = "me/my-clip"
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
     write_card(folder)
+    assert "anna" not in card_of(folder).read_text()
+    assert '"teacher": "teacher"' in card_of(folder).read_text()
     assert "# me/my-clip\n" in card_of(folder).read_text()
+
+
+LAION = {"architecture": "ViT-B-32", "pretrained": "laion2b_s34b_b79k"}
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "model", "expected"),
+    [
+        ("config.json", {"architecture": "resnet50"}, {"name_or_path": "resnet50.a1_in1k"},
+         "timm/resnet50.a1_in1k"),
+        ("config.json", {"architecture": "resnet50"}, {"name_or_path": "my-own-net"}, None),
+        ("open_clip_config.json", {}, LAION, "laion/CLIP-ViT-B-32-laion2B-s34B-b79K"),
+        ("open_clip_config.json", {}, {**LAION, "pretrained": "mine.pt"}, None),
+    ],
+)  # fmt: skip
+def test_names_of_libraries_become_the_hubs(tmp_path, file, content, model, expected):
+    folder = write_run(tmp_path)
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    config["model"] = model
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    (folder / "checkpoint" / file).write_text(json.dumps(content))
+    write_card(folder)
+    assert ModelCard.load(card_of(folder)).data.base_model == expected
 
 
 HOSTILE = [

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import gc
 import io
+import multiprocessing
 import shutil
 from dataclasses import replace
 
@@ -93,7 +95,12 @@ def test_the_last_weights_by_option_and_any_number_of_workers(folder, indexes, d
     result = run(folder, indexes, dropout_weights, trainer=last)
     assert (result.best_step, result.best_val_loss) == (None, None)
     other = folder.with_name("seed=8")
-    run(other, indexes, dropout_weights, trainer=last, data=replace(DATA, workers=2))
+    gc.disable()  # which would end the workers of a loader that is in a cycle, some time
+    try:
+        run(other, indexes, dropout_weights, trainer=last, data=replace(DATA, workers=2))
+        assert not multiprocessing.active_children()
+    finally:
+        gc.enable()
     assert same_weights(saved(folder), saved(other))
 
 

@@ -8,6 +8,7 @@ from unittest.mock import MagicMock
 import numpy as np
 import pytest
 import torch
+from lightning.pytorch.callbacks import Callback
 
 from cfaug.core.errors import UserError
 from cfaug.core.rng import derive
@@ -284,6 +285,19 @@ def trained(tmp_path, name, weights, **settings):
     settings = {"steps": 6, "optim": GENTLE, "sizes": (16, 7, 1)} | settings
     encoder, _, best = tiny_plan.train(folder, weights, **settings)
     return encoder.state_dict(), best, rows(folder)
+
+
+class LooksForGradients(Callback):
+    kept = None
+
+    def on_train_batch_start(self, trainer, module, batch, batch_idx):
+        LooksForGradients.kept = [n for n, p in module.named_parameters() if p.grad is not None]
+
+
+@pytest.mark.parametrize("changes", [{}, {"accumulate_grad_batches": 2}, {"micro_batch_size": 3}])
+def test_no_gradient_takes_memory_in_the_next_forward_pass(tmp_path, weights, changes):
+    trained(tmp_path, "one", weights, callbacks={"looks": LooksForGradients}, **changes)
+    assert LooksForGradients.kept == []
 
 
 def difference(first, second):

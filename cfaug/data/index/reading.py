@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from cfaug.core.errors import name_some
+from cfaug.core.types import RECONSTRUCTION
 from cfaug.data.sources import Row
 from cfaug.data.sources.missing import MissingTexts
 from cfaug.data.sources.odd_texts import OddTexts
@@ -177,13 +178,15 @@ class RowCounts:
             same_set = ""  # captions of a photo are rows of their own
         self._turned += len({row.digest.whole for row in self._set if row.digest.turned})
         for row in self._set:
-            content = "\0".join((row.digest.whole, row.text, row.label or "", same_set))
-            code = hashlib.blake2b(content.encode(errors="surrogatepass"), digest_size=8).digest()
-            self._codes.append(int.from_bytes(code, "little"))
             if row.label is not None:
                 self._labels.add(row.label)
             if self._classes_alone:
                 self._classes_alone = row.label is not None and row.text == class_caption(row.label)
+            if row.extra.get("edit_kind") == RECONSTRUCTION:
+                continue  # which may well be its photo, byte for byte
+            content = "\0".join((row.digest.whole, row.text, row.label or "", same_set))
+            code = hashlib.blake2b(content.encode(errors="surrogatepass"), digest_size=8).digest()
+            self._codes.append(int.from_bytes(code, "little"))
         self._set = []
 
     def reading(

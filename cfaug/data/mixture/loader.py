@@ -266,7 +266,7 @@ class ValidationBatches:
             yield RankBatch(mine, batch, self.rank, self.world)
 
 
-class _Loader(DataLoader[Batch]):
+class Loader(DataLoader[Batch]):
     """A loader that raises its workers' errors in the process that iterates."""
 
     def __iter__(self) -> Iterator[Batch]:  # type: ignore[override]  # iterated, never advanced by hand
@@ -277,17 +277,21 @@ class _Loader(DataLoader[Batch]):
                 raise UserError(str(batch))
             yield batch
 
+    def close(self) -> None:
+        """End the workers, and the thread that pins memory, with which a process cannot end."""
+        iterator, self._iterator = self._iterator, None
+        if iterator is not None:
+            iterator._shutdown_workers()  # type: ignore[attr-defined]  # as Lightning does
 
-def make_loader(
-    examples: Examples, batches: Iterable[RankBatch], workers: int
-) -> DataLoader[Batch]:
+
+def make_loader(examples: Examples, batches: Iterable[RankBatch], workers: int) -> Loader:
     """Return a loader of batches, in their order, without any use of global random state.
 
     Args:
         batches: the rows of each batch, in order, iterated in this process.
         workers: number of processes that read; 0 reads in this one.
     """
-    return _Loader(
+    return Loader(
         examples,
         batch_sampler=batches,  # type: ignore[arg-type]  # of rows of two sources, not of numbers
         num_workers=workers,

@@ -39,6 +39,8 @@ from cfaug.data.sources.columns import (
     unread_lists,
 )
 from cfaug.data.sources.compositional import ITEM_LISTS, ITEM_TABLES, ItemList
+from cfaug.data.sources.edit_lists import EditList
+from cfaug.data.sources.edited_folders import EditedFolders
 from cfaug.data.sources.folders import SidecarText, hidden_below, images_below
 from cfaug.data.sources.labelled import CifarBinary, LabelledParquet
 from cfaug.data.sources.naming_lists import naming_lists
@@ -80,6 +82,8 @@ READERS: tuple[Reader, ...] = (
     *PHOTO_LISTS,
     InstructPix2Pix(),
     Food101(),
+    EditList(),
+    EditedFolders(),
     PairedFolders(),
     LabelList(),
     CaptionList(),
@@ -91,6 +95,8 @@ READERS: tuple[Reader, ...] = (
 PAIRED: tuple[Reader, ...] = (
     OWN_SHARDS,
     ModifiedPhotos(),
+    EditList(),
+    EditedFolders(),
     PairedFolders(),
     CaptionList(),
     CAPTIONED_PARQUET,

@@ -412,7 +412,9 @@ def _texts(path: Path, sides: tuple[Path, Path], images: list[dict[str, Path]]) 
             raise UserError(
                 f"{side} has no captions, and pairs of images are trained on with theirs: write a "
                 f".txt beside each image, or {path / 'captions.csv'} with the columns image, "
-                "caption, cf_caption"
+                "caption, cf_caption. If these are edits for benchmark=stress: of which kind are "
+                f"they? Put what {sides[1].name}/ holds into a folder called by it, "
+                f"{sides[1].name}/KIND/"
             )
         by_side.append(texts)
     return by_side

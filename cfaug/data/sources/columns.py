@@ -197,6 +197,16 @@ def read_columns(names: tuple[str, ...]) -> Columns:
     return replace(columns, unused=unused)
 
 
+def find_captions(names: Sequence[str]) -> tuple[str | None, str | None]:
+    """Return the columns of the caption of a photo and of that of its edit, as far as there are.
+
+    >>> find_captions(["image", "caption", "edited_image", "edited_caption"])
+    ('caption', 'edited_caption')
+    """
+    captions = _by_place(names, CAPTION)
+    return captions.get(("original", 0)), captions.get(("edited", 0))
+
+
 def _plain(name: str) -> str:
     return re.sub(r"[\s-]+", "_", name.strip().lower())
 

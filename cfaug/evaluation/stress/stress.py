@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 # The common base of benchmarks of photos and their edits: their shards and their identity.
 
-IDENTIFYING = ("edit_kind", "edit_before", "edit_after")
+IDENTIFYING = ("edit_kind", "edit_before", "edit_after", "severity")
 """Columns of a source that change the test or the content of its items."""
 
 
@@ -68,7 +68,9 @@ class JoinedBenchmark(SourceBenchmark):
             from them.
         random: shards of edits of random words (LANCE-R), the set ``random``; ``None`` omits it.
         more: {name: shards} of further sets, such as the oracle's edits.
-        control: the kind of edit that changes nothing: photos that are only inverted and redrawn.
+        control: the kind of edit that changes nothing: photos that are only inverted and redrawn,
+            or saved again by whatever made the edits. ``original`` takes the photos themselves: no
+            edit is then compared with what its making changes.
     """
 
     random: str | None = None
@@ -95,7 +97,7 @@ class JoinedBenchmark(SourceBenchmark):
         sets = [read_joined(*entry, self.control) for entry in opened]
         for other in sets[1:]:
             check_same_photos(sets[0], other)
-        if self.control != RECONSTRUCTION and not any(
+        if self.control not in (RECONSTRUCTION, ORIGINAL) and not any(
             (joined.controls >= 0).any() for joined in sets
         ):
             raise UserError(
@@ -173,14 +175,17 @@ class Stress(JoinedBenchmark):
     """Accuracy on photos, their reconstructions and their edits, paired and as in the paper.
 
     Args:
-        data: shards of photos with their edits; the edits are the set ``edited``.
+        data: shards of photos with their edits, or edits of your own: a list of photos and edits,
+            or the folders ``original/`` and ``edited/KIND/``; the edits are the set ``edited``.
         name: the name in tables, ending in "_stress"; ``None`` takes the folder's name.
         without_leaks: whether to leave out photos that the run was trained on, with everything made
             from them.
         random: shards of edits of random words (LANCE-R), the set ``random``; ``None`` omits it.
-        control: the kind of edit that changes nothing: photos that are only inverted and redrawn.
+        control: the kind of edit that changes nothing: photos that are only inverted and redrawn,
+            or saved again by whatever made the edits. ``original`` takes the photos themselves: no
+            edit is then compared with what its making changes.
         parts: columns by which ``edited`` and the other sets are also reported: ``kind``,
-            ``class``.
+            ``class``, ``severity``.
         restrict: choose only among the labels of the test, not among all classes of the model as
             the paper does.
         classes: the classes a dual encoder chooses among: ``None`` is the labels of the test,
@@ -220,6 +225,13 @@ class Stress(JoinedBenchmark):
         Args:
             sets: photos with their edits, one for each folder, the main folder first.
         """
+        if "severity" in self.parts and not any(
+            "severity" in joined.index.extra_names for joined in sets
+        ):
+            raise UserError(
+                f"benchmark.parts: no edit of {self.data} has a severity, which folders "
+                "edited/KIND/SEVERITY/ or a column severity of a list say"
+            )
         self._sets = sets
         self._labels = sorted({label for joined in sets for label in joined.labels})
         # The classes and templates for a dual encoder.
@@ -270,23 +282,32 @@ class Stress(JoinedBenchmark):
             answers: Answers = judge(logits, place, truth, named)
             columns.append(item_columns(joined, answers, shown))
         items = concatenate_columns(columns)
+        items["classes"] = np.full(len(items[ITEM]), len(classes))
         if self.clusters is not None:
             items |= self.clusters.columns(items)
         return Evaluation(outcomes(str(self.name), items, self.parts), items)
 
     def failure_cells(self, items: Items) -> Cells:
-        """Return the edits: the loss of probability, with that of the photo's reconstruction."""
+        """Return the edits: the loss of probability, with that of the photo's reconstruction.
+
+        With ``control=original`` the photo is its own control, which loses nothing. If captions do
+        not say what was changed, as of edits without captions, the words of the edit do.
+        """
         answers = StressItems("", items)
         rows = answers.rows(EDITED)
-        names, clusters, labels, kinds, before, after = (
+        names, clusters, *edits = (
             [answers.texts(name)[row] for row in rows]
-            for name in (ITEM, CLUSTER, "class", "kind", "text_before", "text")
+            for name in (ITEM, CLUSTER, "class", "kind", "text_before", "text", "before", "after")
         )
-        cells = [  # by whole runs of words: the items' may be "in" and "on" alone
-            Cell((label,), kind, *words_changed(*texts))
-            for label, kind, *texts in zip(labels, kinds, before, after, strict=True)
-        ]
-        return Cells(names, *answers.deltas(rows, "drop"), clusters, cells)
+        cells = []
+        for label, kind, text_before, text, before, after in zip(*edits, strict=True):
+            # By whole runs of words: the items' may be "in" and "on" alone.
+            cell = Cell((label,), kind, *words_changed(text_before, text))
+            cells.append(cell if cell.is_edit else Cell((label,), kind, before, after))
+        delta, control = answers.deltas(rows, "drop")
+        if self.control == ORIGINAL:
+            control = np.zeros(len(delta))
+        return Cells(names, delta, control, clusters, cells)
 
     def write_page(self, folder: Path, title: str) -> Path:
         """Show the edits, and test every drop (``stress.md``), in the folder of a run."""
@@ -311,7 +332,7 @@ class Stress(JoinedBenchmark):
 
 # The numbers of a stress test, from its items.
 
-Part = Literal["kind", "class"]
+Part = Literal["kind", "class", "severity"]
 MEANS: dict[str, Better] = {
     "acc1": "higher", "acc5": "higher", "photo_acc1": "higher", "photo_acc5": "higher",
     "paired_drop1": "lower", "paired_drop5": "lower", "net_drop1": "lower", "net_drop5": "lower",
@@ -348,7 +369,7 @@ def outcomes(benchmark: str, items: Mapping[str, Any], parts: Sequence[Part]) ->
         results += _drops(benchmark, columns, reference, {"set": name})
         for part in parts:
             chosen = columns["set"] == name
-            for value in sorted(set(columns[part][chosen].tolist())):
+            for value in sorted({v for v in columns[part][chosen].tolist() if v}):
                 results += _means(benchmark, columns, {"set": name, part: value})
     return sorted(results, key=lambda outcome: (len(outcome.by) > 1, outcome.metric not in FIRST))
 
@@ -371,7 +392,10 @@ def _means(
         values = values[~np.isnan(values)]
         if len(values):
             mean = float(values.mean())
-            yield Outcome(benchmark, metric, mean, len(values), better=better, by=by)
+            chance = None
+            if metric in (*ACCURACY, *(f"photo_{name}" for name in ACCURACY)):
+                chance = min(1.0, int(metric[-1]) / int(columns["classes"][0]))
+            yield Outcome(benchmark, metric, mean, len(values), better=better, by=by, chance=chance)
 
 
 def _drops(

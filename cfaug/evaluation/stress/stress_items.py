@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Literal, get_args
 
 import numpy as np
+from scipy.stats import binomtest
 
 from cfaug.core.errors import UserError
 from cfaug.core.item_schema import ItemColumn, ItemSchema
@@ -75,6 +76,7 @@ STRESS_ITEMS = ItemSchema(
         ItemColumn("image", "digest of its bytes", "text"),
         ItemColumn("class_name", "the model's name of the label, in words", "text"),
         ItemColumn("class_number", "its index in the logits", "whole number"),
+        ItemColumn("classes", "the number of classes among which was chosen", "whole number"),
         ItemColumn(
             "acc1", "1 if its class is the most probable; a share where classes tie", always=True
         ),
@@ -84,7 +86,7 @@ STRESS_ITEMS = ItemSchema(
         ItemColumn("p_photo", "the same for its photo; null for a photo", always=True),
         ItemColumn(
             "p_reconstruction",
-            "the same for the photo's reconstruction; null for a photo",
+            "the same for the photo's reconstruction; null for a photo, and without one",
             always=True,
         ),
         ItemColumn("p_drop", "p_photo - p; null for a photo", always=True),
@@ -92,17 +94,25 @@ STRESS_ITEMS = ItemSchema(
         ItemColumn("photo_acc<k>", "the hits of its photo; null for a photo"),
         ItemColumn("paired_drop<k>", "these minus its own hits"),
         ItemColumn(
-            "net_drop<k>", "hits of the reconstruction minus its own; null for a reconstruction"
+            "net_drop<k>",
+            "hits of the reconstruction minus its own; null for a reconstruction, and without one",
         ),
         ItemColumn("top<n>_p", "the probability of the n-th most probable class, to 5"),
         ItemColumn("top<n>", "its name", "text"),
         ItemColumn("prompt", "the prompt of the edit, where it has one", "text"),
         ItemColumn("f", "the edit's ``f``, where it has one"),
+        ItemColumn("severity", "the strength of the edit, where its source says one", "text"),
         ItemColumn(GROUP, "the number of the edit's cluster; -1 without one", "whole number"),
         ItemColumn(CENTRE, "whether the edit names the cluster", "yes or no"),
     ),
 )
 """The items of ``benchmark=stress``."""
+AT_CHANCE = 0.05
+"""Largest p by which a model is shown to be better than chance."""
+HOW_TO_CONTROL = (
+    "Photos that were saved again as the edits were, with nothing changed, are one: a kind called "
+    "reconstruction."
+)
 Delta = Literal["absolute", "drop"]
 """How far an edit moves the probability of the true class: absolute as in LANCE, section 4.1, or
 signed, positive if it falls."""
@@ -130,6 +140,43 @@ class Insight:
     def words(self) -> str:
         """The intervention in words."""
         return f"{self.before} → {self.after}" if self.before else f"+ {self.after}"
+
+
+def named_classes(items: Items) -> dict[str, str]:
+    """Return the model's name of each label, in words; the label where it has none."""
+    column = "class_name" if "class_name" in items.columns else "class"
+    labels, names = (items.columns[name] for name in ("class", column))
+    return {str(label): str(name) for label, name in zip(labels, names, strict=True)}
+
+
+def describe_limits(model: str, items: Items) -> list[str]:
+    """Return what limits the numbers, in sentences: photos at chance, missing reconstructions."""
+    notes = []
+    sets = np.asarray(items.columns["set"])
+    if "classes" in items.columns:
+        hits = items.metric("acc1")[sets == ORIGINAL]
+        chance = 1 / int(items.columns["classes"][0])
+        right = math.floor(float(hits.sum()))  # a tie is not a hit
+        if binomtest(right, len(hits), chance, alternative="greater").pvalue > AT_CHANCE:
+            notes.append(
+                f"{model} is not shown to be better than chance on the photos themselves "
+                f"({right:,} of {len(hits):,} right; chance is {percent(chance, 1)} %; exact "
+                f"binomial test, p > {AT_CHANCE}): what edits cost it says nothing yet."
+            )
+    is_edit = ~np.isin(sets, (ORIGINAL, RECONSTRUCTION))
+    missing = int((is_edit & np.isnan(items.metric("net_drop1"))).sum())
+    if missing == is_edit.sum():
+        notes.append(
+            "No photo has a reconstruction, so no edit is compared with what making it changes "
+            "anyway, such as another compression or size: falls are those from photo to edit. "
+            f"{HOW_TO_CONTROL}"
+        )
+    elif missing:
+        notes.append(
+            f"{missing:,} of {int(is_edit.sum()):,} edits are of photos without a reconstruction, "
+            f"and are left out where edits are compared with it. {HOW_TO_CONTROL}"
+        )
+    return notes
 
 
 class StressItems(ModelItems):
@@ -348,7 +395,7 @@ def compare_drops(items: Items, metric: str = "acc1", by: str | None = None) -> 
         chosen = columns["set"] == name
         if name == RECONSTRUCTION:
             chosen &= columns["photos"] == EDITED_PHOTOS
-        parts = sorted(set(columns[by][chosen].tolist())) if by else [""]
+        parts = sorted({part for part in columns[by][chosen].tolist() if part}) if by else [""]
         for part in parts:
             rows = chosen & (columns[by] == part) if by else chosen
             if not rows.any():
@@ -379,8 +426,25 @@ def compare_drops(items: Items, metric: str = "acc1", by: str | None = None) -> 
 
 def _paired(drop: Drop) -> str:
     mean = drop.paired.mean
-    interval = "" if math.isnan(mean.low) else f" [{points(mean.low)}, {points(mean.high)}]"
-    return f"{points(mean.mean)}{interval}"
+    if math.isnan(mean.low):
+        return f"{points(mean.mean)} [one photo: no interval]"
+    return f"{points(mean.mean)} [{points(mean.low)}, {points(mean.high)}]"
+
+
+def _net(drop: Drop) -> str:
+    """Return the drop beyond the reconstruction's, or why there is none."""
+    if drop.name == RECONSTRUCTION:
+        return "is one"
+    return NO_CONTROL if math.isnan(drop.net) else points(drop.net)
+
+
+def _unpaired(text: Callable[[Drop], str]) -> Callable[[Drop], str]:
+    """Return the text of a column of all photos, or why there is none to compare with."""
+    return lambda drop: "no photo" if math.isnan(drop.unpaired) else text(drop)
+
+
+NO_CONTROL = "no reconstruction"
+"""What stands where an edit would be compared with its photo's reconstruction."""
 
 
 ACCURACY, PAIRED, UNPAIRED = "acc@1 (%)", "paired drop (points)", "unpaired:"
@@ -390,26 +454,38 @@ COLUMNS: tuple[Column[Drop], ...] = (
     text_column("of photos", lambda drop: percent(drop.paired.before), ACCURACY),
     text_column("of images", lambda drop: percent(drop.paired.after), ACCURACY),
     text_column("mean [95 %]", _paired, PAIRED),
-    text_column("less reconstruction's", lambda drop: points(drop.net), PAIRED),
+    text_column("less reconstruction's", _net, PAIRED),
     text_column("McNemar", lambda drop: p_text(drop.paired.p_sign), "p"),
     text_column("permutation", lambda drop: p_text(drop.p), "p"),
     text_column("Holm", lambda drop: p_text(drop.p_holm), "p"),
-    text_column("acc@1 of photos (%)", lambda drop: percent(drop.accuracy_of_photos), UNPAIRED),
-    text_column("drop (points)", lambda drop: points(drop.unpaired), UNPAIRED),
-    text_column("p (Fisher)", lambda drop: p_text(drop.p_fisher), UNPAIRED),
+    text_column(
+        "acc@1 of photos (%)", _unpaired(lambda drop: percent(drop.accuracy_of_photos)), UNPAIRED
+    ),
+    text_column("drop (points)", _unpaired(lambda drop: points(drop.unpaired)), UNPAIRED),
+    text_column("p (Fisher)", _unpaired(lambda drop: p_text(drop.p_fisher)), UNPAIRED),
 )
 
 
 def drops_document(model: str, items: Items) -> Document:
-    """Return the drops of sets, kinds and classes as tables."""
+    """Return the drops of sets, kinds, classes and severities as tables."""
     titles = {None: "Sets", "kind": "Kinds of edits", "class": "Classes"}
+    if "severity" in items.columns:
+        titles["severity"] = "Severities"
+    named = {
+        label: label if name == label else f"{name} ({label})"
+        for label, name in named_classes(items).items()
+    }
     parts = []
     for by, title in titles.items():
         heads = ("set",) if by is None else ("set", by)
         drops = compare_drops(items, "acc1", by)
-        rows = [((drop.name, drop.part)[: len(heads)], drop) for drop in drops]
+        shown = named if by == "class" else {}
+        rows = [
+            ((drop.name, shown.get(drop.part, drop.part))[: len(heads)], drop) for drop in drops
+        ]
         parts.append(make_part(title, heads, COLUMNS, rows))
     notes = (
+        *describe_limits(model, items),
         "Paired: each image with its own photo, which counts once for each image. Intervals: "
         "95 %, over photos. The permutation flips whole photos; "
         "McNemar's test treats edits of one photo as independent. Holm: corrected over a table. "

@@ -22,7 +22,13 @@ import numpy as np
 from cfaug.core.types import ITEM, ORIGINAL, RECONSTRUCTION, Edit, Member
 from cfaug.core.validation import Positive, Words, check_fields
 from cfaug.evaluation.stress.edit_clusters import write_insights
-from cfaug.evaluation.stress.stress_items import TOP, Insight, StressItems
+from cfaug.evaluation.stress.stress_items import (
+    TOP,
+    Insight,
+    StressItems,
+    describe_limits,
+    named_classes,
+)
 from cfaug.report.gallery import ImageSource, ModelPage, ReadImage, mark_changes, read_own
 from cfaug.report.page import p_text, percent, short
 from cfaug.stats.cluster_tests import cluster_mean
@@ -136,7 +142,8 @@ class _StressPageData:
 
     @property
     def verdicts(self) -> list[str]:
-        return [verdict(answer) for answer in self.answers]
+        notes = (n for answer in self.answers for n in describe_limits(answer.model, answer.items))
+        return [*map(verdict, self.answers), *dict.fromkeys(notes)]
 
     @property
     def subtitle(self) -> str:
@@ -175,7 +182,7 @@ class _StressPageData:
                         "e": [insight.before, insight.after],
                         "v": _effect(insight.effect, insight.kind)[1:],
                         "q": p_text(insight.effect.p_holm),
-                        "x": fill_command(self.settings.command, insight),
+                        "x": self._command(insight),
                         "p": [position[int(row)] for row in insight.effect.rows[:EXAMPLES]],
                     }
                     for insight in some
@@ -184,13 +191,20 @@ class _StressPageData:
         return {
             "models": [answer.model for answer in self.answers],
             "sets": list(edit_sets),
-            "classes": sorted(set(self.first.texts("class"))),
+            "classes": sorted(named_classes(self.first.items).items(), key=lambda pair: pair[::-1]),
             "kinds": list(dict.fromkeys(kind for kind, part in kinds if part in edit_sets)),
             "pairs": pairs,
             "effects": effects,
             "insights": insights,
             "names": list(self._names),
         }
+
+    def _command(self, insight: Insight) -> str:
+        """Return the command that makes an insight's edits, "" if no caption says what they are."""
+        row = insight.named_by
+        if self.first.texts("text")[row] == self.first.texts("text_before")[row]:
+            return ""
+        return fill_command(self.settings.command, insight)
 
     def _picture(self, row: int) -> int:
         """Return the number of an item's picture; equal images share one."""

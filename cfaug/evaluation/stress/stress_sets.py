@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cfaug.core.errors import UserError, say_once
+from cfaug.core.errors import UserError, name_some, say_once
 from cfaug.core.types import CLUSTER, ITEM, ORIGINAL, RECONSTRUCTION
 from cfaug.data.sources.class_folders import LABEL
 from cfaug.evaluation.benchmark import cluster_rows
@@ -119,7 +119,7 @@ def read_joined(name: str, index: Index, rows: np.ndarray | None, control: str) 
         np.asarray(index.sets)[rows], return_index=True, return_inverse=True
     )
     several = np.bincount(set_numbers, kinds == ORIGINAL, len(sets)) != 1
-    marked = "edit_before" in index.extra_names  # as in our shards
+    marked = "edit_before" in index.extra_names  # as in our shards, and in edits of one's own
     if several.all() and not marked:
         is_first = np.zeros(len(rows), bool)
         is_first[starts] = True
@@ -133,21 +133,33 @@ def read_joined(name: str, index: Index, rows: np.ndarray | None, control: str) 
                 "is taken as the photo, and the others as its edits"
             )
             kinds = np.where(is_first, ORIGINAL, np.where(kinds == ORIGINAL, EDITED, kinds))
+            # A list may have a line for each edit: the photo of several lines counts once.
+            _, first_of, photo_of_set = np.unique(
+                [key.hex() for key in image_keys(index, rows[starts])],
+                return_index=True, return_inverse=True,
+            )  # fmt: skip
+            kept = ~is_first
+            kept[starts[first_of]] = True
+            _check_repeated(index, rows[starts], rows[starts[first_of]][photo_of_set])
+            set_numbers = photo_of_set[set_numbers][kept]
+            rows, kinds = rows[kept], kinds[kept]
+            sets = first_of
             several = np.zeros(len(sets), bool)
     if several.any():
         first = int(np.flatnonzero(np.isin(set_numbers, np.flatnonzero(several)))[0])
         raise UserError(
             f"{index.source}: {int(several.sum())} of {len(sets)} sets do not have exactly one "
             f"photo, such as that of {index.key(int(rows[first]))}: a set should hold a photo and "
-            "its edits, as `python generate.py recipe=photo_edits` makes them, or as a list has "
-            "them whose lines are sets: columns image_0 (the photo), caption_0, image_1 (an edit), "
-            "caption_1, ..., label; or image, caption, cf_image, cf_caption, label"
+            "its edits, as `python generate.py recipe=photo_edits` makes them. Edits of your own: "
+            "folders original/ and edited/KIND/ with equal names, or a list with columns photo, "
+            "edit, label and, where known, kind, before, after; with captions image_0 (the photo), "
+            "caption_0, image_1 (an edit), caption_1, ..., label"
         )
     is_photo = kinds == ORIGINAL
     of_set = np.full(len(sets), -1)
     of_set[set_numbers[is_photo]] = rows[is_photo]
     control_of_set = np.full(len(sets), -1)
-    is_control = kinds == control
+    is_control = (kinds == control) & ~is_photo
     control_of_set[set_numbers[is_control][::-1]] = rows[is_control][::-1]  # the first of several
     joined = JoinedSets(
         name, index, rows, of_set[set_numbers], control_of_set[set_numbers], kinds, control
@@ -165,7 +177,36 @@ def read_joined(name: str, index: Index, rows: np.ndarray | None, control: str) 
             "classifier is tested on labelled photos: of a list, a column called one of "
             f"{', '.join(LABEL)} has it"
         )
+    photos = image_keys(index, joined.photos)
+    unchanged = [
+        index.key(row) for row, edit, photo, is_edit in zip(
+            rows.tolist(), image_keys(index, rows), photos, joined.is_edit, strict=True
+        )
+        if is_edit and edit == photo
+    ]  # fmt: skip
+    if unchanged:
+        say_once(
+            f"warning: {index.source}: {len(unchanged):,} edits are their photo, byte for byte "
+            f"({name_some(unchanged)}): nothing was edited, and they count as edits that cost "
+            "nothing"
+        )
     return joined
+
+
+def _check_repeated(index: Index, photos: np.ndarray, firsts: np.ndarray) -> None:
+    """Refuse photos that are of another class in another line of a list.
+
+    Args:
+        photos: the row of the photo of each line, and ``firsts`` that of the first line with the
+            same image, integers (lines,).
+    """
+    classes = photo_classes(index, photos), photo_classes(index, firsts)
+    for row, label, other in zip(photos.tolist(), *classes, strict=True):
+        if label != other:
+            raise UserError(
+                f"{index.source}: the photo {index.image_name(row)} is of the class {label!r} in "
+                f"one line and {other!r} in another: which is right?"
+            )
 
 
 def class_column(index: Index, rows: np.ndarray) -> str | None:
@@ -208,9 +249,10 @@ def check_same_photos(first: JoinedSets, other: JoinedSets) -> None:
 
 # The items of a stress test: one row per image; see ``cfaug.evaluation.stress.stress``.
 
-PASSED_ON = {"prompt": "prompt", "f": "p"}
-"""Columns that are copied from a source if it has them: the perturber's prompt, and the share of
-denoising steps with the photo's own self-attention, ``p`` of ``Draw``."""
+PASSED_ON = {"prompt": "prompt", "f": "p", "severity": "severity"}
+"""Columns that are copied from a source if it has them: the perturber's prompt, the share of
+denoising steps with the photo's own self-attention, ``p`` of ``Draw``, and the strength of edits
+that were made elsewhere."""
 
 
 def item_columns(sets: JoinedSets, answers: Answers, shown: np.ndarray) -> dict[str, Any]:
@@ -264,6 +306,9 @@ def item_columns(sets: JoinedSets, answers: Answers, shown: np.ndarray) -> dict[
     for name, column in PASSED_ON.items():
         if column in index.extra_names:
             columns[name] = sets.column(column)
+    if "severity" in columns:
+        levels = columns["severity"]
+        columns["severity"] = [None if level is None else str(level) for level in levels]
     return {name: choose(values, shown) for name, values in columns.items()}
 
 

@@ -16,6 +16,7 @@ from cfaug.core.types import CLUSTER, ITEM, Evaluation, Outcome
 from cfaug.core.validation import check_fields
 from cfaug.evaluation.benchmark import fingerprint
 from cfaug.evaluation.failures import (
+    CONTROLS,
     Cell,
     Cells,
     FailureRule,
@@ -137,7 +138,8 @@ class RepairTest:
         cells = self._inner.failure_cells(Items(self._inner.name, "", "", evaluation.items))
         excess = np.asarray(cells.delta, float) - np.asarray(cells.control, float)
         number = [match_failure(cell, self._declared) for cell in cells.groups]
-        known = np.array([n is not None for n in number]) & ~np.isnan(excess)
+        declared = np.array([n is not None for n in number], bool)
+        known = declared & ~np.isnan(excess)
         rows: list[int] = np.flatnonzero(known).tolist()
         made = evaluation.items
         if "photo" in made and "text" in made:
@@ -149,6 +151,13 @@ class RepairTest:
                 item = place[cells.names[row]]
                 first.setdefault((made["photo"][item], made["text"][item], cells.groups[row]), row)
             rows = list(first.values())
+        if not rows and declared.any():
+            control = CONTROLS.get(self._inner.kind, "the same item without the edit")
+            control = control.replace("benchmark.", "benchmark.test.")
+            raise UserError(
+                f"{self.name}: none of the {int(declared.sum()):,} edits of declared failures has "
+                f"a control, which is {control}"
+            )
         if not rows:
             raise UserError(
                 f"{self.name}: no edit of the test is that of a declared failure, such as "

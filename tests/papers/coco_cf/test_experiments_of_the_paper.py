@@ -10,7 +10,7 @@ import yaml
 
 from cfaug.planning.build import build
 from cfaug.run.arguments import sweep_overrides
-from cfaug.run.identity import arm_slug
+from cfaug.run.arm_names import arm_slug
 from cfaug.run.settings_files import find_sweep, sweep_files
 from cfaug.run.usage import options_in
 from tests.run.conftest import compose
