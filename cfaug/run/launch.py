@@ -21,6 +21,7 @@ from typing import Any
 from cfaug.core.binding import Config, lists_of_numbers
 from cfaug.core.errors import USERS_MISTAKE, UserError, choose_verbosity, printing_at, say
 from cfaug.core.processes import explain_missing, find_folder, interruptible, rank, wait_briefly
+from cfaug.core.progress import preparing
 from cfaug.core.safety.addresses import hide_keys, hide_words, scrub
 from cfaug.run.arguments import CommandLine, own_settings, read
 from cfaug.run.compose import PRESET, compose_jobs, first_values, listed_keys, resolve
@@ -145,7 +146,9 @@ def _launch(script: Script, words: Sequence[str]) -> int:
             f"+{word}" if "+" + word.partition("=")[0] in added else word for word in line.overrides
         )
         return _through_hydra(script, replace(line, overrides=overrides))
-    return _run(script, script.compose(line.overrides, multirun=line.multirun))
+    with preparing("reading the settings"):
+        jobs = script.compose(line.overrides, multirun=line.multirun)
+    return _run(script, jobs)
 
 
 def _run(script: Script, jobs: Jobs) -> int:
