@@ -18,6 +18,7 @@ from cfaug.data.sources.caption_list import image_name, source_home
 from cfaug.data.sources.class_folders import LABEL, NO_CLASSES
 from cfaug.data.sources.columns import (
     GROUP,
+    HEAD,
     IMAGE,
     choose_rows,
     chosen_records,
@@ -137,14 +138,11 @@ class EditList(Reader):
         return bool(find_edit_lists(path))
 
     def files(self, path: Path) -> list[Path]:
-        """Return every image below the folder, listed or not, and every image listed elsewhere."""
-        home = source_home(path)
-        elsewhere = dict[Path, None]()
-        if self.image_roots:
-            for photo in self.read(path):
-                elsewhere |= dict.fromkeys([photo.file, *(edit.file for edit in photo.edits)])
-        outside = (file for file in elsewhere if not file.is_relative_to(home))
-        return [*images_below(home), *outside]
+        """Return every image that the list names."""
+        return [
+            file for photo in self.read(path)
+            for file in (photo.file, *(edit.file for edit in photo.edits))
+        ]  # fmt: skip
 
     def describe(self, path: Path) -> Description:
         """Return the columns that are read, and photos and edits by class and kind."""
@@ -152,10 +150,14 @@ class EditList(Reader):
         choice = choose_rows(path, file)
         there = dict.fromkeys(name for _, record in image_records(file) for name in record)
         described = Description.of_columns((*known(edit_columns(file)).used, *choice.used), there)
-        others = [f.name for f in find_edit_lists(split_home(path)[0]) if f != file]
-        named = f"{len(others):,} other lists of edits ({name_some(others, NAMED)})"
+        home, seen, left_out = source_home(path), {*self.files(path)}, []
+        images = [image for image in images_below(home) if image not in seen]
+        lists = [other for other in find_edit_lists(split_home(path)[0]) if other != file]
+        for what, others in (("images", images), ("lists of edits", lists)):
+            names = name_some((other.relative_to(home) for other in others), NAMED)
+            left_out += [f"{len(others):,} other {what} ({names})"] if others else []
         notes = (*choice.notes, *describe_edits(self.read(path)))
-        return replace(described, left_out=(named,) if others else (), notes=notes)
+        return replace(described, left_out=tuple(left_out), notes=notes)
 
     def identity(self, path: Path) -> Any:
         return files_identity([self._list(path), *self.files(path)])
@@ -254,6 +256,12 @@ def edit_columns(file: Path) -> EditColumns | None:
 
 @lru_cache(maxsize=16)
 def _edit_columns(file: Path, version: tuple[int, int]) -> EditColumns | None:
+    if file.suffix.lower() == ".json":  # which is read whole, and may be anything
+        with file.open("rb") as handle:
+            head = handle.read(HEAD).decode(errors="replace").removeprefix("\ufeff")
+        keys = "|".join((*EDIT, *EDIT_LISTS, *IMAGE, "after"))
+        if not re.match(r"\s*\[\s*\{", head) or not re.search(rf'"(?:{keys})"\s*:', head, re.I):
+            return None
     try:
         records = [record for _, record in islice(image_records(file), SEARCHED)]
     except UserError:
