@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
@@ -175,30 +175,32 @@ class EditList(Reader):
         file, home = self._list(path), source_home(path)
         columns = known(edit_columns(file))
         photos: dict[Path, EditedPhoto] = {}
-        edit_of: dict[Path, tuple[str, Path]] = {}
+        where_edited: dict[Path, str] = {}
         errors = ErrorCollector()
         for where, record in chosen_records(path, file):
             with errors.collect():
                 name = image_name(record.get(columns.photo), where)
-                found = locate(home, name, where, self.image_roots)
-                photo = photos.setdefault(found, EditedPhoto(_stem(name), found, where))
+                file_of_photo = locate(home, name, where, self.image_roots)
+                photo = photos.setdefault(
+                    file_of_photo, EditedPhoto(_stem(name), file_of_photo, where)
+                )
                 self._read_photo(photo, columns, record, where)
                 for image, edit in _edits(columns, record, where):
                     made = locate(home, image_name(image, where), where, self.image_roots)
-                    if made in edit_of or made in photos:
-                        earlier = edit_of.get(made, ("the list of photos", made))[0]
+                    if made in where_edited or made in photos:
+                        earlier = where_edited.get(made) or photos[made].where
                         raise UserError(
                             f"{where}: {image!r} is an edit here, and also in {earlier}: of which "
                             "photo is it an edit? Remove one of the two"
                         )
-                    edit_of[made] = where, found
+                    where_edited[made] = where
                     photo.edits.append(replace(edit, file=made))
         errors.report()
-        also = next((made for made in edit_of if made in photos), None)
+        also = next((made for made in where_edited if made in photos), None)
         if also is not None:
             raise UserError(
-                f"{edit_of[also][0]}: {also} is an edit here, and a photo in {photos[also].where}: "
-                "which is it? Remove one of the two lines"
+                f"{where_edited[also]}: {also} is an edit here, and a photo in "
+                f"{photos[also].where}: which is it? Remove one of the two lines"
             )
         _check_names(photos.values())
         if columns.label is None:
@@ -420,7 +422,7 @@ def _stem(image: str) -> str:
     return str(PurePosixPath(PurePath(image).as_posix()).with_suffix(""))
 
 
-def _check_names(photos: Iterator[EditedPhoto] | Any) -> None:
+def _check_names(photos: Iterable[EditedPhoto]) -> None:
     """Refuse two photos whose names differ in the ending alone."""
     by_name: dict[str, EditedPhoto] = {}
     for photo in photos:
