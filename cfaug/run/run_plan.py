@@ -161,8 +161,8 @@ def plan_run(settings: TrainSettings, swept: Collection[str] = ()) -> TrainJob:
             )
     plan = next((plan for kind, plan in PLANS.items() if isinstance(data, kind)), None)
     if plan is None:
-        names = ", ".join(kind.__name__ for kind in PLANS)
-        raise UserError(f"data is a {type(data).__name__}, which nothing trains on: choose {names}")
+        kinds = ", ".join(kind.__name__ for kind in PLANS)
+        raise UserError(f"data is a {type(data).__name__}, which nothing trains on: choose {kinds}")
     planned = plan(data, request)
     planned.task.check()
     if isinstance(data, DataSettings) and data.plan is None and 0 < data.ratio < 1:
