@@ -2,7 +2,7 @@ r"""Take the picture of a page for the documentation, in headless Chromium.
 
 docs/report.png and docs/gallery.png, after `make demo`, with G=shards/substitution-shapescapes:
 
-    python benchmarks/page_picture.py runs/demo/report.html docs/report.png --height 1150
+    python benchmarks/page_picture.py runs/demo/report.html docs/report.png --height 1310
     python benchmarks/page_picture.py $G/gallery.html docs/gallery.png --width 880 --height 620 \
         --start '#sets' --script "choose('sort', 'sim_direction, highest first')"
 """

@@ -1,4 +1,4 @@
-"""A first study from two folders to a table: the blocks of docs/first_study.md, small."""
+"""A first study from two folders to a table: docs/first_study.md and its notebook, small."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 import shlex
 from pathlib import Path
 
+import nbformat
 import pytest
 
 from cfaug.report.results import RESULTS, read_results
@@ -13,6 +14,7 @@ from cfaug.run.doctor import main as doctor
 from tests.scripts import ROOT
 
 PAGE = ROOT / "docs" / "first_study.md"
+NOTEBOOK = PAGE.with_suffix(".ipynb")
 WORLD = (
     '{"data.world.real_scenes": 60, "data.world.counterfactual_pairs": 30, '
     '"data.world.id_scenes": 20, "data.world.ood_pairs": 20}'
@@ -62,3 +64,37 @@ def test_the_study_runs(tmp_path, monkeypatch, script, capfd):
     assert measured == [{"test_pairs", "heldout_retrieval", "test_retrieval"}] * 4
     table = (folder / "table.csv").read_text()
     assert all(name in table for name in measured[0])
+
+
+def test_the_notebook_was_run_whole_and_begins_with_the_page_s_data():
+    notebook = nbformat.read(NOTEBOOK, nbformat.NO_CONVERT)
+    nbformat.validate(notebook)
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    ((_, stand_in),) = [block for block in blocks() if block[0] == "python"]
+    assert cells[0].source == stand_in.rstrip()
+    assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
+    outputs = [output for cell in cells for output in cell.outputs]
+    assert len(outputs) >= 6
+    assert all(output.output_type != "error" for output in outputs)
+    assert str(ROOT) not in NOTEBOOK.read_text()
+
+
+@pytest.mark.slow
+def test_the_notebook_runs(tmp_path, monkeypatch):
+    from nbclient import NotebookClient
+
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    notebook = nbformat.read(NOTEBOOK, nbformat.NO_CONVERT)
+    changes = SMALLER | {
+        "(107, 108, 109)": "(107, 108)", '"trainer.max_epochs": 15': '"trainer.max_epochs": 1',
+        '"data.size": 815': '"data.size": 40',
+    }  # fmt: skip
+    text = "\n".join(cell.source for cell in notebook.cells)
+    assert all(word in text for word in changes)
+    for cell in notebook.cells:
+        for word, smaller in changes.items():
+            cell.source = cell.source.replace(word, smaller)
+    NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    assert "text_score" in str(notebook.cells[-1].outputs)
+    assert (tmp_path / "runs" / "study" / "report.html").is_file()
