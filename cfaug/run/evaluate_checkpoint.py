@@ -61,6 +61,7 @@ from cfaug.report.results import (
 from cfaug.report.terminal import print_parts, results_parts
 
 if TYPE_CHECKING:
+    from cfaug.report.document import Part
     from cfaug.core.protocols import Benchmark
     from cfaug.core.types import Evaluation
     from cfaug.data.mixture.settings import DataSettings
@@ -202,7 +203,8 @@ def _print_results(
         print_parts(results_parts(rows, str(file)))
         return
     title = f"{benchmark.name} of {target.arm} ({len(rows)} numbers in {file})"
-    print_parts([title, *benchmark.summarise(evaluation), ""])
+    lines: list[Part | str] = [title, *benchmark.summarise(evaluation), ""]
+    print_parts(lines)
 
 
 def _print_again(target: EvaluationTarget, benchmark: Benchmark, key: EvaluationKey) -> None:
