@@ -232,7 +232,7 @@ def say_once(text: str, about: str = "", level: Verbosity | None = None) -> None
 
     Args:
         about: its subject; the same line about another subject is printed again.
-        level: as of ``say``.
+        level: the lowest verbosity at which the line is printed, as for ``say``.
     """
     say(text, level=level)
 

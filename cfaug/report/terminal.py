@@ -88,7 +88,7 @@ def print_table(
     """Print a significance table with its notes; a verbose command prints its tests as well.
 
     Args:
-        console: where to print; ``None`` for stdout.
+        console: the console to print to; ``None`` for stdout.
         shown: the cells to print; ``None`` for every number. A verbose command prints all.
     """
     everything = shown is None or verbosity() == Verbosity.VERBOSE
