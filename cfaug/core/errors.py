@@ -203,7 +203,7 @@ def paint(text: str, stream: TextIO) -> str:
     return painted.get() + text[len(word) :]
 
 
-def write_out(text: str, stream: TextIO) -> None:
+def write_out(text: str, stream: TextIO | IO[str]) -> None:
     """Write text whose control characters are ours, as ``say`` prints a line."""
     try:
         print(text, end="", file=stream, flush=True)

@@ -161,8 +161,8 @@ def plan_run(settings: TrainSettings, swept: Collection[str] = ()) -> TrainJob:
             )
     plan = next((plan for kind, plan in PLANS.items() if isinstance(data, kind)), None)
     if plan is None:
-        names = ", ".join(kind.__name__ for kind in PLANS)
-        raise UserError(f"data is a {type(data).__name__}, which nothing trains on: choose {names}")
+        kinds = ", ".join(kind.__name__ for kind in PLANS)
+        raise UserError(f"data is a {type(data).__name__}, which nothing trains on: choose {kinds}")
     with preparing("reading the data of the run and drawing its examples"):
         planned = plan(data, request)
     planned.task.check()
