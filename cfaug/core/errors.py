@@ -203,7 +203,7 @@ def paint(text: str, stream: TextIO) -> str:
     return painted.get() + text[len(word) :]
 
 
-def write_out(text: str, stream: IO[str]) -> None:
+def write_out(text: str, stream: TextIO | IO[str]) -> None:
     """Write text whose control characters are ours, as ``say`` prints a line."""
     try:
         print(text, end="", file=stream, flush=True)
@@ -232,7 +232,7 @@ def say_once(text: str, about: str = "", level: Verbosity | None = None) -> None
 
     Args:
         about: its subject; the same line about another subject is printed again.
-        level: as of ``say``.
+        level: the lowest verbosity at which the line is printed, as for ``say``.
     """
     say(text, level=level)
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from cfaug.data.index import Index
     from cfaug.evaluation.context import EvaluationContext
     from cfaug.evaluation.records import Classes
+    from cfaug.report import document
     from cfaug.report.gallery import ImageSource, ModelPage
 
 
@@ -140,7 +141,7 @@ class KeepsRankings(Protocol):
 class HasSummary(Protocol):
     """A benchmark that reports its results in its own words rather than as a table of metrics."""
 
-    def summarise(self, evaluation: Evaluation) -> Sequence[Part | str]:
+    def summarise(self, evaluation: Evaluation) -> Sequence[document.Part | str]:
         """Return a few sentences, or small tables, for the terminal."""
         ...
 

@@ -19,7 +19,7 @@ WORDS = {
     "paired_drop": "lost on the same photos",
     "net_drop": "lost beyond reconstruction",
 }
-"""Names of metrics that are no words by themselves, without "1" and "5" for the first answers."""
+"""{metric: its words}, without the "1" and "5" that count the first answers."""
 FIRST_ANSWERS = re.compile(r"((?:\w+_)?(?:acc|drop))(\d+)")
 AMONG_FIRST = re.compile(r"(?:(.*)_)?([Rr](?:ecall)?@\d+)")
 CLASS_MEAN = "mean_per_class_recall"

@@ -7,6 +7,7 @@ styles, as in a log file, ``*`` marks bold (the best of a column) and ``_`` unde
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
@@ -52,6 +53,7 @@ def print_parts(
     if console is None and verbosity() < Verbosity.USUAL:
         return
     out = console or RichConsole(highlight=False)
+    lines: Iterable[Text]
     with out.capture() as printed:
         for part in parts:
             if isinstance(part, str):  # a sentence; a log file has it in one line
@@ -65,7 +67,7 @@ def print_parts(
         for sentence in notes:
             for words in wrap_text(sentence, out.width):
                 out.print(Text(words, style="dim"), no_wrap=True)
-    write_out(printed.get(), out.file)
+    write_out(printed.get(), sys.stdout if console is None else out.file)
 
 
 def is_styled(console: Console) -> bool:
@@ -89,7 +91,7 @@ def print_table(
     """Print a significance table with its notes; a verbose command prints its tests as well.
 
     Args:
-        console: where to print; ``None`` for stdout.
+        console: the console to print to; ``None`` for stdout.
         shown: the cells to print; ``None`` for every number. A verbose command prints all.
     """
     everything = shown is None or verbosity() == Verbosity.VERBOSE

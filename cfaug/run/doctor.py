@@ -126,31 +126,33 @@ def main(argv: Sequence[str]) -> int:
 
 def describe_machine(sections: Mapping[str, DoctorSection], width: int) -> Iterator[str]:
     """Yield the lines of one screen: what can be done now, then what is missing, and for what."""
-    found = {name: list(section.find()) for name, section in sections.items()}
+    parts_by_section = {name: list(section.find()) for name, section in sections.items()}
     yield _cut(sections["devices"].title, width)
     yield "You can now"
-    extras = {part.name: part.there for part in found["extras"]}
+    extras = {part.name: part.there for part in parts_by_section["extras"]}
     for name, command in COMMANDS.items():
         if extras.get(name, True):
             yield _line(name, command, width)
-    devices = [f"{p.name} ({p.said})" for p in found["devices"] if p.there]
+    devices = [f"{p.name} ({p.said})" for p in parts_by_section["devices"] if p.there]
     yield _line("on", ", ".join(devices), width)
-    for name, parts in found.items():
+    for name, parts in parts_by_section.items():
         there = [part.name for part in parts if part.there]
         if there and name != "devices":
             count = f"{len(there)} of {len(parts)}: " * (len(there) < len(parts))
             yield _line(name, f"{count}{name_some(there, NAMED)}", width)
-    missing = list(_missing_lines(sections, found, width))
+    missing = list(_missing_lines(sections, parts_by_section, width))
     if missing:
         yield "Missing, and what for"
     yield from missing
 
 
 def _missing_lines(
-    sections: Mapping[str, DoctorSection], found: Mapping[str, Sequence[CheckedPart]], width: int
+    sections: Mapping[str, DoctorSection],
+    parts_by_section: Mapping[str, Sequence[CheckedPart]],
+    width: int,
 ) -> Iterator[str]:
     for name, section in sections.items():
-        absent = [part for part in found[name] if not part.there]
+        absent = [part for part in parts_by_section[name] if not part.there]
         if not section.kind:
             for part in absent:
                 trouble = f"{part.trouble}; " if part.trouble else ""
@@ -161,8 +163,8 @@ def _missing_lines(
             uses = [use for part in absent for use in part.said.removeprefix("for ").split(", ")]
             common = [use.replace("/", "=", 1) for use, _ in Counter(uses).most_common(NAMED)]
             text = (
-                f"{len(absent)} of {len(found[name])} {section.kind}, for {', '.join(common)} and "
-                f"others: {name_some(names, NAMED)} -> {section.bring}"
+                f"{len(absent)} of {len(parts_by_section[name])} {section.kind}, for "
+                f"{', '.join(common)} and others: {name_some(names, NAMED)} -> {section.bring}"
             )
             yield _line(name, text, width)
 

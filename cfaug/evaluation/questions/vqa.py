@@ -330,7 +330,11 @@ class VisualQuestions(WritesModelPage):
         from cfaug.report.page import DASH, Measure
 
         whole = {outcome.metric: outcome for outcome in evaluation.outcomes if not outcome.by}
-        asked = {"": "asked with the image", BLIND: "without the image", PRIOR: "options alone"}
+        rows_by_prefix = {
+            "": "asked with the image",
+            BLIND: "without the image",
+            PRIOR: "options alone",
+        }
         metrics = [name for name in SAID if name in whole]
 
         def entry(name: str) -> Entry:
@@ -339,7 +343,7 @@ class VisualQuestions(WritesModelPage):
 
         rows = tuple(
             ((label,), tuple(entry(prefix + name) for name in metrics))
-            for prefix, label in asked.items()
+            for prefix, label in rows_by_prefix.items()
             if f"{prefix}right" in whole
         )
         shares = sum(name != "phi" for name in metrics)
