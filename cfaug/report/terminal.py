@@ -59,7 +59,7 @@ def print_parts(
             if isinstance(part, str):  # a sentence; a log file has it in one line
                 text = visible(part)
                 wrapped = wrap_text(text, out.width) if out.is_terminal else [text]
-                lines: Iterable[Text] = map(Text, wrapped)
+                lines = map(Text, wrapped)
             else:
                 lines = part_lines(part, out.width, styled=is_styled(out))
             for line in lines:

@@ -61,11 +61,11 @@ from cfaug.report.results import (
 from cfaug.report.terminal import print_parts, results_parts
 
 if TYPE_CHECKING:
-    from cfaug.report.document import Part
     from cfaug.core.protocols import Benchmark
     from cfaug.core.types import Evaluation
     from cfaug.data.mixture.settings import DataSettings
     from cfaug.models.specs import ModelSpec
+    from cfaug.report.document import Part
 
 
 GIB = 2**30
