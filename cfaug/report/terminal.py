@@ -263,10 +263,10 @@ def part_lines(part: Part, width: int, *, styled: bool) -> Iterator[Text]:
     name_width = min(max(map(cell_len, [*labels, head])), max(12, width // 3))
     cells = [[_print(cell, styled) for cell in entries] for _, entries in part.rows]
     columns = _columns_of(part)
-    rooms = [max(len(marks) for _, marks in column) for column in zip(*cells, strict=True)]
+    rooms = [max((len(row[i][1]) for row in cells), default=0) for i in range(len(columns))]
     widths = [
         max(
-            room + max(cell_len(row[i][0]) for row in cells),
+            room + max((cell_len(row[i][0]) for row in cells), default=0),
             _narrowest(columns[i][1], HEAD_LINES),
         )
         for i, room in enumerate(rooms)
@@ -324,8 +324,8 @@ def _heading(
         room = sum(len(GAP) + widths[i] for i in places) - len(GAP)
         blocks.append((wrap_text(group, room) if group else [], room))
     heads = [(wrap_text(" ".join(_words(columns[i][1])), widths[i]), widths[i]) for i in chunk]
-    above = max(len(words) for words, _ in blocks)
-    below = max(len(words) for words, _ in heads)
+    above = max((len(words) for words, _ in blocks), default=0)
+    below = max((len(words) for words, _ in heads), default=1)
     for level in range(above):
         line = " " * name_width
         for words, room in blocks:

@@ -144,11 +144,11 @@ NUMBERS = st.integers(0, 99_999).map(lambda n: f"{n / 100:.2f}")
 
 @st.composite
 def tables(draw):
-    spans = draw(st.lists(st.tuples(NAMES, st.integers(1, 4)), min_size=1, max_size=4))
+    spans = draw(st.lists(st.tuples(NAMES, st.integers(1, 4)), max_size=4))
     columns = [draw(NAMES) for _, span in spans for _ in range(span)]
     rows = [
         ((draw(NAMES),), tuple(Entry(f"{draw(NUMBERS)}{i:02d}") for i in range(len(columns))))
-        for _ in range(draw(st.integers(1, 4)))
+        for _ in range(draw(st.integers(0, 4)))
     ]
     groups = tuple(spans) if draw(st.booleans()) else ()
     return Part("title", ("arm",), groups, tuple(columns), tuple(rows))

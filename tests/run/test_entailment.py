@@ -55,6 +55,7 @@ def test_runs_are_recorded_described_and_asked_before_and_after(shelf, tmp_path,
     ask = [
         "name=entailment", "benchmark=entailment", f"benchmark.data={shelf / 'edited'}",
         f"paths.runs={tmp_path / 'runs'}", f"paths.shards={tmp_path}", "device=cpu",
+        "verbose=true",  # each run in its own words
     ]  # fmt: skip
     assert script("evaluate")(ask) == 0
     out = capsys.readouterr().out

@@ -119,7 +119,8 @@ def test_without_a_held_out_set_auto_says_what_to_give(place, words, capsys):
     _say_what_validation_is.cache_clear()  # said once a process
     assert place.evaluate("name=x", "benchmark=heldout") == 0
     printed = capsys.readouterr()
-    assert "validation_retrieval (n=12)" in printed.out
+    assert "validation_retrieval of old" in printed.out
+    assert "Percent; 12 items." in printed.out
     assert "its checkpoint was chosen by them" in printed.err
 
 

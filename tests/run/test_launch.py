@@ -74,7 +74,8 @@ def test_evaluate_takes_one_run_as_it_takes_a_list(place):
     assert place.train("data.cf_ratio=0", "trainer.max_steps=0", "arm=cf_ratio=0") == 0
     folder = place.folder("cf_ratio=0", 0)
     for typed in (f"runs={folder}", f"runs=[{folder}]"):
-        assert "main/cf_ratio=0/seed=0" in stdout_of(place.evaluate, typed, "benchmark=heldout")
+        said = stdout_of(place.evaluate, typed, "benchmark=heldout")
+        assert "validation_retrieval of cf_ratio=0" in said
     assert "seed=9" in refusal(place.evaluate, f"runs={folder.with_name('seed=9')}")
 
 

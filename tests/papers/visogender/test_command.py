@@ -19,7 +19,8 @@ def test_visogender_is_asked_by_one_command(place, tmp_path, capsys):
     assert place.evaluate(*asked) == 0
     said = capsys.readouterr()
     assert "photos read as VisoGender's annotations of photos" in said.err
-    assert "visogender_resolution (n=60): overall_accuracy" in said.out
+    assert "visogender_resolution of zoo-clip-0" in said.out
+    assert " to 60 items." in " ".join(said.out.split())
     (folder,) = place.root.glob("weights/*/seed=0")
     assert len(read_items(folder, "visogender_resolution")) == 60
     items = read_items(folder, "visogender_retrieval")

@@ -108,7 +108,9 @@ def test_texts_alone_are_asked_without_a_model_or_a_run(place, tmp_path, capsys)
     rows = read_results(folder / "results.jsonl")
     assert {row.by["method"] for row in rows} == set(WORDS)
     assert len(read_items(folder, "text_overlap")) == 24
-    assert "text_overlap (n=12)" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "text_overlap of no-model" in said
+    assert " 12 items." in said
     assert place.evaluate(*words) == 0
     assert "already evaluated" in capsys.readouterr().out
     shutil.rmtree(tmp_path / "sets" / "eda")
