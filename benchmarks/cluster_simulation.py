@@ -26,7 +26,7 @@ from cfaug.core.rng import generator
 from cfaug.core.validation import Positive, Seed, Share, check_fields
 from cfaug.generate.recipe import shard_count
 from cfaug.report.document import Part, make_part, text_column
-from cfaug.report.layout import part_lines
+from cfaug.report.terminal import part_lines
 
 WIDTH = 120
 FILES_PER_SHARD = 5

@@ -144,16 +144,17 @@ def slowly(clock, count, seconds):
         clock.now += seconds
 
 
-def test_a_log_gets_a_line_a_minute_with_rate_and_time_left(clock, capsys):
+def test_a_log_gets_lines_at_first_often_and_then_each_minute(clock, capsys):
+    """With rate and time left: the first after four seconds, the next after twice as long."""
     assert list(watch(slowly(clock, 30, 10.0), "embedding", 30, "images")) == list(range(30))
     lines = capsys.readouterr().err.splitlines()
-    # 290 s of work: at 60, 120, 180 and 240 s.
-    assert len(lines) == 4
-    assert lines[0] == "embedding: 7/30 images, 0.1 images/s, 0:03:17 left"
+    seconds = [10 * (int(line.split("/")[0].split()[-1]) - 1) for line in lines]
+    assert seconds == [10, 20, 40, 80, 140, 200, 260]
+    assert lines[4] == "embedding: 15/30 images, 0.1 images/s, 0:02:20 left"
 
 
-def test_work_under_a_minute_leaves_no_line(clock, capsys):
-    assert len(list(watch(slowly(clock, 5, 11.0), "embedding", 5, "images"))) == 5
+def test_work_of_a_few_seconds_leaves_no_line(clock, capsys):
+    assert len(list(watch(slowly(clock, 5, 0.7), "embedding", 5, "images"))) == 5
     assert capsys.readouterr().err == ""
 
 
@@ -197,7 +198,7 @@ def test_a_terminal_that_cannot_draw_gets_lines(clock, monkeypatch):
     monkeypatch.setenv("TERM", "dumb")
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
-    list(watch(slowly(clock, 2, 100.0), "embedding", 2, "images"))
+    list(watch(slowly(clock, 3, 100.0), "embedding", 3, "images"))
     assert terminal.getvalue().startswith("embedding: ")
 
 

@@ -153,8 +153,8 @@ OF_OURS = {
     "generate/captions.py", "generate/folder.py", "generate/image_server.py", "models/lora.py",
     "planning/sources.py", "report/items.py", "run/exports.py", "run/new_recipe.py",
     "run/run_folder.py", "run/train.py",
-    "train/card.py", "train/checkpoint.py", "train/loggers.py", "worlds/shapescapes/labels.py",
-    "worlds/shapescapes/parts.py",
+    "train/checkpoint.py", "train/loggers.py", "train/wandb_runs.py",
+    "worlds/shapescapes/labels.py", "worlds/shapescapes/parts.py",
 }  # fmt: skip
 PLAIN = {
     "core/errors.py", "core/files.py", "core/outputs.py", "core/processes.py",
@@ -170,7 +170,7 @@ REMOVING = {
     "data/index/disk_format.py",
     "data/shards/shards.py", "data/sources/remote.py", "evaluation/cached_model.py",
     "generate/candidate_scoring.py", "generate/captions.py", "generate/folder.py",
-    "run/compare.py", "run/run_folder.py", "run/train.py",
+    "run/compare.py", "run/run_folder.py", "run/train.py", "train/wandb_runs.py",
 }  # fmt: skip
 
 
@@ -180,7 +180,13 @@ REMOVING = {
         # The head of files.py says why the others rename.
         (
             r"\bos\.(?:replace|rename)\(|\.rename\(|\bfsync\(|\bmkdtemp\(",
-            {"core/files.py", "core/outputs.py", "data/export/hub.py", "run/run_folder.py"},
+            {
+                "core/files.py",
+                "core/outputs.py",
+                "data/export/hub.py",
+                "run/run_folder.py",
+                "train/wandb_runs.py",
+            },
         ),
         # What is written without the record of outputs lies in a folder that is cfaug's by another
         # mark (a run's run.json, a shard's commit, a name in a cache that holds its hash), or in

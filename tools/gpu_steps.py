@@ -81,6 +81,7 @@ ON_THE_PROCESSOR = {
     "few_clusters": "a simulation of tests",
     "gallery": "a browser's time",
     "loader": "images are read and decoded by the processor",
+    "page_picture": "a browser's picture of a page",
     "p_laws": "simulated choices, without a model",
     "rivals": "a part of training.py",
     "seeds_and_items": "a simulation of tests",

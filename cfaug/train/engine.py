@@ -178,6 +178,7 @@ class BatchGroups:
         self._batches, self._count = batches, count
 
     def close(self) -> None:
+        """End the processes that read."""
         close_batches(self._batches)
 
     def __iter__(self) -> Iterator[list[Batch]]:

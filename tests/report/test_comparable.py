@@ -292,7 +292,8 @@ def test_its_unit_and_direction_stand_in_every_format(tmp_path, rows, table):
     difference = table.get("counterfactual", LOSS).diff
     assert f"{difference:.4g}" in text
     tex = latex(table)
-    assert header in tex
+    assert "loss (nats)" in tex
+    assert "Lower is better: loss." in tex
     assert mean in tex
     assert mean in printed(table, 100)
     page = report_page(tmp_path, rows, runs(rows), table, HEADLINE)

@@ -20,6 +20,7 @@ from cfaug.core.validation import accepts
 from cfaug.run.arguments import flatten
 from cfaug.run.compose import _container, _keep_taken, _merge, _register_resolvers
 from cfaug.run.generate import WHERE_IT_RUNS, GenerateSettings, describe_settings
+from cfaug.run.settings_files import register_search_path
 from cfaug.run.unread import find_unread_words
 from cfaug.run.usage import options_in
 from tests.contributed import contributed
@@ -37,6 +38,8 @@ SPEED_AND_PLACE = {
     "overwrite": "what happens to a folder made with other settings",
     "force": "whether photos are refused that a zoo of drawn scenes knows nothing of",
     "dry_run": "whether anything is made",
+    "quiet": "how much is printed",
+    "verbose": "how much is printed",
 }
 """Settings at the top, each with the reason why a result does not depend on it. For those of a
 recipe see ``cfaug.run.generate.WHERE_IT_RUNS``."""
@@ -99,6 +102,7 @@ def merge(*words: str) -> Any:
     from hydra import initialize_config_dir
 
     _register_resolvers()
+    register_search_path()
     with initialize_config_dir(version_base="1.3", config_dir=str(CONF.resolve())):
         return _merge("generate", words, options_in("generate"))
 
