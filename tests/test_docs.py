@@ -95,6 +95,28 @@ def test_the_benchmarks():
     assert names == choices if is_whole() else names >= choices
 
 
+def test_what_a_thousand_images_bring_is_what_the_demo_shows():
+    """README's points per 1,000 images, from the means of docs/demo.md."""
+    demo = (ROOT / "docs" / "demo.md").read_text()
+    means = {
+        name: (float(out), float(inside))
+        for name, out, inside in re.findall(
+            r"(?m)^\| ([^|]+) \| \**([\d.]+)\** ± [^|]+\|[^|]+\| \**([\d.]+)\** ± [^|]+\|$", demo
+        )
+    }
+    rows = re.findall(r"(?m)^\| ([^|]+) \| (\S+) \| (\S+) \|$", (ROOT / "README.md").read_text())
+    arms = {
+        "generated pairs": "real + generated pairs",
+        "the world's own pairs": "real + counterfactual pairs (the oracle's)",
+        "control: unbiased scenes, unpaired": "control: real + unbiased, unpaired",
+    }
+    brought = {name: numbers for name, *numbers in rows if name in arms}
+    assert brought.keys() == arms.keys()
+    for name, arm in arms.items():
+        gains = zip(means[arm], means["real + more real"], strict=True)
+        assert brought[name] == [f"{(mean - base) / 0.9:+.1f}" for mean, base in gains]
+
+
 COST = r"\d+ min(?: on two cores)?, (?:\d+ seeds|trains nothing)"
 
 

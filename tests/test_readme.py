@@ -26,7 +26,17 @@ COMMANDS = {"train": TrainSettings, "evaluate": EvaluateSettings, "generate": Ge
 
 README = ROOT / "README.md"
 PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
-WITH_TESTS = ("cfmm", "controls", "own_edits", "repair", "sets", "social", "visogender", "xmai")
+WITH_TESTS = (
+    "cfmm",
+    "controls",
+    "first_study",
+    "own_edits",
+    "repair",
+    "sets",
+    "social",
+    "visogender",
+    "xmai",
+)
 """Pages of which a ``test_docs_PAGE.py`` runs the commands: all but those of
 ``zoo=paper`` and of ``xmai_training``."""
 SMALL = {

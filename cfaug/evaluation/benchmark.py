@@ -277,7 +277,16 @@ def paired_rows(name: str | None, index: Index, rows: np.ndarray | None) -> np.n
     ordered: np.ndarray = chosen[np.argsort(sets, kind="stable")]
     starts = np.cumsum(counts) - counts
     first = np.repeat(ordered[starts], counts - 1)
-    return np.stack([first, np.delete(ordered, starts)], axis=1).reshape(-1)
+    others = np.delete(ordered, starts)
+    texts = zip(map(index.text, first.tolist()), map(index.text, others.tolist()), strict=True)
+    if all(text == other for text, other in texts):
+        raise UserError(
+            f"{name}: in all {len(others):,} pairs of {index.source} both images have one caption, "
+            f"such as {index.text(int(first[0]))!r}, so none can be told from the other: pairs "
+            "need a caption of each image. A classifier is tested on edits without captions by "
+            "benchmark=stress"
+        )
+    return np.stack([first, others], axis=1).reshape(-1)
 
 
 # Benchmarks whose answers are shown on a page, with their images.

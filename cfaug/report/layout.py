@@ -28,6 +28,7 @@ from cfaug.report.document import (
     to_latex,
     to_markdown,
 )
+from cfaug.report.metric_words import spell_out
 from cfaug.report.page import DASH, p_text, span_text, write_page
 from cfaug.report.results import Cell
 from cfaug.report.significance_rows import ALPHA, ItemComparison, SignificanceRow, Table
@@ -254,10 +255,16 @@ def table_document(table: Table, name: str = "table") -> Document:
 
 
 def float_document(table: Table, name: str = "table") -> Document:
-    """Return the table with each benchmark's notes below its part, as parts may float."""
+    """Return the table with each benchmark's notes below its part, as parts may float.
+
+    Metrics are words, in two header rows.
+    """
     marks, notes = legend(table), table.all_notes()
     parts = [
-        replace(part, notes=(*marks, *concerning(notes, part.title, table.benchmarks)))
+        replace(
+            spelled := spell_out(part, table.benchmarks[part.title]),
+            notes=(*marks, *spelled.notes, *concerning(notes, part.title, table.benchmarks)),
+        )
         for part in benchmark_parts(table)
     ]
     return Document(name=name, title="", parts=tuple(parts))

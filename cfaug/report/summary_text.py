@@ -194,6 +194,8 @@ def how_tested(
         text += f"; Welch's test between arms that do not share their seeds ({names})"
     sizes = sorted({c.comparison.n for c in checks if c.comparison is not None and c.paired} - {1})
     least = [f"With {n} seeds no exact test can go below {smallest_exact_p(n):.2g}" for n in sizes]
+    if any(check.lost and not check.shown for check in compared):
+        text += ". The p of a fall is two-sided"
     if headline.cost_cell(rows) is not None:
         text += ". In distribution, p and the 95 % interval are of one test, and not corrected"
     return ". ".join([text, *least]) + "."

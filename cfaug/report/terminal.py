@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from cfaug.core.errors import Verbosity, verbosity, visible, write_out
 from cfaug.report.document import Document, Entry, Part, curve_part
 from cfaug.report.layout import benchmark_parts, comparison_part, item_part, legend
-from cfaug.report.metric_words import split_metric
+from cfaug.report.metric_words import spell_out, with_columns
 from cfaug.report.page import DASH, FRACTION, Measure
 from cfaug.report.results import NAME_OF_PART, Cell, Result
 from cfaug.report.significance_rows import Table
@@ -113,7 +113,7 @@ def print_table(
         kept = _choose_cells([cell for cell in cells if cell in (shown or ())])
         left_out = len(cells) - len(kept)
         parts = [
-            _with_columns(part, [i for i, cell in enumerate(known) if cell in kept])
+            with_columns(part, [i for i, cell in enumerate(known) if cell in kept])
             for part in parts
             if (known := [(part.title, metric) for metric in table.benchmarks[part.title]])
             and kept.intersection(known)
@@ -198,44 +198,6 @@ def _choose_cells(cells: Sequence[Cell]) -> set[Cell]:
         for metric in list(known)[:MOST_METRICS]
     }
     return first.intersection(cells)
-
-
-def _with_columns(part: Part, columns: Sequence[int]) -> Part:
-    rows = [(labels, tuple(cells[i] for i in columns)) for labels, cells in part.rows]
-    return replace(part, columns=tuple(part.columns[i] for i in columns), rows=tuple(rows))
-
-
-LOWER = "lower is better"
-
-
-def spell_out(part: Part, metrics: Sequence[str]) -> Part:
-    """Return a table of metrics with words in two header rows: "Image to text: R@1 R@5 R@10".
-
-    Columns of a group stand together, and notes say of which lower values are better.
-
-    Args:
-        metrics: the metrics of which the table's headers, or the first of them, begin with one.
-    """
-    if part.groups:
-        return part
-    heads, lower = [], []
-    for header in part.columns:
-        metric = next((m for m in metrics if header == m or header.startswith(f"{m} (")), header)
-        group, column = split_metric(metric)
-        unit = re.sub(rf",? ?{LOWER}", "", header[len(metric) :]).replace(" ()", "")
-        heads.append((group[:1].upper() + group[1:], f"{column}{unit}"))
-        if LOWER in header:
-            lower.append(" ".join(filter(None, (group, column))))
-    first = {head[0]: place for place, head in reversed(list(enumerate(heads)))}
-    order = sorted(range(len(heads)), key=lambda i: first[heads[i][0]] if heads[i][0] else i)
-    heads = [heads[i] for i in order]
-    spans = tuple((name, len(list(some))) for name, some in groupby(heads, key=lambda h: h[0]))
-    return replace(
-        _with_columns(part, order),
-        groups=spans if any(name for name, _ in spans) else (),
-        columns=tuple(column for _, column in heads),
-        notes=(*part.notes, *([f"Lower is better: {', '.join(lower)}."] if lower else [])),
-    )
 
 
 def join_parts(parts: Sequence[Part]) -> list[Part]:

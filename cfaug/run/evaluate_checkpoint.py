@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from cfaug.core.types import Evaluation
     from cfaug.data.mixture.settings import DataSettings
     from cfaug.models.specs import ModelSpec
+    from cfaug.report.document import Part
 
 
 GIB = 2**30
@@ -202,7 +203,8 @@ def _print_results(
         print_parts(results_parts(rows, str(file)))
         return
     title = f"{benchmark.name} of {target.arm} ({len(rows)} numbers in {file})"
-    print_parts([title, *benchmark.summarise(evaluation), ""])
+    lines: list[Part | str] = [title, *benchmark.summarise(evaluation), ""]
+    print_parts(lines)
 
 
 def _print_again(target: EvaluationTarget, benchmark: Benchmark, key: EvaluationKey) -> None:

@@ -91,6 +91,7 @@ def test_lines_of_a_photo_are_a_set(tmp_path, lay_out):
     index = open_index(tmp_path / "x", tmp_path / "cache")
     assert rows_of(index) == WANTED
     line = index.reading.line("test", "x")
+    assert "not read: 3 other images (again/0.png, again/1.png, again/2.png)" in line
     assert "3 photos by class (cat: 2, dog: 1), 6 edits by kind (fog: 3, snow: 3), no rec" in line
 
 

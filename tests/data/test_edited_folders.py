@@ -98,6 +98,16 @@ def test_a_list_says_classes_and_captions(tmp_path, form):
     assert [index.text(row) for row in range(0, 4)] == ["a a here"] * 3 + ["a b here"]
 
 
+def test_folders_that_a_list_overrules_are_said(tmp_path):
+    names = ["2024-05/1", "2024-06/2"]
+    lay(tmp_path / "x", names=names)
+    lines = [(f"{name}.png", label) for name, label in zip(names, ("cat", "dog"), strict=True)]
+    table(tmp_path / "x" / "labels.csv", ("image", "label"), lines)
+    line = opened(tmp_path / "x", tmp_path / "cache").reading.line("test", "x")
+    assert "by class (cat: 1, dog: 1)" in line
+    assert "the classes are those of the list, not the folders (2024-05, 2024-06)" in line
+
+
 def test_classes_may_be_numbers_and_kinds_may_be_called_as_classes_are(tmp_path):
     lay(tmp_path / "digits", ("fog/2",), ["0/1", "3/1"])
     rows = rows_of(opened(tmp_path / "digits", tmp_path / "cache"))
@@ -157,6 +167,10 @@ ASKED = {
     "two severities": (lambda x: lay(x, ["fog/1/2"]), "what are the folders edited/fog/1/2/"),
     "an empty kind": (empty, "edited/rain holds no image: are edits missing"),
     "an empty severity": (empty_severity, "edited/fog/3 holds no image"),
+    "no reconstructions": (lambda x: (lay(x), (x / "reconstruction").mkdir()),
+                           "reconstruction holds no image: are edits missing"),
+    "no original of a severity": (
+        lambda x: put(lay(x, ["fog/1"]), "edited/fog/1/cat/9.png"), "is no original/cat/9 with"),
     "a kind in another format": (one_more("edited/rain/cat/1.heic"),
                                  r"rain holds no image, but 1 of a format that is not read"),
     "no photos": (lambda x: put(x, "edited/fog/1.png"), "where are they"),

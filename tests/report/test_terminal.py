@@ -29,7 +29,7 @@ from cfaug.core.errors import (
     verbosity,
 )
 from cfaug.report.document import Curve, Document, Entry, Part
-from cfaug.report.metric_words import split_metric
+from cfaug.report.metric_words import spell_out, split_metric
 from cfaug.report.results import Result
 from cfaug.report.significance_rows import family_of
 from cfaug.report.significance_table import significance_table
@@ -41,7 +41,6 @@ from cfaug.report.terminal import (
     print_parts,
     print_table,
     results_parts,
-    spell_out,
 )
 from tests.properties import examples
 from tests.report.example import LABELS, MEANS, OOD, printed, results

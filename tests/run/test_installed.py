@@ -91,7 +91,10 @@ def test_both_are_as_a_package_index_takes_them(sdist, wheel):
     assert said.returncode == 0, said.stdout + said.stderr
     version = re.search(r'^version = "(.*)"$', (ROOT / "pyproject.toml").read_text(), re.M)[1]
     assert f"version: {version}\n" in (ROOT / "CITATION.cff").read_text()
-    assert f"## {version} (" in (ROOT / "CHANGELOG.md").read_text()
+    (date,) = re.findall(
+        rf"(?m)^## {re.escape(version)} - (\d{{4}}-\d\d-\d\d)$", (ROOT / "CHANGELOG.md").read_text()
+    )
+    assert f"date-released: {date}\n" in (ROOT / "CITATION.cff").read_text()
 
 
 def test_the_wheel_holds_every_setting_and_sweep(wheel):

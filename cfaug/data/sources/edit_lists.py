@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
@@ -18,6 +18,7 @@ from cfaug.data.sources.caption_list import image_name, source_home
 from cfaug.data.sources.class_folders import LABEL, NO_CLASSES
 from cfaug.data.sources.columns import (
     GROUP,
+    HEAD,
     IMAGE,
     choose_rows,
     chosen_records,
@@ -137,14 +138,11 @@ class EditList(Reader):
         return bool(find_edit_lists(path))
 
     def files(self, path: Path) -> list[Path]:
-        """Return every image below the folder, listed or not, and every image listed elsewhere."""
-        home = source_home(path)
-        elsewhere = dict[Path, None]()
-        if self.image_roots:
-            for photo in self.read(path):
-                elsewhere |= dict.fromkeys([photo.file, *(edit.file for edit in photo.edits)])
-        outside = (file for file in elsewhere if not file.is_relative_to(home))
-        return [*images_below(home), *outside]
+        """Return every image that the list names."""
+        return [
+            file for photo in self.read(path)
+            for file in (photo.file, *(edit.file for edit in photo.edits))
+        ]  # fmt: skip
 
     def describe(self, path: Path) -> Description:
         """Return the columns that are read, and photos and edits by class and kind."""
@@ -152,10 +150,14 @@ class EditList(Reader):
         choice = choose_rows(path, file)
         there = dict.fromkeys(name for _, record in image_records(file) for name in record)
         described = Description.of_columns((*known(edit_columns(file)).used, *choice.used), there)
-        others = [f.name for f in find_edit_lists(split_home(path)[0]) if f != file]
-        named = f"{len(others):,} other lists of edits ({name_some(others, NAMED)})"
+        home, seen, left_out = source_home(path), {*self.files(path)}, []
+        images = [image for image in images_below(home) if image not in seen]
+        lists = [other for other in find_edit_lists(split_home(path)[0]) if other != file]
+        for what, others in (("images", images), ("lists of edits", lists)):
+            names = name_some((other.relative_to(home) for other in others), NAMED)
+            left_out += [f"{len(others):,} other {what} ({names})"] if others else []
         notes = (*choice.notes, *describe_edits(self.read(path)))
-        return replace(described, left_out=(named,) if others else (), notes=notes)
+        return replace(described, left_out=tuple(left_out), notes=notes)
 
     def identity(self, path: Path) -> Any:
         return files_identity([self._list(path), *self.files(path)])
@@ -173,30 +175,32 @@ class EditList(Reader):
         file, home = self._list(path), source_home(path)
         columns = known(edit_columns(file))
         photos: dict[Path, EditedPhoto] = {}
-        edit_of: dict[Path, tuple[str, Path]] = {}
+        where_edited: dict[Path, str] = {}
         errors = ErrorCollector()
         for where, record in chosen_records(path, file):
             with errors.collect():
                 name = image_name(record.get(columns.photo), where)
-                found = locate(home, name, where, self.image_roots)
-                photo = photos.setdefault(found, EditedPhoto(_stem(name), found, where))
+                file_of_photo = locate(home, name, where, self.image_roots)
+                photo = photos.setdefault(
+                    file_of_photo, EditedPhoto(_stem(name), file_of_photo, where)
+                )
                 self._read_photo(photo, columns, record, where)
                 for image, edit in _edits(columns, record, where):
                     made = locate(home, image_name(image, where), where, self.image_roots)
-                    if made in edit_of or made in photos:
-                        earlier = edit_of.get(made, ("the list of photos", made))[0]
+                    if made in where_edited or made in photos:
+                        earlier = where_edited.get(made) or photos[made].where
                         raise UserError(
                             f"{where}: {image!r} is an edit here, and also in {earlier}: of which "
                             "photo is it an edit? Remove one of the two"
                         )
-                    edit_of[made] = where, found
+                    where_edited[made] = where
                     photo.edits.append(replace(edit, file=made))
         errors.report()
-        also = next((made for made in edit_of if made in photos), None)
+        also = next((made for made in where_edited if made in photos), None)
         if also is not None:
             raise UserError(
-                f"{edit_of[also][0]}: {also} is an edit here, and a photo in {photos[also].where}: "
-                "which is it? Remove one of the two lines"
+                f"{where_edited[also]}: {also} is an edit here, and a photo in "
+                f"{photos[also].where}: which is it? Remove one of the two lines"
             )
         _check_names(photos.values())
         if columns.label is None:
@@ -254,6 +258,12 @@ def edit_columns(file: Path) -> EditColumns | None:
 
 @lru_cache(maxsize=16)
 def _edit_columns(file: Path, version: tuple[int, int]) -> EditColumns | None:
+    if file.suffix.lower() == ".json":  # which is read whole, and may be anything
+        with file.open("rb") as handle:
+            head = handle.read(HEAD).decode(errors="replace").removeprefix("\ufeff")
+        keys = "|".join((*EDIT, *EDIT_LISTS, *IMAGE, "after"))
+        if not re.match(r"\s*\[\s*\{", head) or not re.search(rf'"(?:{keys})"\s*:', head, re.I):
+            return None
     try:
         records = [record for _, record in islice(image_records(file), SEARCHED)]
     except UserError:
@@ -412,7 +422,7 @@ def _stem(image: str) -> str:
     return str(PurePosixPath(PurePath(image).as_posix()).with_suffix(""))
 
 
-def _check_names(photos: Iterator[EditedPhoto] | Any) -> None:
+def _check_names(photos: Iterable[EditedPhoto]) -> None:
     """Refuse two photos whose names differ in the ending alone."""
     by_name: dict[str, EditedPhoto] = {}
     for photo in photos:

@@ -20,16 +20,14 @@ from cfaug.core.files import is_hidden
 from cfaug.core.pixels import IMAGES, UNREAD_IMAGES
 from cfaug.core.types import RECONSTRUCTION
 from cfaug.data.sources.caption_list import COUNTERFACTUAL, ORIGINAL
-from cfaug.data.sources.class_folders import LABEL, NO_CLASSES
-from cfaug.data.sources.columns import (
-    CAPTION,
-    IMAGE,
-    columns_of,
-    image_records,
-    one_column,
-    unnamed_lists,
-)
+from cfaug.data.sources.columns import columns_of, image_records, unnamed_lists
 from cfaug.data.sources.edit_lists import edit_columns
+from cfaug.data.sources.edited_classes import (
+    describe_unread_folders,
+    listed_captions,
+    photo_columns,
+    read_classes,
+)
 from cfaug.data.sources.edited_photos import (
     NAMED,
     RECONSTRUCTIONS,
@@ -45,13 +43,8 @@ from cfaug.data.sources.row import (
     ErrorCollector,
     Reader,
     Row,
-    caption,
     files_identity,
-    is_null,
-    known,
-    whole,
 )
-from cfaug.data.sources.splits import split_kind
 
 PHOTOS = (*ORIGINAL, "clean", "photos")
 EDITS = (*COUNTERFACTUAL, "edits")
@@ -105,8 +98,9 @@ class EditedFolders(Reader):
         photos = read_photos(path)
         left_out = []
         if read.others:
-            left_out.append(f"{len(read.others):,} other files ({name_some(read.others, NAMED)})")
-        notes = (*describe_edits(photos), *_endings(photos))
+            many = f"{len(read.others):,} other file{'s' * (len(read.others) > 1)}"
+            left_out.append(f"{many} ({name_some(read.others, NAMED)})")
+        notes = (*describe_edits(photos), *describe_unread_folders(photos), *_endings(photos))
         return Description(left_out=tuple(left_out), notes=notes)
 
     def identity(self, path: Path) -> Any:
@@ -122,6 +116,17 @@ class EditedFolders(Reader):
             with errors.collect():
                 yield from edited_rows(photo)
         errors.report()
+
+
+def _lists_edits(file: Path) -> bool:
+    """Return whether a list names photos together with their edits, a set a line."""
+    if edit_columns(file) is not None:
+        return True
+    try:
+        first = next(image_records(file), None)
+        return first is not None and columns_of(first[1], first[0]).is_set
+    except UserError:
+        return False
 
 
 def find_sides(path: Path) -> Sides:
@@ -146,11 +151,11 @@ def _has_images(folder: Path) -> bool:
 
 def _has_kinds(photos: Path, edits: Path) -> bool:
     """Return whether a folder of edits has folders of kinds, and not those of its photos."""
-    known = {folder.name for folder in _folders(photos)}
-    if any(folder.name not in known and _has_images(folder) for folder in _folders(edits)):
+    classes = {folder.name for folder in _folders(photos)}
+    if any(folder.name not in classes and _has_images(folder) for folder in _folders(edits)):
         return True
     # A class may be called as a kind is: original/fog/1.jpg and edited/fog/fog/1.jpg.
-    if not known:
+    if not classes:
         return False
     names = {_name(image, photos) for image in _images(photos)}
     edited = (PurePosixPath(_name(image, edits)) for image in _images(edits))
@@ -196,7 +201,7 @@ def survey(path: Path) -> Survey:
     sides = find_sides(path)
     every = [*sides.photos, *sides.edits, *sides.controls]
     images: dict[Path, list[Path]] = {side: [] for side in every}
-    lists = tuple(file for file in unnamed_lists(path) if _photo_columns(file) is not None)
+    lists = tuple(file for file in unnamed_lists(path) if photo_columns(file) is not None)
     others, folders = [], []
     for here, names in list_folders(path):
         side = next((side for side in every if here == side or side in here.parents), None)
@@ -207,8 +212,8 @@ def survey(path: Path) -> Survey:
                 images[side].append(here / name)
             elif here / name not in lists:
                 others.append((here / name).relative_to(path).as_posix())
-    found = {side: tuple(of) for side, of in images.items()}
-    return Survey(sides, found, lists, tuple(others), tuple(folders))
+    of_sides = {side: tuple(of) for side, of in images.items()}
+    return Survey(sides, of_sides, lists, tuple(others), tuple(folders))
 
 
 # Which photo an edit is of, and what its folders say.
@@ -223,7 +228,7 @@ def read_photos(path: Path) -> list[EditedPhoto]:
     read = survey(path)
     original, edited = _choose_sides(path, read.sides)
     photos = _read_originals(original, read.images[original])
-    _read_labels(path, original, photos, read.lists)
+    read_classes(path, original, photos, read.lists)
     _refuse_empty(read, edited, {photo.label for photo in photos.values()})
     errors = ErrorCollector()
     there: dict[tuple[str, str, str], Path] = {}
@@ -246,7 +251,7 @@ def read_photos(path: Path) -> list[EditedPhoto]:
                 there[place] = image
                 photos[name].edits.append(MadeEdit(image, kind, severity=severity))
     errors.report()
-    captions = _listed_captions(read.lists)
+    captions = listed_captions(read.lists)
     for photo in photos.values():
         at = f"{original.name}/{photo.name}"
         photo.text = captions.get(at) or captions.get(photo.name, "")
@@ -307,10 +312,11 @@ def _match(
             "name photo and edit of each line in a list (photo, edit, label, kind)"
         )
     if not names:
+        wanted = [part for part in parts[1:-1] if not SEVERITY.fullmatch(part)] + [parts[-1]]
+        wanted = list(parts) if is_control else wanted
         raise UserError(
-            f"{image} has no original: there is no {original.name}/"
-            f"{'/'.join(parts[0 if is_control else 1 :]) or parts[-1]} with any ending"
-            f"{_alike(parts, photos)}; {ADVICE}, or remove it"
+            f"{image} has no original: there is no {original.name}/{'/'.join(wanted)} with any "
+            f"ending{_alike(parts, photos)}; {ADVICE}, or remove it"
         )
     [(at, name)] = names.items()
     if at == 0 and not is_control:
@@ -341,8 +347,8 @@ def _alike(parts: Sequence[str], photos: Mapping[str, EditedPhoto]) -> str:
     by_name = _by_plain_name(tuple(photos))
     plain = _plain(parts[-1])
     near = by_name.get(plain) or [
-        name for known, names in by_name.items() for name in names
-        if known and plain.startswith(known) and not plain[len(known)].isalnum()
+        name for short, names in by_name.items() for name in names
+        if short and plain.startswith(short) and not plain[len(short)].isalnum()
     ]  # fmt: skip
     beside = [name for name in near if "/".join(parts[:-1]).endswith(name.rpartition("/")[0])]
     files = [str(photos[name].file) for name in beside or near]
@@ -391,7 +397,8 @@ def _refuse_empty(read: Survey, edited: Path, labels: set[str | None]) -> None:
     """Refuse folders of a kind or a severity without an image: edits may be missing."""
     full = {folder for image in read.files for folder in image.parents}
     for folder in read.folders:
-        if edited not in folder.parents or folder in full or folder.name in labels:
+        of_edits = edited in folder.parents or folder in read.sides.controls
+        if not of_edits or folder in full or folder.name in labels:
             continue
         unread = [
             name for name in read.others
@@ -403,131 +410,3 @@ def _refuse_empty(read: Survey, edited: Path, labels: set[str | None]) -> None:
             f"{folder} holds no image{why if unread else ''}: are edits missing? Add them, as .png "
             "or .jpg, or remove the folder"
         )
-
-
-# The classes of photos: a list beside the folders, or the folders below ``original/``.
-
-
-def _read_labels(
-    path: Path, original: Path, photos: Mapping[str, EditedPhoto], lists: tuple[Path, ...]
-) -> None:
-    listed = _listed_classes(path, original, photos, lists)
-    in_folders = _folder_classes(photos)
-    known = set(listed.values())
-    for name, photo in photos.items():
-        label = in_folders.get(name)
-        if name in listed and label in known and label != listed[name]:
-            raise UserError(
-                f"{photo.file}: the list says the class {listed[name]!r}, and its folder says "
-                f"{label!r}: which is right? Correct the list, or move the photo and its edits"
-            )
-        photo.label = listed.get(name) if listed else label
-    lacking = [photo.file for photo in photos.values() if photo.label is None]
-    if lacking:
-        files = "the list of classes does not name them" if listed else "no list says them"
-        raise UserError(
-            f"{len(lacking):,} of {len(photos):,} photos have no class, such as {lacking[0]}: "
-            f"{files}, and they do not lie in folders called by classes. Which are they? Write "
-            f"{path / 'labels.csv'} with the columns image and label, a line a photo, or put each "
-            "photo and its edits into a folder called by its class"
-        )
-
-
-def _folder_classes(photos: Mapping[str, EditedPhoto]) -> dict[str, str]:
-    """Return the class of each photo by its folder, {} where folders are not classes."""
-    folders = {name: name.split("/")[:-1] for name in photos}
-    if not all(folders.values()):
-        return {}
-    # A folder around all classes, such as ``val``, is none itself.
-    while len({of[0] for of in folders.values()}) == 1 and min(map(len, folders.values())) > 1:
-        folders = {name: of[1:] for name, of in folders.items()}
-    tops = {of[0] for of in folders.values()}
-    if {name.lower() for name in tops} <= NO_CLASSES or all(map(split_kind, tops)):
-        return {}
-    return {name: of[0] for name, of in folders.items()}
-
-
-def _listed_classes(
-    path: Path, original: Path, photos: Mapping[str, EditedPhoto], lists: tuple[Path, ...]
-) -> dict[str, str]:
-    """Return the classes that a list says of photos, by the photos' names."""
-    labelled = [file for file in lists if known(_photo_columns(file)).label is not None]
-    if len(labelled) > 1:
-        raise UserError(
-            f"{path} has several lists of classes, {name_some(f.name for f in labelled)}: which is "
-            "right? Put the others elsewhere"
-        )
-    labels: dict[str, str] = {}
-    errors = ErrorCollector()
-    for file in labelled:
-        columns = known(_photo_columns(file))
-        for where, record in image_records(file):
-            with errors.collect():
-                name = _listed_name(record.get(columns.image), original.name)
-                label = record.get(str(columns.label))
-                if name not in photos or is_null(label) or not str(label).strip():
-                    continue
-                said = caption(str(whole(label)), where)
-                if labels.setdefault(name, said) != said:
-                    raise UserError(
-                        f"{where}: the class of {name!r} is {said!r} here and {labels[name]!r} in "
-                        "an earlier line: which is right?"
-                    )
-    errors.report()
-    return labels
-
-
-def _listed_captions(lists: tuple[Path, ...]) -> dict[str, str]:
-    """Return the first caption of each image that a list names, by its name without an ending."""
-    captions: dict[str, str] = {}
-    for file in lists:
-        columns = known(_photo_columns(file))
-        for where, record in image_records(file):
-            text = None if columns.caption is None else record.get(columns.caption)
-            if not is_null(text) and str(text).strip():
-                name = _listed_name(record.get(columns.image), "")
-                captions.setdefault(name, caption(text, where))
-    return captions
-
-
-def _listed_name(image: object, folder: str) -> str:
-    """Return the name of a listed image without its ending, and without the folder of photos."""
-    name = PurePosixPath(os.path.normpath(str(image or "").strip() or "."))
-    if name.parts[:1] == (folder,):
-        name = name.relative_to(folder)
-    is_image = name.suffix.lower() in (*IMAGES, *UNREAD_IMAGES)
-    return str(name.with_suffix("") if is_image else name)
-
-
-class PhotoColumns(NamedTuple):
-    """The columns of a list of photos, as far as it has them."""
-
-    image: str
-    label: str | None
-    caption: str | None
-
-
-def _photo_columns(file: Path) -> PhotoColumns | None:
-    """Return the columns of a list of classes or captions; ``None`` for any other file."""
-    try:
-        first = next(image_records(file), None)
-        if first is None:
-            return None
-        where, record = first
-        image = next((name for alias in IMAGE for name in record if name.lower() == alias), None)
-        label = one_column(record, LABEL, "class", where)
-        text = one_column(record, CAPTION, "caption", where)
-    except UserError:
-        return None  # reported as not read
-    return None if image is None or label is text is None else PhotoColumns(image, label, text)
-
-
-def _lists_edits(file: Path) -> bool:
-    """Return whether a list names photos together with their edits, a set a line."""
-    if edit_columns(file) is not None:
-        return True
-    try:
-        first = next(image_records(file), None)
-        return first is not None and columns_of(first[1], first[0]).is_set
-    except UserError:
-        return False

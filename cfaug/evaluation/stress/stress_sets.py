@@ -120,31 +120,23 @@ def read_joined(name: str, index: Index, rows: np.ndarray | None, control: str) 
     )
     several = np.bincount(set_numbers, kinds == ORIGINAL, len(sets)) != 1
     marked = "edit_before" in index.extra_names  # as in our shards, and in edits of one's own
-    if several.all() and not marked:
+    if several.all() and not marked and _may_begin_with_photos(index, rows, starts):
+        say_once(
+            f"{index.source} does not say which images are edits: of each set the first image is "
+            "taken as the photo, and the others as its edits"
+        )
         is_first = np.zeros(len(rows), bool)
         is_first[starts] = True
-        images = np.asarray(index.images)[rows]
-        shows_photo = images == images[starts][np.cumsum(is_first) - 1]
-        alone = np.diff(np.append(starts, len(rows))) < 2
-        # Sets of one image, and further images of the photo, are captions of a photo, not edits.
-        if not alone.any() and not (shows_photo & ~is_first).any():
-            say_once(
-                f"{index.source} does not say which images are edits: of each set the first image "
-                "is taken as the photo, and the others as its edits"
-            )
-            kinds = np.where(is_first, ORIGINAL, np.where(kinds == ORIGINAL, EDITED, kinds))
-            # A list may have a line for each edit: the photo of several lines counts once.
-            _, first_of, photo_of_set = np.unique(
-                [key.hex() for key in image_keys(index, rows[starts])],
-                return_index=True, return_inverse=True,
-            )  # fmt: skip
-            kept = ~is_first
-            kept[starts[first_of]] = True
-            _check_repeated(index, rows[starts], rows[starts[first_of]][photo_of_set])
-            set_numbers = photo_of_set[set_numbers][kept]
-            rows, kinds = rows[kept], kinds[kept]
-            sets = first_of
-            several = np.zeros(len(sets), bool)
+        kinds = np.where(is_first, ORIGINAL, np.where(kinds == ORIGINAL, EDITED, kinds))
+        # A list may have a line for each edit: the photo of several lines counts once.
+        keys = [key.hex() for key in image_keys(index, rows[starts])]
+        _, first_of, photo_of_set = np.unique(keys, return_index=True, return_inverse=True)
+        _check_repeated(index, rows[starts], rows[starts[first_of]][photo_of_set])
+        kept = ~is_first
+        kept[starts[first_of]] = True
+        set_numbers = photo_of_set[set_numbers][kept]
+        rows, kinds, sets = rows[kept], kinds[kept], first_of
+        several = np.zeros(len(sets), bool)
     if several.any():
         first = int(np.flatnonzero(np.isin(set_numbers, np.flatnonzero(several)))[0])
         raise UserError(
@@ -167,7 +159,9 @@ def read_joined(name: str, index: Index, rows: np.ndarray | None, control: str) 
     if not joined.is_edit.any():
         raise UserError(
             f"{index.source}: none of its {len(rows)} images is edited, so there is nothing to "
-            "compare: name shards in which edits were accepted"
+            "compare: name shards in which edits were accepted, or edits of your own: folders "
+            "original/ and edited/KIND/ with equal names, or a list of photos and edits "
+            "(docs/own_edits.md)"
         )
     classes = photo_classes(index, of_set)
     bare = [row for row, label in zip(of_set.tolist(), classes, strict=True) if label is None]
@@ -177,20 +171,37 @@ def read_joined(name: str, index: Index, rows: np.ndarray | None, control: str) 
             "classifier is tested on labelled photos: of a list, a column called one of "
             f"{', '.join(LABEL)} has it"
         )
-    photos = image_keys(index, joined.photos)
+    _warn_of_unchanged(joined)
+    return joined
+
+
+def _may_begin_with_photos(index: Index, rows: np.ndarray, starts: np.ndarray) -> bool:
+    """Return whether the first image of each set may be a photo, and the others its edits.
+
+    Sets of one image, and further images of the photo, are captions of a photo, not edits.
+
+    Args:
+        starts: the place in ``rows`` of each set's first row.
+    """
+    images, counts = np.asarray(index.images)[rows], np.diff(np.append(starts, len(rows)))
+    shows_photo = images == np.repeat(images[starts], counts)
+    return bool((counts > 1).all() and shows_photo.sum() == len(starts))
+
+
+def _warn_of_unchanged(joined: JoinedSets) -> None:
+    """Print a warning of edits that are their photo, byte for byte."""
+    index = joined.index
+    edits, photos = image_keys(index, joined.rows), image_keys(index, joined.photos)
+    entries = zip(joined.rows.tolist(), edits, photos, joined.is_edit, strict=True)
     unchanged = [
-        index.key(row) for row, edit, photo, is_edit in zip(
-            rows.tolist(), image_keys(index, rows), photos, joined.is_edit, strict=True
-        )
-        if is_edit and edit == photo
-    ]  # fmt: skip
+        index.key(row) for row, edit, photo, is_edit in entries if is_edit and edit == photo
+    ]
     if unchanged:
         say_once(
             f"warning: {index.source}: {len(unchanged):,} edits are their photo, byte for byte "
             f"({name_some(unchanged)}): nothing was edited, and they count as edits that cost "
             "nothing"
         )
-    return joined
 
 
 def _check_repeated(index: Index, photos: np.ndarray, firsts: np.ndarray) -> None:

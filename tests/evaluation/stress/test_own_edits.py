@@ -102,14 +102,14 @@ def test_every_number_is_what_one_file_at_a_time_gives(answered, classifier):
             assert row["net_drop1"] == again["acc1"] - answers[place]["acc1"]
             by_kind[parts[1]].append(row["paired_drop1"])
             by_level[row["severity"]].append(row["paired_drop1"])
-    found = {
+    drops_by_part = {
         tuple(o.by.items())[-1]: o.value for o in evaluation.outcomes
         if o.metric == "paired_drop1" and len(o.by) == 2
     }  # fmt: skip
     for kind, drops in by_kind.items():
-        assert found["kind", kind] == pytest.approx(sum(drops) / len(drops))
+        assert drops_by_part["kind", kind] == pytest.approx(sum(drops) / len(drops))
     for level in ("1", "3"):
-        assert found["severity", level] == pytest.approx(np.mean(by_level[level]))
+        assert drops_by_part["severity", level] == pytest.approx(np.mean(by_level[level]))
     chances = {o.metric: o.chance for o in evaluation.outcomes}
     assert chances["acc1"] == pytest.approx(1 / len(classifier.classes))
     assert chances["paired_drop1"] is None
@@ -119,7 +119,7 @@ def test_every_number_is_what_one_file_at_a_time_gives(answered, classifier):
 def test_cells_are_edits_of_a_class_and_their_effects_by_hand(answered, classifier, control):
     folder, answers = answered
     benchmark, evaluation = ask(folder, classifier, control=control)
-    found = find_failures(cells_of(benchmark, evaluation), RULE, "stress", Finder("", "", "", ""))
+    search = find_failures(cells_of(benchmark, evaluation), RULE, "stress", Finder("", "", "", ""))
     sides = {"reconstruction": "edited/reconstruction", "original": "original",
              "blur": "edited/blur"}  # fmt: skip
     kinds = [*KINDS, "reconstruction"] if control != "reconstruction" else [*KINDS]
@@ -137,9 +137,9 @@ def test_cells_are_edits_of_a_class_and_their_effects_by_hand(answered, classifi
             ]
             if kind in words:
                 expected[label, words[kind]] = sum(excess) / len(excess)
-    measured = {(f.labels[0], f.after): f.effect for f in found.failures}
+    measured = {(f.labels[0], f.after): f.effect for f in search.failures}
     assert measured == pytest.approx(expected, abs=2e-6)
-    assert {f.kind for f in found.failures} == {
+    assert {f.kind for f in search.failures} == {
         kind.split("/")[0] for kind in kinds if kind in words
     }
 
@@ -148,10 +148,10 @@ def test_without_a_reconstruction_nothing_is_blank(tmp_path, classifier):
     folder = lay(tmp_path / "x")
     benchmark, evaluation = ask(folder, classifier)
     cells = cells_of(benchmark, evaluation)
-    found = find_failures(cells, RULE, "stress", Finder("", "", "", ""))
-    assert (found.measured, found.uncontrolled) == (0, 27)
-    assert "none of 27 edited items has a control" in found.reason
-    assert "benchmark.control=original" in found.reason
+    search = find_failures(cells, RULE, "stress", Finder("", "", "", ""))
+    assert (search.measured, search.uncontrolled) == (0, 27)
+    assert "none of 27 edited items has a control" in search.reason
+    assert "benchmark.control=original" in search.reason
     (tmp_path / "run").mkdir()
     items = Items(benchmark.name, "w", benchmark.data_hash, evaluation.items)
     write_items(tmp_path / "run", items)
@@ -173,8 +173,8 @@ def test_without_a_reconstruction_nothing_is_blank(tmp_path, classifier):
 def test_some_reconstructions(tmp_path, classifier):
     folder = lay(tmp_path / "x", again=4)
     benchmark, evaluation = ask(folder, classifier)
-    found = find_failures(cells_of(benchmark, evaluation), RULE, "stress", Finder("", "", "", ""))
-    assert found.uncontrolled == 15
+    search = find_failures(cells_of(benchmark, evaluation), RULE, "stress", Finder("", "", "", ""))
+    assert search.uncontrolled == 15
     document = drops_document("net", Items(benchmark.name, "", "", evaluation.items))
     assert any("15 of 27 edits are of photos without a reconst" in note for note in document.notes)
 
@@ -253,3 +253,14 @@ def test_edits_that_change_nothing_and_settings_without_effect_are_said(
         ask(folder, classifier, parts=["severity"])
     with pytest.raises(UserError, match="control=nothing: no edit is of that kind; there are blur"):
         ask(folder, classifier, control="nothing")
+
+
+def test_kinds_without_their_photos_say_how_to_lay_them(tmp_path):
+    """ImageNet-C's folders alone look like folders of classes."""
+    for n, kind in enumerate(("fog", "snow")):
+        (tmp_path / "x" / kind).mkdir(parents=True)
+        (tmp_path / "x" / kind / "1.png").write_bytes(picture(n))
+    with pytest.raises(
+        UserError, match=r"none of its 2 images is edited.*original/ and edited/KIND"
+    ):
+        Stress(str(tmp_path / "x")).open(opener(tmp_path))
