@@ -6,12 +6,13 @@ styles, as in a log file, ``*`` marks bold (the best of a column) and ``_`` unde
 
 from __future__ import annotations
 
+import io
 import re
 import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cfaug.core.errors import Verbosity, verbosity, visible, write_out
 from cfaug.report.document import Document, Entry, Part, curve_part
@@ -47,27 +48,38 @@ def print_parts(
 
     A quiet command prints nothing.
     """
-    from rich.console import Console as RichConsole
     from rich.text import Text
 
-    if console is None and verbosity() < Verbosity.USUAL:
+    if console is None:
+        if verbosity() >= Verbosity.USUAL:
+            written = io.StringIO()
+            print_parts(parts, notes, _like_stdout(written))
+            write_out(written.getvalue(), sys.stdout)  # knows readers that left, and full disks
         return
-    out = console or RichConsole(highlight=False)
     lines: Iterable[Text]
-    with out.capture() as printed:
-        for part in parts:
-            if isinstance(part, str):  # a sentence; a log file has it in one line
-                text = visible(part)
-                wrapped = wrap_text(text, out.width) if out.is_terminal else [text]
-                lines = map(Text, wrapped)
-            else:
-                lines = part_lines(part, out.width, styled=is_styled(out))
-            for line in lines:
-                out.print(line, no_wrap=True, crop=False, soft_wrap=True)
-        for sentence in notes:
-            for words in wrap_text(sentence, out.width):
-                out.print(Text(words, style="dim"), no_wrap=True)
-    write_out(printed.get(), sys.stdout if console is None else out.file)
+    for part in parts:
+        if isinstance(part, str):  # a sentence; a log file has it in one line
+            text = visible(part)
+            lines = map(Text, wrap_text(text, console.width) if console.is_terminal else [text])
+        else:
+            lines = part_lines(part, console.width, styled=is_styled(console))
+        for line in lines:
+            console.print(line, no_wrap=True, crop=False, soft_wrap=True)
+    for sentence in notes:
+        for words in wrap_text(sentence, console.width):
+            console.print(Text(words, style="dim"), no_wrap=True)
+
+
+def _like_stdout(written: io.StringIO) -> Console:
+    """Return a console that writes to memory what stdout would show."""
+    from rich.console import Console as RichConsole
+
+    real = RichConsole()
+    system: Any = real.color_system
+    return RichConsole(
+        file=written, width=real.width, force_terminal=real.is_terminal, color_system=system,
+        no_color=real.no_color, highlight=False,
+    )  # fmt: skip
 
 
 def is_styled(console: Console) -> bool:
@@ -110,11 +122,7 @@ def print_table(
     if verbosity() == Verbosity.VERBOSE:
         tests = (comparison_part(table), item_part(table))
         parts += [part for part in tests if part is not None]
-    styled = console is None or is_styled(console)
-    if console is None:
-        from rich.console import Console as RichConsole
-
-        styled = is_styled(RichConsole())
+    styled = is_styled(console or _like_stdout(io.StringIO()))
     marks = legend(table) if styled else legend(table, best="*", better="_")
     notes = [*(note for part in parts for note in part.notes), *marks, *table.all_notes()]
     if left_out:

@@ -33,7 +33,7 @@ from cfaug.core.protocols import NoModel
 from cfaug.core.targets import Makes
 from cfaug.core.validation import Node, RunPaths, RunSeed, Share, Words, check_fields
 from cfaug.data.mixture.settings import DataSettings
-from cfaug.evaluation.benchmark import ChecksData, HasPrimaryMetrics
+from cfaug.evaluation.benchmark import ChecksData, HasPrimaryMetrics, KeepsPages
 from cfaug.evaluation.failures import KIND as FAILURES
 from cfaug.evaluation.failures import ModelFailure, write_failures
 from cfaug.evaluation.suites import check_member, open_member
@@ -122,7 +122,7 @@ def evaluate(settings: EvaluateSettings, tables: dict[Path, Table] | None = None
     opener = _opener(settings)
     if settings.wise_ft is not None:
         between = interpolate_runs(finished, check_factors(settings.wise_ft))
-        code, primary_metrics = _evaluate_all(between, suite, opener, settings)
+        code, primary_metrics, _ = _evaluate_all(between, suite, opener, settings)
         runs = settings.paths["runs"]
         for folder in primary_metrics:
             words = ["table=wise_ft", f"table.experiment={folder.name}"]
@@ -131,7 +131,7 @@ def evaluate(settings: EvaluateSettings, tables: dict[Path, Table] | None = None
         return code or (USERS_MISTAKE if damaged else DONE)
     check_result_loggers([target.folder for target in finished])
     tested = [*finished, *find_checkpoints(settings, finished, without)]
-    code, primary_metrics = _evaluate_all(tested, suite, opener, settings)
+    code, primary_metrics, pages = _evaluate_all(tested, suite, opener, settings)
     if alone:
         if settings.baseline is not None and code == DONE:
             from cfaug.run.compare_items import compare_checkpoints
@@ -146,7 +146,6 @@ def evaluate(settings: EvaluateSettings, tables: dict[Path, Table] | None = None
             compare_checkpoints(target, others, primary_metrics[experiment_folder(target.folder)])
         elif code == DONE and not without:
             [target] = tested
-            pages = sorted(target.folder.glob("*.html"))
             compared = f"weights=OTHER baseline={target.arm} compares another checkpoint with it"
             opened = f"open {shlex.quote(str(pages[-1]))} in a browser" if pages else compared
             say(f"next: {opened}")
@@ -213,12 +212,12 @@ def find_checkpoints(
 
 def _evaluate_all(
     tested: Sequence[EvaluationTarget], suite: Any, opener: DataOpener, settings: EvaluateSettings
-) -> tuple[int, dict[Path, dict[str, tuple[str, ...]]]]:
+) -> tuple[int, dict[Path, dict[str, tuple[str, ...]]], list[Path]]:
     """Evaluate each checkpoint on its benchmarks; report each error, a shared one once.
 
     Returns:
-        An exit code, and {folder of an experiment: {benchmark: the metrics that comparisons are
-        corrected for, () for all}}.
+        An exit code, {folder of an experiment: {benchmark: the metrics that comparisons are
+        corrected for, () for all}}, and the benchmarks' pages.
     """
     _check_tables(tested, settings)
     prepare_worlds(tested, suite, opener)
@@ -235,7 +234,7 @@ def _evaluate_all(
         )
         failed = {target.folder: error for target, error in evaluated if error is not None}
     primary_metrics: dict[Path, dict[str, tuple[str, ...]]] = {}
-    known = []
+    known, pages = [], []
     for target in tested:
         try:
             if target.folder in failed:
@@ -253,6 +252,13 @@ def _evaluate_all(
             check_pages(target, benchmarks)
             if not _run_benchmarks(target, benchmarks, settings) and settings.engine is None:
                 known.append(target.folder)
+            pages += [
+                target.folder / name
+                for benchmark in benchmarks
+                if isinstance(benchmark, KeepsPages)
+                for name in benchmark.page_files
+                if name.endswith(".html") and (target.folder / name).exists()
+            ]
             if rule is not None:
                 failures += find_model_failures(target, benchmarks, rule)
             if label_frequency and target.trained and target.data.read_pairs:
@@ -274,7 +280,7 @@ def _evaluate_all(
         say(f"already evaluated: {folder}", sys.stdout)
     if len(known) > NAMED:
         say(f"already evaluated: {len(known) - NAMED} more runs", sys.stdout)
-    return (USERS_MISTAKE if mistakes else DONE), primary_metrics
+    return (USERS_MISTAKE if mistakes else DONE), primary_metrics, pages
 
 
 def _check_tables(tested: Sequence[EvaluationTarget], settings: EvaluateSettings) -> None:

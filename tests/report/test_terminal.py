@@ -287,6 +287,15 @@ def test_quiet_keeps_results_errors_and_warnings(capsys):
     assert capsys.readouterr().out == "a detail\n"
 
 
+def test_a_table_for_a_full_disk_is_lost_and_the_command_goes_on():
+    code = "from cfaug.report.terminal import print_parts; print_parts(['a sentence']); print(1)"
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        ended = subprocess.run(
+            [sys.executable, "-c", code], stdout=full, stderr=subprocess.PIPE, cwd=ROOT
+        )
+    assert (ended.returncode, ended.stderr) == (0, b""), "exit_with says that it was lost"
+
+
 def test_a_level_holds_for_the_processes_that_are_started(monkeypatch):
     monkeypatch.delenv(LEVEL, raising=False)
     assert verbosity() == Verbosity.USUAL

@@ -29,6 +29,8 @@ from tests.test_conf import CONF, RECIPES
 
 SPEED_AND_PLACE = {
     "threads": "cores of this machine",
+    "quiet": "what is printed",
+    "verbose": "what is printed",
     "pipeline_scoring": "a second thread; the same bytes",
     "paths.shards": "the place of the result",
     "paths.worlds": "the place of the scenes of shapescapes:PART",
