@@ -40,8 +40,6 @@ SPEED_AND_PLACE = {
     "overwrite": "what happens to a folder made with other settings",
     "force": "whether photos are refused that a zoo of drawn scenes knows nothing of",
     "dry_run": "whether anything is made",
-    "quiet": "how much is printed",
-    "verbose": "how much is printed",
 }
 """Settings at the top, each with the reason why a result does not depend on it. For those of a
 recipe see ``cfaug.run.generate.WHERE_IT_RUNS``."""
