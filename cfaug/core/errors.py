@@ -197,7 +197,8 @@ def paint(text: str, stream: TextIO) -> str:
         return text
     from rich.console import Console
 
-    console = Console(file=stream, highlight=False)  # knows NO_COLOR, and TERM without colours
+    # It knows NO_COLOR, and TERM without colours.
+    console = Console(file=stream, highlight=False, force_jupyter=False)
     with console.capture() as painted:
         console.print(word, style=PAINTED[word], end="")
     return painted.get() + text[len(word) :]

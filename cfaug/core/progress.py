@@ -159,7 +159,7 @@ def _make_bar(*columns: ProgressColumn) -> Bar:
     return progress.Progress(
         progress.TextColumn("{task.description}", markup=False), *columns,
         progress.TextColumn("{task.fields[status]}", markup=False),
-        console=Console(stderr=True), refresh_per_second=2, transient=True,
+        console=Console(stderr=True, force_jupyter=False), refresh_per_second=2, transient=True,
     )  # fmt: skip
 
 

@@ -74,11 +74,11 @@ def _like_stdout(written: io.StringIO) -> Console:
     """Return a console that writes to memory what stdout would show."""
     from rich.console import Console as RichConsole
 
-    real = RichConsole()
+    real = RichConsole(force_jupyter=False)  # a notebook shows what stdout gets
     system: Any = real.color_system
     return RichConsole(
         file=written, width=real.width, force_terminal=real.is_terminal, color_system=system,
-        no_color=real.no_color, highlight=False,
+        no_color=real.no_color, highlight=False, force_jupyter=False,
     )  # fmt: skip
 
 

@@ -155,7 +155,7 @@ class Comparison:
         from rich.console import Console
 
         printed = io.StringIO()
-        print_table(self._table, Console(file=printed, width=WIDTH))
+        print_table(self._table, Console(file=printed, width=WIDTH, force_jupyter=False))
         return printed.getvalue()
 
 

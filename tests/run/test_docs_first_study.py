@@ -1,4 +1,8 @@
-"""A first study from two folders to a table: docs/first_study.md and its notebook, small."""
+"""A first study from two folders to a table: docs/first_study.md and its notebook, small.
+
+After a change of the notebook: ``jupyter execute --inplace first_study.ipynb`` in an empty folder,
+and its outputs on stderr are left out.
+"""
 
 from __future__ import annotations
 
@@ -98,4 +102,6 @@ def test_the_notebook_runs(tmp_path, monkeypatch):
             cell.source = cell.source.replace(word, smaller)
     NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(tmp_path)}}).execute()
     assert "text_score" in str(notebook.cells[-1].outputs)
+    outputs = [o for cell in notebook.cells if cell.cell_type == "code" for o in cell.outputs]
+    assert not [o for o in outputs if o.output_type == "display_data"]  # quiet=True
     assert (tmp_path / "runs" / "study" / "report.html").is_file()
