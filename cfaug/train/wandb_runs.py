@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import os
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -227,8 +228,12 @@ def publish(settings: LoggerSettings, folder: Path, experiment: Path | None = No
 
 
 def _offline_folders(place: Path, run: str) -> list[Path]:
-    """Return the folders that wandb wrote offline for a run of this id, the oldest first."""
-    folders = place.glob(f"offline-run-*-{run}")
+    """Return the folders that wandb wrote offline for a run of this id, the oldest first.
+
+    wandb numbers those that began in one second: ``offline-run-TIME-ID-1``.
+    """
+    name = re.compile(rf"offline-run-[\d_]+-{re.escape(run)}(?:-\d+)?")
+    folders = (path for path in place.glob("offline-run-*") if name.fullmatch(path.name))
     return sorted(path for path in folders if path.is_dir() and not path.is_symlink())
 
 

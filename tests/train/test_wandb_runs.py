@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 
@@ -44,6 +45,7 @@ def test_two_attempts_and_their_results_are_one_offline_run(tmp_path):
     folder = tmp_path / "main" / "cf_ratio=0.6" / "seed=1"
     folder.mkdir(parents=True)
     for attempt in (0, 1):
+        time.sleep(1.1)  # wandb's folders are named by the second
         loggers = make_loggers(SETTINGS, folder, attempt)
         for logger in loggers:
             logger.log_metrics({"train/loss": 2.5 - attempt}, attempt + 1)
@@ -52,6 +54,7 @@ def test_two_attempts_and_their_results_are_one_offline_run(tmp_path):
     (place / "mine").mkdir()  # of somebody: left alone
     offline = "offline-run-*"
     assert len(list(place.glob(offline))) == 2
+    time.sleep(1.1)
     publish(SETTINGS, folder)
     [run] = place.glob(offline)
     assert (place / "latest-run").resolve() == run
@@ -63,6 +66,7 @@ def test_two_attempts_and_their_results_are_one_offline_run(tmp_path):
         folder / "results.jsonl",
         [Result("main/cf_ratio=0.6/seed=1", "cf_ratio=0.6", 1, "ood", "acc1", 0.5, 10, "w")],
     )
+    time.sleep(1.1)
     publish(SETTINGS, folder)
     [again] = place.glob(offline)
     assert again != run
@@ -71,5 +75,6 @@ def test_two_attempts_and_their_results_are_one_offline_run(tmp_path):
     assert json.loads(table.read_text())["data"] == [["ood", "acc1", 0.5, 10]]
     assert (place / "mine").is_dir()
     (place / "published.json").write_text("[1]")  # damaged: written once more
+    time.sleep(1.1)
     publish(SETTINGS, folder)
     assert len(list(place.glob(offline))) == 1
