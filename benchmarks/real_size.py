@@ -53,19 +53,12 @@ def save_model(name: str, folder: Path) -> None:
     import torch
     import transformers as hf
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
-    from training import CONTEXT, WORDS  # beside this script
+    from training import CONTEXT, WORDS, load_tokenizer  # beside this script
 
     torch.manual_seed(SEED)
     side = SIDES.get(name, 224)
     square = {"height": side, "width": side}
     if name.startswith("clip"):
-        from open_clip.tokenizer import SimpleTokenizer
-
-        words = SimpleTokenizer()
-        names = {"<start_of_text>": "<|startoftext|>", "<end_of_text>": "<|endoftext|>"}
-        vocabulary = {names.get(word, word): i for word, i in words.encoder.items()}
-        merges = [pair for pair, _ in sorted(words.bpe_ranks.items(), key=lambda item: item[1])]
-        tokens = hf.CLIPTokenizer(vocab=vocabulary, merges=merges, model_max_length=CONTEXT)
         wide = name == "clip-vit-l-14"
         # Numbers of CLIP's own vocabulary; transformers' defaults mark the end of texts by 2.
         ends = {"bos_token_id": 49406, "eos_token_id": 49407, "pad_token_id": 49407}
@@ -74,7 +67,7 @@ def save_model(name: str, folder: Path) -> None:
             vision_config=WIDE if wide else {}, projection_dim=768 if wide else 512,
         )  # fmt: skip
         model: Any = hf.CLIPModel(config)
-        processor: Any = hf.CLIPProcessor(hf.CLIPImageProcessor(), tokens)
+        processor: Any = hf.CLIPProcessor(hf.CLIPImageProcessor(), load_tokenizer())
     else:
         # A text of any tokenizer costs the same; BERT's and RoBERTa's word lists are no package.
         special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]

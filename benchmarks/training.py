@@ -26,7 +26,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from transformers import CLIPTokenizer
 
 ROOT = Path(__file__).resolve().parent.parent
 SHAPES = {
@@ -85,20 +88,27 @@ def draw(folder: Path, count: int) -> None:
             table.writerow([file.name, f"{' '.join(words)} {number}"])
 
 
-def write_models(folder: Path, shape: dict[str, int]) -> None:
-    """Save a random model of the shape in each library's format, with CLIP's own vocabulary."""
-    import open_clip
-    import torch
+def load_tokenizer() -> CLIPTokenizer:
+    """Return transformers' tokenizer of CLIP with the vocabulary that open_clip ships."""
     from open_clip.tokenizer import SimpleTokenizer
-    from safetensors.torch import save_file
-    from transformers import CLIPConfig, CLIPImageProcessor, CLIPModel, CLIPProcessor, CLIPTokenizer
+    from transformers import CLIPTokenizer
 
-    torch.manual_seed(7)
     words = SimpleTokenizer()
     names = {"<start_of_text>": "<|startoftext|>", "<end_of_text>": "<|endoftext|>"}
     vocabulary = {names.get(word, word): i for word, i in words.encoder.items()}
     merges = [pair for pair, _ in sorted(words.bpe_ranks.items(), key=lambda item: item[1])]
-    tokens = CLIPTokenizer(vocab=vocabulary, merges=merges, model_max_length=CONTEXT)
+    return CLIPTokenizer(vocab=vocabulary, merges=merges, model_max_length=CONTEXT)
+
+
+def write_models(folder: Path, shape: dict[str, int]) -> None:
+    """Save a random model of the shape in each library's format, with CLIP's own vocabulary."""
+    import open_clip
+    import torch
+    from safetensors.torch import save_file
+    from transformers import CLIPConfig, CLIPImageProcessor, CLIPModel, CLIPProcessor
+
+    torch.manual_seed(7)
+    tokens = load_tokenizer()
     width, text_width = shape["width"], shape.get("text_width", shape["width"])
     towers = {
         name: {"hidden_size": w, "intermediate_size": 4 * w, "num_hidden_layers": shape["layers"],

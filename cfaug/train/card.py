@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cfaug.core import cards
 from cfaug.core.cards import CARD, Card, code, number
@@ -23,10 +23,6 @@ from cfaug.report.checkpoint_tables import MetricChange, sentences
 from cfaug.report.page import Measure
 from cfaug.report.records import read_config, read_run
 from cfaug.report.results import RESULTS, Result, read_results
-
-if TYPE_CHECKING:
-    pass
-
 
 TEMPLATES = Path(__file__).parent / "templates"
 OPEN_CLIP = "open_clip_config.json"
