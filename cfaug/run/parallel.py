@@ -429,7 +429,7 @@ class _SignalFreeThread:
         interrupted: float | None = None
         while interrupted is None or time.monotonic() < interrupted + SECONDS_TO_FINISH:
             try:
-                wait([finished], timeout=0.02)
+                wait([finished], timeout=0.005)  # meanwhile a signal may end this process
                 for name, handler in handlers.items():
                     signal.signal(name, handler)  # Ray's C++ sets some that end this process
                 if finished.done():

@@ -176,8 +176,11 @@ def forget_handlers():  # as Ray's C++ does
 def signalled(function):
     def call(*args, **kwargs):
         forget_handlers()
-        Timer(0.3, os.kill, [os.getpid(), signal.SIGTERM]).start()
+        # Ray itself forgets them 0.3 s after it began to end, until they are set again.
+        timer = Timer(0.8, os.kill, [os.getpid(), signal.SIGTERM])
+        timer.start()
         function(*args, **kwargs)
+        timer.join()  # where Ray ends before the signal
         said.append("finished")
     return call
 
