@@ -9,7 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 LARGE = 200_000
-LARGE_ALLOWED = ("cfaug/weights/", "cfaug/editing/wordnet.zip")
+LARGE_ALLOWED = ("cfaug/weights/", "cfaug/worlds/emoji/pack/", "cfaug/editing/wordnet.zip")
 TEXT = {".py", ".md", ".yaml", ".yml", ".toml", ".txt", ".json", ".cfg", ".html", ".jinja", ""}
 # Written in pieces, so that this file does not find itself.
 ADDRESSES = re.compile(

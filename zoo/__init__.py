@@ -20,6 +20,8 @@ COMMANDS = {
     "clip_things": "clip.main_things",
     "diffusion": "diffusion.main",
     "diffusion_domains": "diffusion.main_domains",
+    "emoji": "emoji.pack.main",
+    "emoji_clip": "emoji.clip.main",
     "entailment": "entailment.main",
     "factor_classifier": "factor_classifier.main",
     "fusion": "fusion.main",
@@ -47,7 +49,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         if name not in COMMANDS:
             raise UserError(f"the zoo has no command {name!r}\n{USAGE}")
-        file, _, function = COMMANDS[name].partition(".")
+        file, _, function = COMMANDS[name].rpartition(".")
         module = import_module(f"zoo.{file}")
         if {"-h", "--help"} & set(rest):
             print(module.__doc__)

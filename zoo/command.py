@@ -32,7 +32,11 @@ if TYPE_CHECKING:
 
 KIND = "a model of the zoo"
 """What the record of outputs calls the folder."""
-NEEDED = {"out": ("where to write", "FOLDER"), "captions": ("what to read", "FILE")}
+NEEDED = {
+    "out": ("where to write", "FOLDER"),
+    "captions": ("what to read", "FILE"),
+    "downloads": ("where packages are, or are put", "FOLDER"),
+}
 """The settings without a default: the meaning of each, and its placeholder in a card."""
 
 

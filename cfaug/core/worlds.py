@@ -1,7 +1,8 @@
 """Worlds: sources that are drawn on demand, ``NAME:PART``, whose truth is known.
 
 A world is a plug-in (``cfaug.core.plugins``) whose package holds an object ``WORLD``. The tool asks
-this object, and imports no world. Every other name of a source is a folder or a file.
+this object, and imports no world. A world that was drawn by others has a folder ``pack`` instead:
+its parts are folders of ordinary data. Every other name of a source is a folder or a file.
 """
 
 from __future__ import annotations
@@ -14,12 +15,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from cfaug.core.errors import UserError
 from cfaug.core.plugins import plugins
+from cfaug.core.stores import local_name
 
 if TYPE_CHECKING:
     from cfaug.core.types import CounterfactualSet, Example
 
 QUESTIONS = "questions"
 """The family of the parts that are sets of questions about images."""
+PACK = "pack"
+"""The folder of a world whose data are shipped."""
 
 
 class World(Protocol):
@@ -70,7 +74,11 @@ class World(Protocol):
 @cache
 def worlds() -> tuple[World, ...]:
     """Return every world that is installed."""
-    installed = (plugin.package for plugin in plugins() if plugin.kind == "worlds")
+    installed = (
+        plugin.package
+        for plugin in plugins()
+        if plugin.kind == "worlds" and not (plugin.folder / PACK).is_dir()
+    )
     modules = [import_module(package) for package in installed if package is not None]
     for module in modules:
         if not hasattr(module, "WORLD"):
@@ -78,6 +86,42 @@ def worlds() -> tuple[World, ...]:
                 f"{module.__name__}, which an entry point of cfaug.worlds names, has no WORLD"
             )
     return tuple(module.WORLD for module in modules)
+
+
+@cache
+def _packs() -> Mapping[str, Path]:
+    return {
+        plugin.folder.name: plugin.folder / PACK
+        for plugin in plugins()
+        if plugin.kind == "worlds" and (plugin.folder / PACK).is_dir()
+    }
+
+
+def local_source(source: str) -> str:
+    """Return the path of shipped data, ``NAME:PART``, or of a ``file://`` address to be read.
+
+    Any other name of a source is unchanged.
+
+    Raises:
+        UserError: if there is no such part, or a folder here has the name of the world.
+    """
+    name, colon, part = source.partition(":")
+    if not colon or name not in _packs():
+        return local_name(source)
+    if Path(name).exists():
+        raise UserError(
+            f"{source} is data that come with cfaug, and {name} is also a file or folder here: "
+            f"rename it, or write ./{source} to read it"
+        )
+    pack = _packs()[name]
+    parts = sorted(
+        folder.relative_to(pack).as_posix()
+        for folder in pack.rglob("*")
+        if folder.is_dir() and any(file.is_file() for file in folder.iterdir())
+    )
+    if part not in parts:
+        raise UserError(f"{source}: {name} has no part {part!r}; choose {', '.join(parts)}")
+    return str(pack / part)
 
 
 def find_world(source: str) -> World | None:

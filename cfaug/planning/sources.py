@@ -19,12 +19,11 @@ from cfaug.core.processes import hold_lock, speaks
 from cfaug.core.safety.addresses import find_typed, hide
 from cfaug.core.stores import (
     is_store,
-    local_name,
     lock_of,
     mirror_folder,
     open_mirror,
 )
-from cfaug.core.worlds import is_questions, is_world, world_of, world_part
+from cfaug.core.worlds import is_questions, is_world, local_source, world_of, world_part
 from cfaug.data.mixture.settings import LabelData, Sources
 
 if TYPE_CHECKING:
@@ -67,7 +66,7 @@ def open_source(
     from cfaug.data.index import open_index
     from cfaug.data.sources.remote import check_scheme, fetch_shards, find_copies, is_remote
 
-    name = hide(local_name(name))  # from a run's folder, or Python; a command hid its own
+    name = hide(local_source(name))  # from a run's folder, or Python; a command hid its own
     folder: str | Path | None = name
     if is_store(name):
         folder = _mirror_shards(name, cache, fetch=fetch)
@@ -308,7 +307,7 @@ def shows_world(name: str) -> bool:
         return True
     from cfaug.generate.folder import read_record
 
-    folder = Path(local_name(name))
+    folder = Path(local_source(name))
     made = None if folder.is_file() else read_record(folder)
     return made is not None and is_world(str(made.captions.get(SOURCE, "")))
 
@@ -428,7 +427,7 @@ def check_undrawn(data: DataSettings, words: Sequence[str]) -> None:
 
     for role, needed in zip(("real", "counterfactual"), data.needed, strict=True):
         name = getattr(data, role)
-        name = None if name is None else local_name(name)
+        name = None if name is None else local_source(name)
         typed = any(word.startswith(f"data.{role}=") for word in words)
         if needed or not typed or name is None or is_remote(name) or is_store(name):
             continue

@@ -17,7 +17,7 @@ from cfaug.report.gallery import contrast, show
 from cfaug.report.layout import benchmark_parts, full_comparison_part, item_part, legend
 from cfaug.report.page import DASH, Measure, p_text, render, span_text, write_page
 from cfaug.report.plots import curve, strip_plot
-from cfaug.report.records import Run
+from cfaug.report.records import Run, training_seconds
 from cfaug.report.results import Cell, Result, by_seed
 from cfaug.report.significance_rows import Table
 from cfaug.report.significance_table import RunItems
@@ -206,8 +206,13 @@ def _effort_part(records: Sequence[Mapping[str, Any]], labels: Mapping[str, str]
         return _spread([(record.get("counts") or {}).get(name) for record in runs])
 
     def seconds(runs: Sequence[Mapping[str, Any]]) -> str:
-        known = [float(record["wall_s"]) for record in runs if record.get("wall_s") is not None]
-        return f"{summarise(known).mean:.1f}" if known else DASH
+        times = [
+            (taken, whole) for taken, whole in map(training_seconds, runs) if taken is not None
+        ]
+        if not times:
+            return DASH
+        least = "" if all(whole for _, whole in times) else "at least "
+        return f"{least}{summarise([taken for taken, _ in times]).mean:.1f}"
 
     columns: list[Column[Sequence[Mapping[str, Any]]]] = [
         text_column("runs", lambda runs: str(len(runs))),

@@ -145,6 +145,18 @@ class Run:
         return [replace(row, run=name, arm=self.arm) for row in rows]
 
 
+def training_seconds(record: Mapping[str, Any]) -> tuple[float | None, bool]:
+    """Return the wall time of all attempts at a run, and whether that is all of it.
+
+    An attempt that was killed has left no time. A run that is not finished has none yet.
+    """
+    if record.get("wall_s") is None:
+        return None, False
+    earlier = [attempt.get("seconds") for attempt in record.get("attempts", [])[:-1]]
+    known = [float(seconds) for seconds in earlier if seconds is not None and _number(seconds)]
+    return float(record["wall_s"]) + sum(known), len(known) == len(earlier)
+
+
 def experiment_folder(folder: Path) -> Path:
     """Return the folder of arms that a run's folder lies in."""
     return folder.parent.parent if len(folder.parts) > 2 else folder.absolute().parent.parent

@@ -269,7 +269,8 @@ def estimate_seconds(job: TrainJob) -> tuple[float | None, str]:
     parameters = job.task.model.parameters()
     if parameters is None:
         return None, "nothing measured yet, and the number of parameters is unknown"
-    operations = 6 * parameters * 50 * job.task.batch_size * several * job.task.steps
+    examples = min(job.task.batch_size * several, job.task.counts["train"])  # of an update
+    operations = 6 * parameters * 50 * examples * job.task.steps
     cores = count_threads()
     seconds = START_UP_S + operations / (_matrix_rate() * cores / 3)
     basis = (

@@ -36,7 +36,7 @@ from cfaug.core.validation import check_part, write_value
 from cfaug.planning.build import build
 from cfaug.planning.sources import say_sources, shows_world
 from cfaug.planning.training import TrainSettings
-from cfaug.report.records import FAILED, INTERRUPTED, read_run
+from cfaug.report.records import FAILED, INTERRUPTED, read_run, training_seconds
 from cfaug.report.results import read_record
 from cfaug.run import run_folder
 from cfaug.run.arguments import flatten, key_of
@@ -342,7 +342,7 @@ def _recorded_fit(job: TrainJob, verdict: Verdict) -> int:
         """Close the interrupted attempt, and open this one."""
         if attempts:
             attempts[-1]["end_step"] = step
-        attempts.append({"start_step": step, "end_step": None})
+        attempts.append({"start_step": step, "end_step": None, "seconds": None})
         if step:
             say(f"{job.folder.path} goes on from step {step} of {job.task.steps}")
         threads, first = run_folder.threads(), before.get("threads")
@@ -361,6 +361,8 @@ def _recorded_fit(job: TrainJob, verdict: Verdict) -> int:
         result = _fit(job, attempts, started, None if begun else begin)
     except BaseException as error:
         state = INTERRUPTED if isinstance(error, KeyboardInterrupt) else FAILED
+        if begun and attempts:
+            attempts[-1]["seconds"] = round(time.monotonic() - began, 2)
         if begun:
             with suppress(OSError):  # on a full disk it stays "running", which is resumed too
                 job.folder.write_record({**record, "state": state})
@@ -374,7 +376,8 @@ def _recorded_fit(job: TrainJob, verdict: Verdict) -> int:
                 "the same command starts it again"
             ) from error
         raise
-    attempts[-1]["end_step"] = result.end_step
+    wall_s = round(time.monotonic() - began, 2)
+    attempts[-1] |= {"end_step": result.end_step, "seconds": wall_s}
     finished = {
         **record,
         "state": "done",
@@ -387,7 +390,7 @@ def _recorded_fit(job: TrainJob, verdict: Verdict) -> int:
         **result.measured,
         "hardware": run_folder.hardware(),
         "threads": run_folder.threads(),
-        "wall_s": round(time.monotonic() - began, 2),
+        "wall_s": wall_s,
         "peak_rss_mib": run_folder.peak_rss_mib(),
     }
     job.folder.write_record(finished)
@@ -400,7 +403,11 @@ def _recorded_fit(job: TrainJob, verdict: Verdict) -> int:
         publish(job.task.logger, job.folder.path)  # one run, however often it was interrupted
     if not job.task.trainer.keep_last:
         (job.folder.path / "last.ckpt").unlink(missing_ok=True)
-    say(f"done: {job.folder.path} ({result.end_step} steps, {finished['wall_s']} s)", sys.stdout)
+    total, whole = training_seconds(finished)
+    took = f"{wall_s} s"
+    if len(attempts) > 1:
+        took += f"; {'' if whole else 'at least '}{total:.2f} s in {len(attempts)} attempts"
+    say(f"done: {job.folder.path} ({result.end_step} steps, {took})", sys.stdout)
     return DONE
 
 

@@ -7,6 +7,7 @@ import shutil
 
 import pytest
 
+from cfaug.report.records import training_seconds
 from tests.run.conftest import WORLD, Place, failing_at, refusal, stdout_of
 
 WORDS = ["data.cf_ratio=0", "seed=1", "arm=a", "data.size=40"]
@@ -32,9 +33,10 @@ def test_a_finished_run_is_extended_and_says_so(place):
     assert place.plan(*words)["state"] == "to extend"
     assert place.train(*words) == 0
     record = place.record("a", 1)
-    assert record["attempts"] == [
-        {"start_step": 0, "end_step": 2}, {"start_step": 2, "end_step": 4},
-    ]  # fmt: skip
+    [earlier, later] = record["attempts"]
+    assert earlier == {"start_step": 0, "end_step": 2, "seconds": first["wall_s"]}
+    assert later == {"start_step": 2, "end_step": 4, "seconds": record["wall_s"]}
+    assert training_seconds(record) == (first["wall_s"] + record["wall_s"], True)
     assert (record["steps"], record["extended_from"], record["state"]) == (4, [2], "done")
     assert record["started"] == first["started"] <= record["finished"]
     assert place.weights("a", 1) != short

@@ -120,7 +120,7 @@ def export_hub(
     if layout is None:
         layout = "pairs" if len(first.members) == 2 else "members"
     facts = Facts()
-    rows = _rows(facts.count_all(chain([first], stream)), layout)
+    rows = hub_rows(facts.count_all(chain([first], stream)), layout)
     reserved = columns(layout, ())
     kinds = columns(layout, [name for name in first.scores if name not in reserved])
     lacks: list[str] = []
@@ -146,7 +146,8 @@ def croissant_place(folder: Path, croissant: Path | None) -> Path | None:
     return file.relative_to(whole) if file.is_relative_to(whole) else None
 
 
-def _rows(sets: Iterable[CounterfactualSet], layout: Layout) -> Iterator[dict[str, Any]]:
+def hub_rows(sets: Iterable[CounterfactualSet], layout: Layout) -> Iterator[dict[str, Any]]:
+    """Yield the rows of an export, {column: cell}."""
     for item in sets:
         rest = {
             "members": [describe_member(member) for member in item.members],
