@@ -211,7 +211,7 @@ def _effort_part(records: Sequence[Mapping[str, Any]], labels: Mapping[str, str]
         ]
         if not times:
             return DASH
-        least = "" if all(whole for _, whole in times) else "at least "
+        least = "" if all(all_of_it for _, all_of_it in times) else "at least "
         return f"{least}{summarise([taken for taken, _ in times]).mean:.1f}"
 
     columns: list[Column[Sequence[Mapping[str, Any]]]] = [
