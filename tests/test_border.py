@@ -104,6 +104,7 @@ def test_without_a_paper_the_quick_tests_pass(paper, tmp_path):
 
 
 LINT = "from importlinter.cli import lint_imports_command as lint; lint()"
+EMOJI = ("cfaug/worlds/emoji/", "tests/worlds/emoji/", "docs/emoji")
 
 
 @pytest.mark.slow
@@ -135,6 +136,15 @@ for name in choices("benchmark"):
 for name in choices("model"):
     compose("train", "data=folder", "data.real=photos", "data.cf_ratio=0", f"model={name}")
 """
+
+
+@pytest.mark.slow
+def test_without_the_emoji_the_rest_composes_and_the_floors_hold(tmp_path):
+    code = copy_without(EMOJI, tmp_path)
+    run(code, "-c", LINT)
+    run(code, "-c", COMPOSE)
+
+
 WORLD = re.compile(r"shapescapes|\bzoo\b|\bdemo\b|SCENES|WORLD|\bplace\b|\bscript\b", re.IGNORECASE)
 HELPER = re.compile(
     r"^from tests\.([\w.]+) import|^from (tests(?:\.\w+)*) import (\w+)", re.MULTILINE

@@ -22,6 +22,7 @@ COMMANDS = {
     "diffusion_domains": "diffusion.main_domains",
     "emoji": "emoji.pack.main",
     "emoji_clip": "emoji.clip.main",
+    "emoji_picture": "emoji.picture.main",
     "entailment": "entailment.main",
     "factor_classifier": "factor_classifier.main",
     "fusion": "fusion.main",

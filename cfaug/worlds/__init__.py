@@ -1,1 +1,1 @@
-"""Worlds: data with known truth, a folder each (``cfaug.core.worlds``)."""
+"""Worlds, a folder each: data of known truth, or drawn by others (``cfaug.core.worlds``)."""
