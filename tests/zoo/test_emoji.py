@@ -66,22 +66,22 @@ def test_pairs_are_of_one_group_and_people_of_one_subgroup() -> None:
 def test_no_name_is_in_two_parts_and_every_tested_word_is_known(names: list[str]) -> None:
     parts = split(emoji(names), [])
     paired = [
-        one for pair in (*parts.pairs, *parts.test_pairs) for one in (pair.first, pair.second)
+        item for pair in (*parts.pairs, *parts.test_pairs) for item in (pair.first, pair.second)
     ]
     every = [*parts.train, *parts.more, *parts.names, *paired]
-    assert sorted(one.name for one in every) == sorted(names)
-    tested = [*parts.names, *(one for p in parts.test_pairs for one in (p.first, p.second))]
-    for word in {word for one in tested for word in one.words}:
-        assert sum(word in one.words for one in parts.train) >= SEEN
+    assert sorted(item.name for item in every) == sorted(names)
+    tested = [*parts.names, *(item for p in parts.test_pairs for item in (p.first, p.second))]
+    for word in {word for item in tested for word in item.words}:
+        assert sum(word in item.words for item in parts.train) >= SEEN
 
 
 def test_of_two_that_look_alike_the_first_is_kept_and_an_occupation_goes_whole() -> None:
     every = emoji(["a circle", "b circle", "c circle"])
     kept, _, _ = drop_alike(every, [], [("0000", "0001"), ("0001", "0002")])
-    assert [one.name for one in kept] == ["a circle", "c circle"]
+    assert [item.name for item in kept] == ["a circle", "c circle"]
     tones = ("light", "medium-light", "medium", "medium-dark", "dark")
     roles = [f"{who}cook: {tone} skin tone" for who in ("", "man ", "woman ") for tone in tones]
-    crew = [replace(one, subgroup="person-role") for one in emoji(roles, "people-body")]
+    crew = [replace(item, subgroup="person-role") for item in emoji(roles, "people-body")]
     sets = people(crew)
     assert len(sets) == 10
     assert people(crew[1:]) != sets, "a tone without its neutral name is no member"
@@ -104,7 +104,7 @@ def test_rules_leave_out_and_count() -> None:
         Emoji("1f34e", "red apple", "food-drink", "food-fruit", 5, {}),
     ]
     kept, counts = leave_out(named)
-    assert [one.name for one in kept] == ["red apple"]
+    assert [item.name for item in kept] == ["red apple"]
     assert list(counts.values()) == [1, 1, 1, 1, 1]
 
 

@@ -60,11 +60,6 @@ class Emoji:
         """
         return tuple(re.findall(r"[^\s:,]+", self.name.lower()))
 
-    @property
-    def tone(self) -> str | None:
-        tones = [TONES[point] for point in self.code.split("-") if point in TONES]
-        return tones[0] if len(tones) == 1 else None
-
 
 @dataclass(frozen=True)
 class Pair:
@@ -121,7 +116,7 @@ def read_names(downloads: Path) -> list[Emoji]:
                     called,
                 )
             )  # fmt: skip
-    return sorted(emoji, key=lambda one: one.order)
+    return sorted(emoji, key=lambda entry: entry.order)
 
 
 RULES: Mapping[str, Callable[[Emoji], bool]] = {
@@ -143,10 +138,10 @@ RULES: Mapping[str, Callable[[Emoji], bool]] = {
 def leave_out(emoji: Iterable[Emoji]) -> tuple[list[Emoji], dict[str, int]]:
     """Return the emoji that no rule leaves out, and {rule: the number that it leaves out}."""
     kept, counts = [], dict.fromkeys(RULES, 0)
-    for one in emoji:
-        reason = next((reason for reason, applies in RULES.items() if applies(one)), None)
+    for entry in emoji:
+        reason = next((reason for reason, applies in RULES.items() if applies(entry)), None)
         if reason is None:
-            kept.append(one)
+            kept.append(entry)
         else:
             counts[reason] += 1
     return kept, counts
@@ -159,10 +154,10 @@ def minimal_pairs(emoji: Sequence[Emoji]) -> list[Pair]:
     and "teacher: light skin tone" none of "nose: light skin tone".
     """
     alike = defaultdict(list)
-    for one in emoji:
-        words = one.words
+    for entry in emoji:
+        words = entry.words
         for place in range(len(words) if len(words) > 1 else 0):
-            alike[len(words), place, words[:place], words[place + 1 :]].append(one)
+            alike[len(words), place, words[:place], words[place + 1 :]].append(entry)
     pairs = []
     for (_, place, _, _), members in alike.items():
         for first, second in combinations(members, 2):
@@ -186,15 +181,15 @@ def people(emoji: Iterable[Emoji]) -> list[Person]:
     Of an occupation, unlike of "man in tuxedo", Unicode also names a person of neither gender.
     """
     every = list(emoji)
-    names = {one.name for one in every}
+    names = {entry.name for entry in every}
     sets: dict[str, list[Person]] = defaultdict(list)
-    for one in every:
-        role = re.fullmatch(r"(man|woman) ([a-z ]+): ([a-z-]+) skin tone", one.name)
-        if role is not None and one.subgroup == "person-role":
+    for entry in every:
+        role = re.fullmatch(r"(man|woman) ([a-z ]+): ([a-z-]+) skin tone", entry.name)
+        if role is not None and entry.subgroup == "person-role":
             gender, occupation, tone = role.groups()
             if f"{occupation}: {tone} skin tone" not in names:
                 continue
-            sets[occupation].append(Person(one, occupation, gender, tone))
+            sets[occupation].append(Person(entry, occupation, gender, tone))
     return [
         person
         for _, members in sorted(sets.items())

@@ -58,9 +58,9 @@ def main(argv: list[str]) -> int:
             artist: read_drawings(artist, downloads)
             for artist in dict.fromkeys((*SHIPPED, *artists))
         }
-        common = [one for one in allowed if all(one.code in drawings[a] for a in SHIPPED)]
+        common = [item for item in allowed if all(item.code in drawings[a] for a in SHIPPED)]
         pictures = {
-            artist: render_all(artist, drawings[artist], [one.code for one in common])
+            artist: render_all(artist, drawings[artist], [item.code for item in common])
             for artist in SHIPPED
         }
         alike = {pair for artist in SHIPPED for pair in look_alike(pictures[artist])}
@@ -68,10 +68,12 @@ def main(argv: list[str]) -> int:
         parts = split(kept, sets)
         for artist in artists:
             if artist not in pictures:
-                lacking = [one.name for one in kept if one.code not in drawings[artist]]
+                lacking = [item.name for item in kept if item.code not in drawings[artist]]
                 if lacking:
                     raise UserError(f"{artist} lacks {len(lacking)} drawings, as {lacking[0]!r}")
-                pictures[artist] = render_all(artist, drawings[artist], [one.code for one in kept])
+                pictures[artist] = render_all(
+                    artist, drawings[artist], [item.code for item in kept]
+                )
             write_artist(folder / artist, artist, pictures[artist], parts)
         card = {
             "command": "python -m zoo emoji out=FOLDER downloads=FOLDER",
@@ -88,7 +90,7 @@ def main(argv: list[str]) -> int:
             },
             "occupations_left_out": same,
             "kept": len(kept),
-            "faces": sum("face" in one.words for one in kept),
+            "faces": sum("face" in item.words for item in kept),
             "parts": {name: len(getattr(parts, name)) for name in Parts.__annotations__},
             "kinds": {
                 name: dict(Counter(pair.kind for pair in getattr(parts, name)))
@@ -107,8 +109,8 @@ def main(argv: list[str]) -> int:
 def hash_pixels(pictures: Mapping[str, np.ndarray], emoji: Sequence[Emoji]) -> str:
     """Return the sha256 (hex) of the pixels of all pictures, in the order of their names."""
     digest = hashlib.sha256()
-    for one in sorted(emoji, key=lambda one: one.name):
-        digest.update(pictures[one.code].tobytes())
+    for item in sorted(emoji, key=lambda item: item.name):
+        digest.update(pictures[item.code].tobytes())
     return digest.hexdigest()
 
 
@@ -124,11 +126,11 @@ def write_artist(
         "cf_image": "image", "cf_caption": "string", **dict.fromkeys(words, "string"),
     }  # fmt: skip
 
-    def cells(one: Emoji) -> dict[str, Any]:
+    def cells(item: Emoji) -> dict[str, Any]:
         return {
-            "image": encode(pictures[one.code], one), "caption": one.name, "artist": artist,
-            "code": one.code, "unicode_group": one.group, "unicode_subgroup": one.subgroup,
-            **one.translations,
+            "image": encode(pictures[item.code], item), "caption": item.name, "artist": artist,
+            "code": item.code, "unicode_group": item.group, "unicode_subgroup": item.subgroup,
+            **item.translations,
         }  # fmt: skip
 
     tables: dict[str, tuple[Iterator[dict[str, Any]], Mapping[str, str]]] = {
@@ -138,15 +140,15 @@ def write_artist(
     for name, pairs in (("pairs", parts.pairs), ("test_pairs", parts.test_pairs)):
         rows = (
             {
-                "id": f"{one.first.code}_{one.second.code}",
-                "image": encode(pictures[one.first.code], one.first), "caption": one.first.name,
-                "cf_image": encode(pictures[one.second.code], one.second),
-                "cf_caption": one.second.name,
-                "kind": one.kind, "before": one.before, "after": one.after, "artist": artist,
-                "unicode_group": one.first.group,
-                "first_code": one.first.code, "second_code": one.second.code,
+                "id": f"{item.first.code}_{item.second.code}",
+                "image": encode(pictures[item.first.code], item.first), "caption": item.first.name,
+                "cf_image": encode(pictures[item.second.code], item.second),
+                "cf_caption": item.second.name,
+                "kind": item.kind, "before": item.before, "after": item.after, "artist": artist,
+                "unicode_group": item.first.group,
+                "first_code": item.first.code, "second_code": item.second.code,
             }
-            for one in pairs
+            for item in pairs
         )  # fmt: skip
         tables[name] = rows, pair
     sets = people_sets(parts.people, artist, pictures)

@@ -88,7 +88,9 @@ def fetch(package: Package, folder: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         command = ["npm", "pack", "--silent", f"{package.name}@{package.version}"]
         try:
-            done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+            done = subprocess.run(
+                command, cwd=folder, capture_output=True, text=True, encoding="utf-8"
+            )
         except FileNotFoundError as error:
             raise UserError("npm is missing, which fetches the published packages") from error
         if done.returncode:

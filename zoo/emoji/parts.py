@@ -64,10 +64,10 @@ def drop_alike(
         neighbours.setdefault(b, set()).add(a)
     kept: set[str] = set()
     every = list(emoji)
-    for one in sorted(every, key=lambda one: (one.code not in members, one.order)):
-        if one.code not in gone and not neighbours.get(one.code, set()) & kept:
-            kept.add(one.code)
-    return [one for one in every if one.code in kept], sets, same
+    for item in sorted(every, key=lambda item: (item.code not in members, item.order)):
+        if item.code not in gone and not neighbours.get(item.code, set()) & kept:
+            kept.add(item.code)
+    return [item for item in every if item.code in kept], sets, same
 
 
 def split(emoji: Sequence[Emoji], people: Sequence[Person]) -> Parts:
@@ -77,7 +77,7 @@ def split(emoji: Sequence[Emoji], people: Sequence[Person]) -> Parts:
     word that it never met.
     """
     members = {person.emoji.code for person in people}
-    rest = [one for one in emoji if one.code not in members]
+    rest = [item for item in emoji if item.code not in members]
     pairs = sorted(minimal_pairs(rest), key=draw)
     taken: set[str] = set()
 
@@ -94,14 +94,14 @@ def split(emoji: Sequence[Emoji], people: Sequence[Person]) -> Parts:
         return chosen
 
     trained = choose_pairs(TRAINING_PAIRS, lambda *_: True)
-    singles = sorted((one for one in rest if one.code not in taken), key=draw)
+    singles = sorted((item for item in rest if item.code not in taken), key=draw)
     more = singles[:MORE]
-    taken.update(one.code for one in more)
-    words = Counter(chain.from_iterable(set(one.words) for one in singles[MORE:]))
+    taken.update(item.code for item in more)
+    words = Counter(chain.from_iterable(set(item.words) for item in singles[MORE:]))
 
     def hold_out(*names: Emoji) -> bool:
         """Say whether every word of the names stays known without them, and count without them."""
-        less = Counter(chain.from_iterable(set(one.words) for one in names))
+        less = Counter(chain.from_iterable(set(item.words) for item in names))
         if any(words[word] - number < SEEN for word, number in less.items()):
             return False
         words.subtract(less)
@@ -109,17 +109,17 @@ def split(emoji: Sequence[Emoji], people: Sequence[Person]) -> Parts:
 
     tested = choose_pairs(TEST_PAIRS, hold_out)
     names: list[Emoji] = []
-    for one in singles:
-        if one.code not in taken and len(names) < HELD_OUT and hold_out(one):
-            names.append(one)
-            taken.add(one.code)
-    train = [one for one in rest if one.code not in taken]
+    for item in singles:
+        if item.code not in taken and len(names) < HELD_OUT and hold_out(item):
+            names.append(item)
+            taken.add(item.code)
+    train = [item for item in rest if item.code not in taken]
     return Parts(train, in_order(more), trained, in_order(names), tested, people)
 
 
 def in_order(emoji: Iterable[Emoji]) -> list[Emoji]:
     """Return emoji in Unicode's order."""
-    return sorted(emoji, key=lambda one: one.order)
+    return sorted(emoji, key=lambda item: item.order)
 
 
 def draw(item: Emoji | Pair) -> str:
