@@ -40,6 +40,7 @@ from cfaug.models.indistinct import DEFAULT_LIMIT, refuse_indistinct
 from cfaug.models.lora import Ends, Factor, Interpolated
 from cfaug.planning.build import build
 from cfaug.report.checkpoint_tables import interpolated_arm
+from cfaug.report.comparison import describe_below_chance
 from cfaug.report.items import (
     FOLDER,
     RANKINGS,
@@ -203,7 +204,8 @@ def _print_results(
         print_parts(results_parts(rows, str(file)))
         return
     title = f"{benchmark.name} of {target.arm} ({len(rows)} numbers in {file})"
-    lines: list[Part | str] = [title, *benchmark.summarise(evaluation), ""]
+    below = describe_below_chance(rows)
+    lines: list[Part | str] = [title, *benchmark.summarise(evaluation), *below, ""]
     print_parts(lines)
 
 
