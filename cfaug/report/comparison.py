@@ -92,10 +92,12 @@ class ComparisonSettings:
         """Return the topic of a report of these results.
 
         Args:
+            baseline: the main arm to beat; a number that it lacks is no topic.
             benchmarks: names of the command's benchmarks, in order; results may be of others too.
         """
-        cells = cells_of(rows)
-        first = (row.cell for name in benchmarks for row in rows if row.benchmark == name)
+        comparable = [row for row in rows if row.arm == baseline] or rows
+        cells = cells_of(comparable)
+        first = (row.cell for name in benchmarks for row in comparable if row.benchmark == name)
         benchmark, metric = next(
             (cell for cell in self.headlines.items() if cell in cells), next(first, cells[0])
         )

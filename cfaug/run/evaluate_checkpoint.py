@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
@@ -115,7 +115,7 @@ def run_benchmarks(
     items: KeepItems = "new",
     max_indistinct: Share = DEFAULT_LIMIT,
     *,
-    shown: bool = True,
+    shown: Collection[str] | None = None,
 ) -> bool:
     """Run the benchmarks without a result for this model, and append their rows.
 
@@ -128,8 +128,8 @@ def run_benchmarks(
             before items were kept.
         max_indistinct: the share of captions that the model cannot tell apart above which a
             benchmark is refused.
-        shown: whether the results are printed, of new and of earlier evaluations; otherwise, as
-            they are about to be tabled, only if the command is verbose.
+        shown: names of the benchmarks whose results are printed, of new and of earlier
+            evaluations; ``None`` for all, as in a verbose command.
 
     Returns:
         Whether anything was evaluated or written.
@@ -165,9 +165,10 @@ def run_benchmarks(
         if not all((target.folder / name).exists() for name in benchmark.page_files):
             say(f"wrote {benchmark.write_page(target.folder, target.arm)}", sys.stdout)
             drawn_again = True
-    shown = shown or verbosity() == Verbosity.VERBOSE
-    for benchmark in benchmarks if shown else ():
-        if benchmark.name not in unanswered:
+    if shown is None or verbosity() == Verbosity.VERBOSE:
+        shown = {benchmark.name for benchmark in benchmarks}
+    for benchmark in benchmarks:
+        if benchmark.name in shown and benchmark.name not in unanswered:
             _print_again(target, benchmark, keys[benchmark.name])
     if not pending:
         return drawn_again
@@ -181,7 +182,7 @@ def run_benchmarks(
         with refuse_indistinct(benchmark.name, max_indistinct):
             evaluation = _check_found(benchmark, benchmark.run(model))
         rows = _write(target, benchmark, evaluation, weights, keys[benchmark.name] in known)
-        if shown:
+        if benchmark.name in shown:
             _print_results(target, benchmark, rows, evaluation)
     if shown:
         say(f"wrote {target.folder / RESULTS}", sys.stdout)
