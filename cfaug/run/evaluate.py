@@ -316,7 +316,7 @@ def _run_benchmarks(
     Results of runs are tabled; those of other weights are printed, once for weights and data.
 
     Args:
-        printed: what the command has printed; what it prints here is added.
+        printed: evaluations that the command has printed; those printed here are added.
     """
     keys: dict[str, EvaluationKey] = {}
     if not target.trained:

@@ -223,8 +223,8 @@ def test_the_headline_is_of_the_commands_first_benchmark():
     """Results of earlier commands, which tabulate=all adds, stand before it in the files."""
     rows = results(MEANS, more=[("pairs", "text_score"), ("pairs", "group_score")])
     arms = read_arms(runs(rows))
-    told = ComparisonSettings().headline(rows, arms, "real", {}, ["absent", "pairs", ID])
-    assert told.cell == ("pairs", "text_score")
+    about = ComparisonSettings().headline(rows, arms, "real", {}, ["absent", "pairs", ID])
+    assert about.cell == ("pairs", "text_score")
     assert ComparisonSettings().headline(rows, arms, "real", {}).cell == (OOD, "acc1")
     assert USUAL.headline(rows, arms, "real", {}, ["pairs"]).cell == (OOD, "acc1")  # by name
     # Nothing can be said on what the baseline was not asked, such as a benchmark that refused it.

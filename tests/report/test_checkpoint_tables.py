@@ -148,8 +148,8 @@ def test_a_fall_shows_forgetting_from_above_chance_and_by_enough_items(
 
 def test_alarms_are_told_by_benchmark():
     part = MetricChange("a", 1, "stress [edit=blur]", "acc1", 0.9, 0.5, 100)
-    told = alarms([change("a", 1, 0.8, 0.7), part], 0.02)
-    assert {name: len(lines) for name, lines in told.items()} == {ACC[0]: 1, "stress": 1}
+    warned = alarms([change("a", 1, 0.8, 0.7), part], 0.02)
+    assert {name: len(lines) for name, lines in warned.items()} == {ACC[0]: 1, "stress": 1}
 
 
 def test_chance_is_that_of_the_results(tmp_path):

@@ -238,20 +238,20 @@ def test_a_caution_stands_only_with_the_benchmark_that_it_is_about(laid):
     """Forgetting on photos of an earlier command was printed below another test's table."""
     cautions = {name: [f"forgetting: {name} acc1 fell"] for name in ("first", "second")}
     files = ("table.md", "table.tex", "table.csv", "report.html")
-    for every, told in ((False, 1), (True, 2)):
+    for every, cautioned in ((False, 1), (True, 2)):
         table = compare(
             laid, None, lambda data, count: [], cautions, primary_metrics={"second": ()},
             every_benchmark=every,
         )  # fmt: skip
-        assert len(table.cautions) == told
+        assert len(table.cautions) == cautioned
         for file in files:
             text = (laid / file).read_text()
             assert "forgetting: second acc1 fell" in text
             assert ("forgetting: first acc1 fell" in text) == every
         if every:
             tables = (laid / "table.tex").read_text().split(r"\caption{")[1:]
-            told_below = [re.findall(r"forgetting: (\w+)", part) for part in tables]
-            assert told_below == [["first"], ["second"]]
+            below = [re.findall(r"forgetting: (\w+)", part) for part in tables]
+            assert below == [["first"], ["second"]]
 
 
 def test_the_report_is_about_the_commands_benchmark(laid):
