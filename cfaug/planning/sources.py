@@ -25,6 +25,7 @@ from cfaug.core.stores import (
 )
 from cfaug.core.worlds import is_questions, is_world, local_source, world_of, world_part
 from cfaug.data.mixture.settings import LabelData, Sources
+from cfaug.stats.ranking import KS
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
 
 NAMED = 3
 """Most captions that a message names."""
-FEW = 10
-"""Number of images among which recall at 10 is always 1."""
 SMALL_FILE = re.compile(r"(?:\d+|card|chosen|run|imported)\.json")
 """Names of the files of a folder of shards that are copied before it is indexed."""
 SOURCE = "data.source"
@@ -273,8 +272,10 @@ def report_held_out(held: HeldOutTest, data: DataSettings) -> None:
             line += f"; {count:,} {role} examples of these photos are not drawn"
     if held.copies:
         line += f"; {held.copies:,} of these show one of them under another name"
-    if held.images <= FEW:
-        few = f"recall at {FEW} among so few is always 1"
+    if held.images <= max(KS):  # of text to image, which is always right among so few
+        *others, last = (f"at {k}" for k in KS if k >= held.images)
+        which = f"{', '.join(others)} and {last}" if others else last
+        few = f"recall {which} among so few is always 1"
         if isinstance(data, LabelData):
             few = f"accuracy moves by {100 / held.images:.0f} points with each of so few images"
         line += f"; {few}: a larger data.holdout is a better test"

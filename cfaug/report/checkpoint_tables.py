@@ -13,12 +13,23 @@ from typing import TypedDict
 from cfaug.core.errors import UserError
 from cfaug.core.weights import ENCODER_SETTINGS, model_identity
 from cfaug.report.arm_results import MissingError, Runs, require_one_test
+from cfaug.report.comparison import shows_no_more_than_chance
 from cfaug.report.document import Column, Document, Entry, Part, Tradeoff, make_part, rules_of
 from cfaug.report.page import DASH, Measure, span_text
 from cfaug.report.paper_tables import PaperTable
 from cfaug.report.records import read_run
-from cfaug.report.results import RECORD, RESULTS, Cell, Result, every_result, name_part
+from cfaug.report.results import (
+    NAME_OF_PART,
+    RECORD,
+    RESULTS,
+    Cell,
+    Result,
+    every_result,
+    name_part,
+)
+from cfaug.report.significance_rows import ALPHA
 from cfaug.stats.effects import t_interval
+from cfaug.stats.item_tests import mcnemar
 from cfaug.stats.significance import summarise
 
 # WiSE-FT: weights between a checkpoint before and after fine-tuning (Wortsman et al., 2022).
@@ -265,7 +276,11 @@ ResultKey = tuple[str, str, str, str]
 
 @dataclass(frozen=True)
 class MetricChange:
-    """One metric of one run before and after fine-tuning, as fractions; larger is better."""
+    """One metric of one run before and after fine-tuning, as fractions; larger is better.
+
+    ``n`` is the number of items, and ``chance`` what a model that guesses is expected to reach;
+    ``None`` if that is not known.
+    """
 
     arm: str
     seed: int
@@ -274,6 +289,7 @@ class MetricChange:
     before: float
     after: float
     n: int
+    chance: float | None = None
 
     @property
     def difference(self) -> float:
@@ -320,7 +336,13 @@ def changes(folder: Path, initial: Mapping[ResultKey, float]) -> list[MetricChan
     weights = initial_weights(run.record)
     return [
         MetricChange(
-            row.arm, row.seed, *row.cell, initial[weights, *_question(row)], row.value, row.n
+            row.arm,
+            row.seed,
+            *row.cell,
+            initial[weights, *_question(row)],
+            row.value,
+            row.n,
+            row.chance,
         )
         for row in run.results()
         if row.metric in WATCHED and row.data and (weights, *_question(row)) in initial
@@ -329,7 +351,10 @@ def changes(folder: Path, initial: Mapping[ResultKey, float]) -> list[MetricChan
 
 @dataclass(frozen=True)
 class Fall:
-    """A metric whose mean over an arm's runs fell."""
+    """A metric whose mean over an arm's runs fell.
+
+    ``unshown`` says why the fall shows no forgetting; empty if it does.
+    """
 
     arm: str
     benchmark: str
@@ -337,8 +362,14 @@ class Fall:
     before: float
     after: float
     runs: int
+    items: int
+    unshown: str = ""
 
     def __str__(self) -> str:
+        if self.unshown:
+            items = f"of {self.items:,} item{'s' * (self.items > 1)}"
+            values = f"{100 * self.before:.1f} % before and {100 * self.after:.1f} % after"
+            return f"{self.benchmark} {self.metric}: {values}, {items}: {self.unshown}"
         return (
             f"{self.arm}: {self.benchmark} {self.metric} fell from {100 * self.before:.1f} % to "
             f"{100 * self.after:.1f} % ({100 * (self.after - self.before):+.1f} points, "
@@ -347,34 +378,67 @@ class Fall:
 
 
 def falls(deltas: Iterable[MetricChange], threshold: float) -> list[Fall]:
-    """Return the metrics whose mean over an arm's runs fell by more than ``threshold``."""
+    """Return the metrics whose mean over an arm's runs fell by more than ``threshold``.
+
+    A fall shows forgetting if the initial weights are better than chance, by the exact binomial
+    test of ``cfaug.report.comparison``, and if as many lost items can be significant at all: in
+    McNemar's exact test, two-sided, where no other item was gained, which takes six. Means over
+    runs are tested as if they were one model's, as seeds answer the same items.
+    """
     groups: dict[tuple[str, str, str], list[MetricChange]] = {}
     for change in deltas:
         groups.setdefault((change.arm, change.benchmark, change.metric), []).append(change)
-    means = [
-        Fall(*key, fmean(c.before for c in group), fmean(c.after for c in group), len(group))
-        for key, group in groups.items()
-    ]
-    return [fall for fall in means if fall.before - fall.after > threshold]
+    fallen = []
+    for key, group in groups.items():
+        before, after = fmean(c.before for c in group), fmean(c.after for c in group)
+        if before - after <= threshold:
+            continue
+        items = min(change.n for change in group)
+        known = [change.chance for change in group if change.chance is not None]
+        unshown = ""
+        if mcnemar(0, round(items * (before - after))) > ALPHA:
+            unshown = "too few to show forgetting"
+        elif len(known) == len(group) and shows_no_more_than_chance(before, items, fmean(known)):
+            guessed = f"{100 * fmean(known):.1f} %"
+            unshown = f"at chance ({guessed}) before, so it shows no forgetting"
+        fallen.append(Fall(*key, before, after, len(group), items, unshown))
+    return fallen
 
 
-def alarms(deltas: Iterable[MetricChange], threshold: float) -> list[str]:
-    """Return a sentence for each benchmark and metric that fell by more than ``threshold``.
+def alarms(deltas: Iterable[MetricChange], threshold: float) -> dict[str, list[str]]:
+    """Return sentences on benchmarks and metrics that fell by more than ``threshold``.
 
     Args:
         threshold: largest fall that is not reported, as a fraction: 0.02 for two points.
+
+    Returns:
+        {benchmark: a sentence for each of its metrics that fell}.
     """
-    fallen: dict[str, list[Fall]] = {}
+    fallen: dict[tuple[str, str], list[Fall]] = {}
     for fall in falls(deltas, threshold):
-        fallen.setdefault(f"{fall.benchmark} {fall.metric}", []).append(fall)
-    lines = []
+        if not fall.unshown:
+            fallen.setdefault((fall.benchmark, fall.metric), []).append(fall)
+    lines: dict[str, list[str]] = {}
     for cell, some in fallen.items():
         text = str(some[0])
         if len(some) > 1:
             arms = [f"{f.arm} from {100 * f.before:.1f} to {100 * f.after:.1f} %" for f in some]
-            text = f"{cell} fell in {len(some)} arms: {', '.join(arms)}"
-        lines.append(f"forgetting, more than {100 * threshold:g} points: {text}")
+            text = f"{' '.join(cell)} fell in {len(some)} arms: {', '.join(arms)}"
+        line = f"forgetting, more than {100 * threshold:g} points: {text}"
+        lines.setdefault(NAME_OF_PART.sub("", cell[0]), []).append(line)
     return lines
+
+
+def unshown_falls(deltas: Iterable[MetricChange], threshold: float) -> list[str]:
+    """Return a sentence on each benchmark and metric whose fall shows no forgetting.
+
+    Of several arms, the largest fall is named.
+    """
+    largest: dict[tuple[str, str], Fall] = {}
+    for fall in sorted(falls(deltas, threshold), key=lambda fall: fall.after - fall.before):
+        if fall.unshown:
+            largest.setdefault((fall.benchmark, fall.metric), fall)
+    return [f"{fall}." for fall in largest.values()]
 
 
 def sentences(deltas: Sequence[MetricChange], threshold: float | None) -> list[str]:
@@ -390,6 +454,8 @@ def sentences(deltas: Sequence[MetricChange], threshold: float | None) -> list[s
             "Nothing is known about the weights before fine-tuning: `python evaluate.py "
             "evaluate_initial=true` runs the same benchmarks on them."
         ]
+    lines = [line for some in alarms(deltas, threshold).values() for line in some]
+    lines += unshown_falls(deltas, threshold)
     count = len({(change.benchmark, change.metric) for change in deltas})
     none = f"None of {count} watched metrics fell by more than {100 * threshold:g} points."
-    return alarms(deltas, threshold) or [none]
+    return lines or [none]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from statistics import fmean
+from typing import Literal
 
 from cfaug.core.errors import UserError
 from cfaug.report.arms import ORIGINALS, PAIRS_IN_BATCH, SHUFFLED, SINGLES, Arm
@@ -29,7 +31,7 @@ class ComparisonSettings:
             ``data.counterfactual_captions=shuffled``, and those whose ``data.negatives`` show only
             the originals.
         headlines: metric for the first line of a report, by benchmark; the first with results is
-            used, or else the first metric of the first benchmark.
+            used, or else the first metric of the command's first benchmark.
         in_distribution: part of a benchmark's name, and its replacement in the name of the
             in-distribution counterpart, which shows the cost of a gain.
         labels: label of each arm in tables, by its name or by the label that it would have.
@@ -85,11 +87,19 @@ class ComparisonSettings:
         arms: Mapping[str, Arm],
         baseline: str,
         labels: Mapping[str, str],
+        benchmarks: Sequence[str] = (),
     ) -> Headline:
-        """Return the topic of a report of these results."""
-        cells = cells_of(rows)
+        """Return the topic of a report of these results.
+
+        Args:
+            baseline: the main arm to beat; a number that it lacks is no topic.
+            benchmarks: names of the command's benchmarks, in order; results may be of others too.
+        """
+        comparable = [row for row in rows if row.arm == baseline] or rows
+        cells = cells_of(comparable)
+        first = (row.cell for name in benchmarks for row in comparable if row.benchmark == name)
         benchmark, metric = next(
-            (cell for cell in self.headlines.items() if cell in cells), cells[0]
+            (cell for cell in self.headlines.items() if cell in cells), next(first, cells[0])
         )
         ratios = {
             arm.name: arm.cf_ratio or 0.0
@@ -133,7 +143,7 @@ class ComparisonSettings:
             controls=tuple(controls),
             labels=labels,
             share=arms[tested[0]].cf_ratio or None,
-            declared=len(order) > 1 or any(arm in arms for arm in self.tested),
+            expected=len(order) > 1 or any(arm in arms for arm in self.tested),
         )
 
 
@@ -212,17 +222,59 @@ def at_chance(by_seed: Answers) -> bool:
     An exact binomial test, one-sided, of the mean over seeds as if it were one model's: seeds
     answer the same items. ``False`` where chance is not known.
     """
-    from scipy.stats import binomtest
+    return _p_of_chance(by_seed.values(), "greater") > 0.05
 
-    rows = list(by_seed.values())
+
+BELOW = 0.001
+"""Level, two-sided, at which a result is said to be below chance: rare without a mistake."""
+
+
+def describe_below_chance(rows: Iterable[Result]) -> list[str]:
+    """Return a sentence for each benchmark with results below chance, naming the metrics.
+
+    By an exact binomial test, two-sided, of each arm's mean over seeds as in ``at_chance``. A model
+    that is wrong more often than one that guesses has usually been shown the wrong data.
+    """
+    below: dict[str, dict[str, None]] = {}
+    for by_seed in answers(rows).values():
+        some = list(by_seed.values())
+        if _p_of_chance(some, "two-sided") < BELOW and (
+            fmean(row.value for row in some) < fmean(row.chance or 0.0 for row in some)
+        ):
+            below.setdefault(some[0].benchmark, {})[some[0].metric] = None
+    return [
+        f"Below chance (exact binomial test, p < {BELOW}) on {benchmark}: {', '.join(metrics)}. "
+        "Check the columns and paths: are captions or images swapped?"
+        for benchmark, metrics in below.items()
+    ]
+
+
+def shows_no_more_than_chance(share: float, items: int, chance: float) -> bool:
+    """Return whether a share of right answers is not shown to be better than chance.
+
+    By the test of ``at_chance``.
+    """
+    return _exact_p(share, items, chance, "greater") > 0.05
+
+
+def _p_of_chance(some: Iterable[Result], alternative: Literal["greater", "two-sided"]) -> float:
+    """Return the exact p of a mean over seeds; ``nan`` where chance is not known."""
+    rows = list(some)
     known = [row.chance for row in rows if row.chance is not None]
     if not rows or len(known) < len(rows):
-        return False
-    items = min(row.n for row in rows)
-    right = round(items * sum(row.value for row in rows) / len(rows))
-    chance = min(max(sum(known) / len(known), 0.0), 1.0)
-    p: float = binomtest(right, items, chance, alternative="greater").pvalue
-    return p > 0.05
+        return math.nan
+    share, items = fmean(row.value for row in rows), min(row.n for row in rows)
+    return _exact_p(share, items, fmean(known), alternative)
+
+
+def _exact_p(
+    share: float, items: int, chance: float, alternative: Literal["greater", "two-sided"]
+) -> float:
+    from scipy.stats import binomtest
+
+    within = [min(max(value, 0.0), 1.0) for value in (share, chance)]
+    tested = binomtest(round(items * within[0]), items, within[1], alternative=alternative)
+    return float(tested.pvalue)
 
 
 def same_weights(ours: Answers, theirs: Answers) -> set[int]:
@@ -355,7 +407,7 @@ class Headline:
         controls: arms with the same number of examples but without the pairing.
         labels: longer names of arms, for people.
         share: share of counterfactual examples of the main arm under test; ``None`` if unknown.
-        declared: whether somebody declared the expected order, rather than it being the only one.
+        expected: whether the settings name the order, rather than it being the only one.
     """
 
     benchmark: str
@@ -367,7 +419,7 @@ class Headline:
     controls: tuple[str, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     share: float | None = None
-    declared: bool = True
+    expected: bool = True
 
     @property
     def cell(self) -> Cell:

@@ -118,15 +118,15 @@ def compare_over_seeds_and_items(
         if row.arm != row.baseline and row.reason in TESTABLE:
             by_benchmark.setdefault(about[row.cell].benchmark, []).append(row)
     comparisons: list[JointComparison] = []
-    refused: list[str] = []
-    for group in by_benchmark.values():
+    refused: dict[str, list[str]] = {}
+    for benchmark, group in by_benchmark.items():
         answers = _Answers(group, about, items)
         for row in group:
             try:
                 comparisons += answers.compare(row)
             except UserError as error:
                 names = ((labels or {}).get(arm, arm) for arm in (row.arm, row.baseline))
-                refused.append(f"{' against '.join(names)}: {error}.")
+                refused.setdefault(benchmark, []).append(f"{' against '.join(names)}: {error}.")
     p = [
         comparison.p if family is None or comparison.row.cell in family else math.nan
         for comparison in comparisons

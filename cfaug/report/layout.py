@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from cfaug.report.arms import full_names
 from cfaug.report.document import (
     Column,
     Document,
@@ -110,16 +111,25 @@ def cell_entry(table: Table, arm: str, cell: Cell) -> Entry | None:
     )
 
 
-def legend(table: Table, best: str = "Bold", better: str = "Underlined") -> list[str]:
+def legend(
+    table: Table,
+    best: str = "Bold",
+    better: str = "Underlined",
+    benchmark: str | None = None,
+) -> list[str]:
     """Return sentences that explain the marks which occur.
 
     Args:
         best: name of the mark of the best value in a column.
         better: name of the mark of a value better than the first baseline.
+        benchmark: the benchmark, or part of one, whose marks they are; ``None`` for all.
     """
     first, *others = map(table.label, table.baselines)
     cells = [
-        (benchmark, metric) for benchmark, metrics in table.benchmarks.items() for metric in metrics
+        (name, metric)
+        for name, metrics in table.benchmarks.items()
+        for metric in metrics
+        if benchmark in (None, name)
     ]
     entries = [e for arm in table.arms for cell in cells if (e := cell_entry(table, arm, cell))]
     signs = {sign for entry in entries for sign in entry.signs}
@@ -257,17 +267,32 @@ def table_document(table: Table, name: str = "table") -> Document:
 def float_document(table: Table, name: str = "table") -> Document:
     """Return the table with each benchmark's notes below its part, as parts may float.
 
-    Metrics are words, in two header rows.
+    Metrics are words, in two header rows. Below a part stands what its reader needs; what is about
+    p, which it does not print, about the names of files or for the user of the command are notes of
+    the document, which LaTeX has as comments.
     """
-    marks, notes = legend(table), table.all_notes()
-    parts = [
-        replace(
-            spelled := spell_out(part, table.benchmarks[part.title]),
-            notes=(*marks, *spelled.notes, *concerning(notes, part.title, table.benchmarks)),
+    parts = []
+    cautions = [f"Caution: {line}" for line in table.cautions]
+    for part in benchmark_parts(table):
+        signs = {sign for _, cells in part.rows for cell in cells for sign in cell.signs}
+        corrected = []
+        if signs & {KEPT, LOST}:
+            corrected.append(f"Holm's correction is over {table.describe_corrected()}.")
+        if signs & {KEPT_ITEMS, LOST_ITEMS}:
+            corrected.append(table.item_note())
+        spelled = spell_out(part, table.benchmarks[part.title])
+        notes = (
+            *legend(table, benchmark=part.title),
+            *spelled.notes,
+            *corrected,
+            *table.at_chance_note(part.title),
+            *table.untested_notes(part.title),
+            *concerning([*table.notes, *cautions], part.title, table.benchmarks),
         )
-        for part in benchmark_parts(table)
-    ]
-    return Document(name=name, title="", parts=tuple(parts))
+        parts.append(replace(spelled, notes=notes))
+    names = full_names(table.labels, table.arms)
+    comments = (*table.test_notes(), *table.asides, *([names] if names else []))
+    return Document(name=name, title="", parts=tuple(parts), notes=comments)
 
 
 def concerning(sentences: Sequence[str], benchmark: str, known: Collection[str]) -> list[str]:
@@ -296,9 +321,10 @@ def comparisons_csv(table: Table) -> str:
         if not table.plain or f.name not in ("unit", "better")
     ]
     more = (*(ITEM_COLUMNS if table.over_items else ()), *(("chance",) if table.chance else ()))
-    lines = [*table.notes, *(f"Caution: {line}" for line in table.cautions)]
+    lines = [*table.notes, *table.asides, *(f"Caution: {line}" for line in table.cautions)]
     remarks = {
-        name: " ".join(concerning(lines, name, table.benchmarks)) for name in table.benchmarks
+        name: " ".join([*table.untested_notes(name), *concerning(lines, name, table.benchmarks)])
+        for name in table.benchmarks
     }
     rows: list[list[Any]] = []
     for row in table.rows:

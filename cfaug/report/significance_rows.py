@@ -55,8 +55,8 @@ class SignificanceRow:
     diff: float
     g: float
     d_z: float
-    ci_low: float
-    ci_high: float
+    bca_low: float
+    bca_high: float
     p_wilcoxon: float
     p_permutation: float
     p_min: float
@@ -150,8 +150,9 @@ class Table:
         labels: label of each arm, by its name; an arm without a label is printed by its name.
         one_test: cells with the same test data for all arms.
         over_items: tests over items of comparisons that cannot be tested over seeds.
-        notes: sentences on comparisons without a test, and on the arms' training.
+        notes: sentences on comparisons without a test over items, and on the arms' training.
         cautions: sentences on what weakens the results: arms that cannot be compared, leaks.
+        asides: sentences to the user of the command, which a published table leaves out.
         more: parts of the documents after the comparisons; not in the CSV.
         chance: expected value of a model that answers at random, where that is known.
         at_chance: arms not shown to be better than that, with the cell; two of them get no marks
@@ -165,6 +166,7 @@ class Table:
     over_items: tuple[ItemComparison, ...] = ()
     notes: tuple[str, ...] = ()
     cautions: tuple[str, ...] = ()
+    asides: tuple[str, ...] = ()
     more: tuple[Part, ...] = ()
     chance: Mapping[Cell, float] = field(default_factory=dict)
     at_chance: frozenset[tuple[str, Cell]] = frozenset()
@@ -243,14 +245,21 @@ class Table:
             for n in sorted({row.n for row in paired})
         )
         first = " or ".join(self.label(name) for name in self.baselines)
+        return (
+            f"Seeds per arm: {least} (sign flips, one-sided). All p one-sided unless named "
+            f"two-sided: the arm is better than {first}. p_holm corrects p_paired for "
+            f"{self.describe_corrected()}."
+        )
+
+    def describe_corrected(self) -> str:
+        """Return the family of the tests paired by seed in words: "2 comparisons: 1 arm ..."."""
+        paired = [row for row in self.comparisons if not math.isnan(row.p_holm)]
         bases = " and ".join(map(self.label, dict.fromkeys(row.baseline for row in paired)))
         arms, cells = len({row.arm for row in paired}), len({row.cell for row in paired})
         benchmarks = ", ".join(dict.fromkeys(row.benchmark for row in paired))
         return (
-            f"Seeds per arm: {least} (sign flips, one-sided). All p one-sided unless named "
-            f"two-sided: the arm is better than {first}. p_holm corrects p_paired for "
             f"{len(paired)} comparison{'s' * (len(paired) > 1)}: {arms} arm{'s' * (arms != 1)} "
-            f"against {bases} on {cells} metric{'s' * (cells != 1)} of {benchmarks}."
+            f"against {bases} on {cells} metric{'s' * (cells != 1)} of {benchmarks}"
         )
 
     def item_note(self) -> str:
@@ -263,25 +272,68 @@ class Table:
             "items of this kind, not whether training again would give the same."
         )
 
-    def own_notes(self) -> list[str]:
-        """Return the notes on the tests and on the arms' training."""
-        untested = all(math.isnan(row.p_holm) for row in self.comparisons)
-        notes = [] if self.over_items and untested else [self.note()]
-        notes += [self.item_note()] if self.over_items else []
-        # The arms that are not shown to be better than chance.
+    def at_chance_note(self, benchmark: str | None = None) -> list[str]:
+        """Return at most one sentence: the arms that are not shown to be better than chance.
+
+        Args:
+            benchmark: the benchmark, or part of one, that it is about; ``None`` for all.
+        """
         cells: dict[Cell, list[str]] = {}
         order = {arm: place for place, arm in enumerate(self.arms)}
         for arm, cell in sorted(self.at_chance, key=lambda pair: (pair[1], order[pair[0]])):
-            cells.setdefault(cell, []).append(self.label(arm))
-        if cells:
-            listed = [f"{' '.join(cell)} ({', '.join(arms)})" for cell, arms in cells.items()]
-            more = len(listed) - SPELLED_OUT
+            if benchmark in (None, cell[0]):
+                cells.setdefault(cell, []).append(self.label(arm))
+        if not cells:
+            return []
+        listed = [f"{' '.join(cell)} ({', '.join(arms)})" for cell, arms in cells.items()]
+        more = len(listed) - SPELLED_OUT
+        return [
+            f"Not shown to be better than chance (exact binomial test, p > {ALPHA}): "
+            f"{'; '.join(listed[:SPELLED_OUT])}{f' and {more} more' * (more > 0)}. Two such "
+            "arms get no mark against each other."
+        ]
+
+    def untested_notes(self, benchmark: str | None = None) -> list[str]:
+        """Return sentences on comparisons that the seeds cannot test; a few are named.
+
+        Args:
+            benchmark: the benchmark, or part of one, that they are about; ``None`` for all.
+        """
+        rows = [row for row in self.comparisons if benchmark in (None, row.benchmark)]
+        notes = []
+        for reason, means in (
+            (ONE_SEED, "one seed, so no test over seeds"),
+            (OTHER_SEEDS, "other seeds, so nothing is paired"),
+        ):
+            pairs = dict.fromkeys((r.arm, r.baseline) for r in rows if r.reason == reason)
+            listed = [f"{self.label(arm)} against {self.label(base)}" for arm, base in pairs]
+            notes += [f"{', '.join(listed)}: {means}."] if listed else []
+        # Metrics of a benchmark about which the same is to be said share a sentence.
+        metrics: dict[tuple[str, str], list[str]] = {}
+        for row in rows:
+            if row.reason == NO_SPREAD:
+                arms = f"{self.label(row.arm)} against {self.label(row.baseline)}"
+                clause = describe_no_spread(row.diff, row.measure)
+                metrics.setdefault((f"{arms} on {row.benchmark}", clause), []).append(row.metric)
+        sentences = [f"{on} {', '.join(some)}: {why}." for (on, why), some in metrics.items()]
+        notes += sentences[:SPELLED_OUT]
+        if more := sum(map(len, list(metrics.values())[SPELLED_OUT:])):
             notes.append(
-                f"Not shown to be better than chance (exact binomial test, p > {ALPHA}): "
-                f"{'; '.join(listed[:SPELLED_OUT])}{f' and {more} more' * (more > 0)}. Two such "
-                "arms get no mark against each other."
+                f"{more} more comparison{'s' * (more > 1)} cannot be tested either, as every seed "
+                "gives the same difference."
             )
-        return [*notes, *self.notes]
+        return notes
+
+    def test_notes(self) -> list[str]:
+        """Return the notes on the tests over seeds and over items."""
+        untested = all(math.isnan(row.p_holm) for row in self.comparisons)
+        notes = [] if self.over_items and untested else [self.note()]
+        return [*notes, *([self.item_note()] if self.over_items else [])]
+
+    def own_notes(self) -> list[str]:
+        """Return the notes on the tests and on the arms' training."""
+        measured = [*self.at_chance_note(), *self.untested_notes()]
+        return [*self.test_notes(), *measured, *self.notes, *self.asides]
 
     def all_notes(self) -> list[str]:
         """Return all notes under the table except the legend of its marks."""

@@ -17,6 +17,7 @@ from cfaug.report.comparison import (
     answers,
     at_chance,
     chances,
+    describe_below_chance,
     different_tests,
     equal_weights,
     measures,
@@ -40,7 +41,6 @@ from cfaug.report.significance_rows import (
     SignificanceRow,
     Table,
     describe_family,
-    describe_no_spread,
     family_of,
 )
 from cfaug.stats.effects import ArmComparison, compare
@@ -120,10 +120,11 @@ def significance_table(
         ),
         chance=chances(rows),
         at_chance=frozenset(key for key, by_seed in grouped.items() if at_chance(by_seed)),
-        notes=(*unknown_tests(rows, labels), *_describe_untested(made, labels or {}), *notes),
+        notes=(*unknown_tests(rows, labels), *notes),
         cautions=(
             *different_tests(rows, labels),
             *equal_weights(rows, baselines, labels),
+            *describe_below_chance(rows),
             *cautions,
         ),
     )
@@ -160,27 +161,6 @@ def _compare(
         "n": summary.n, "mean": summary.mean, "sd": summary.sd, "reason": reason,
         "unit": measure.unit, "better": measure.better,
     }  # fmt: skip
-
-
-def _describe_untested(rows: Sequence[SignificanceRow], labels: Mapping[str, str]) -> list[str]:
-    notes = []
-    for reason, means in (
-        (ONE_SEED, "one seed, so no test over seeds"),
-        (OTHER_SEEDS, "other seeds, so nothing is paired"),
-    ):
-        pairs = dict.fromkeys((r.arm, r.baseline) for r in rows if r.reason == reason)
-        listed = [f"{labels.get(a, a)} against {labels.get(b, b)}" for a, b in pairs]
-        notes += [f"{', '.join(listed)}: {means}."] if listed else []
-    flat = [row for row in rows if row.reason == NO_SPREAD]
-    for row in flat[:SPELLED_OUT]:
-        names = f"{labels.get(row.arm, row.arm)} against {labels.get(row.baseline, row.baseline)}"
-        notes.append(
-            f"{names} on {row.benchmark} {row.metric}: {describe_no_spread(row.diff, row.measure)}."
-        )
-    if len(flat) > SPELLED_OUT:
-        more = len(flat) - SPELLED_OUT
-        notes.append(f"The same holds of {more} more comparison{'s' * (more > 1)}.")
-    return notes
 
 
 # Tests over items where there are too few seeds: one run against one run, or against several.
@@ -252,7 +232,7 @@ def compare_over_items(
     """
     by_cell: dict[Cell, Result] = {row.cell: row for row in rows}
     comparisons: list[ItemComparison] = []
-    refused: list[str] = []
+    refused: dict[str, list[str]] = {}
     without: list[str] = []
     for row in made:
         if row.reason != ONE_SEED:
@@ -263,7 +243,7 @@ def compare_over_items(
             test = compare_pair(row.arm, row.baseline, by_cell[row.cell], row.measure, items)
         except UserError as error:
             names = (labels.get(arm, arm) for arm in (row.arm, row.baseline))
-            refused.append(f"{' against '.join(names)}: {error}.")
+            refused.setdefault(benchmark, []).append(f"{' against '.join(names)}: {error}.")
         else:
             comparisons += [] if test is None else [ItemComparison(row, test)]
     counted = [family is None or comparison.row.cell in family for comparison in comparisons]
@@ -300,9 +280,18 @@ def compare_pair(
     return compare_items(ours, theirs, about.metric, measure, about.by)
 
 
-def shorten(sentences: Sequence[str]) -> list[str]:
-    """Return the first few sentences, and one that counts the others."""
-    more = len(sentences) - SPELLED_OUT
-    if more <= 0:
-        return list(sentences)
-    return [*sentences[:SPELLED_OUT], f"The same holds of {more} more comparisons."]
+def shorten(refused: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return the first few sentences on each benchmark, and one that counts its others.
+
+    Args:
+        refused: {benchmark: sentences on comparisons that could not be made}.
+    """
+    lines = []
+    for benchmark, sentences in refused.items():
+        lines += sentences[:SPELLED_OUT]
+        if more := len(sentences[SPELLED_OUT:]):
+            lines.append(
+                f"{more} more comparison{'s' * (more > 1)} on {benchmark} could not be made for "
+                "such reasons."
+            )
+    return lines

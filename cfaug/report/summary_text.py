@@ -162,7 +162,7 @@ def steps_part(
         text_column("p (one-sided, Holm)", lambda check: p_text(check.p)),
         text_column("step", outcome),
     ]
-    title = f"The declared order {headline.expectation}" if headline.declared else "Step by step"
+    title = f"The expected order {headline.expectation}" if headline.expected else "Step by step"
     labelled = [((headline.label(c.arm), headline.label(c.other)), c) for c in checks]
     return make_part(title, ("arm", "better than"), columns, labelled)
 
@@ -173,8 +173,16 @@ def how_tested(
     baselines: Sequence[str],
     items: ItemSource | None = None,
 ) -> str:
-    """Return the note under the steps: the test, and the smallest p possible with n seeds."""
-    compared = [c for c in expected(rows, headline, baselines, items) if c.comparison is not None]
+    """Return the note under the steps: the test, and the smallest p possible with n seeds.
+
+    Without a step whose p is printed, in the sentence or in the steps' table, there is none.
+    """
+    steps = expected(rows, headline, baselines, items)
+    compared = [c for c in steps if c.comparison is not None]
+    in_distribution = "In distribution, p and the 95 % interval are of one test, and not corrected"
+    if all(math.isnan(c.p) for c in compared) or (len(steps) < 2 and compared[0].seeds < 2):
+        alone = "p = " in cost(rows, headline, baselines, items)
+        return f"{in_distribution}." if alone else ""
     checks = [c for c in compared if c.test is None]
     over_items = [c for c in compared if c.test is not None]
     text = "p: one-sided t-test paired by seed, Holm-corrected over the steps of this sentence"
@@ -197,7 +205,7 @@ def how_tested(
     if any(check.lost and not check.shown for check in compared):
         text += ". The p of a fall is two-sided"
     if headline.cost_cell(rows) is not None:
-        text += ". In distribution, p and the 95 % interval are of one test, and not corrected"
+        text += f". {in_distribution}"
     return ". ".join([text, *least]) + "."
 
 
@@ -257,8 +265,9 @@ def describe_pairing(made: Sequence[Finding], headline: Headline) -> str:
     """Return one or two sentences on what pairing gains and does not gain."""
     if not made:
         return (
-            "No arm with the same number of unbiased, unpaired examples was run, so these results "
-            "do not show whether the pairing itself matters or only the wider variety it brings."
+            "No arm with the same number of unpaired images of the same kind was run, so these "
+            "results do not show whether the pairing itself matters or only the wider variety it "
+            "brings."
         )
     groups: dict[str, list[str]] = {"more": [], "less": [], "same": []}
     for f in made:

@@ -15,6 +15,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from cfaug.core.errors import Verbosity, verbosity, visible, write_out
+from cfaug.report.comparison import describe_below_chance
 from cfaug.report.document import Document, Entry, Part, curve_part
 from cfaug.report.layout import benchmark_parts, comparison_part, item_part, legend
 from cfaug.report.metric_words import spell_out, with_columns
@@ -180,7 +181,8 @@ def results_parts(rows: Sequence[Result], known: str) -> list[Part | str]:
     if len(kept) < len(cells):
         more = len(cells) - len(kept)
         note += f" {more} more numbers are in {known}; verbose=true prints them."
-    return [*printed, *(line for part in printed for line in part.notes), note, ""]
+    notes = [line for part in printed for line in part.notes]
+    return [*printed, *notes, note, *describe_below_chance(rows), ""]
 
 
 def _choose_cells(cells: Sequence[Cell]) -> set[Cell]:

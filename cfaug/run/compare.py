@@ -170,7 +170,7 @@ def compare(
     experiment: Path,
     baseline: str | Sequence[str] | None,
     samples: Samples,
-    cautions: Sequence[str] = (),
+    cautions: Mapping[str, Sequence[str]] | None = None,
     *,
     primary_metrics: Primary | None = None,
     every_benchmark: bool = True,
@@ -182,8 +182,8 @@ def compare(
     Args:
         experiment: the experiment's folder, with the runs in ``<arm>/seed=<n>``.
         baseline: the arm, or arms, to compare with; ``None`` takes those of ``comparison``.
-        cautions: sentences that the tables and the report show, besides those on leaks and on arms
-            with different test data.
+        cautions: {benchmark: sentences that the tables and the report show if it is tabled},
+            besides those on leaks and on arms with different test data.
         primary_metrics: {benchmark of this command: its primary metrics, for which comparisons are
             corrected}; ``None`` for no benchmark.
         every_benchmark: table all benchmarks that were ever measured, not only those of
@@ -229,11 +229,10 @@ def compare(
     notes += _describe_differences(trained, labels)
     notes += _equal_labels(arm_labels(arms), labels, settings.labels)
     others = [b for b in dict.fromkeys(row.benchmark for row in measured.rows) if b not in shown]
-    if others:
-        notes.append(
-            "Only the last command's benchmarks are tabled and corrected for; tabulate=all adds "
-            f"{', '.join(others)}."
-        )
+    left_out = (
+        "Only the last command's benchmarks are tabled and corrected for; tabulate=all adds "
+        f"{', '.join(others)}."
+    )
     leaks = leak_sentences(run.folder for run in tabled)
     items = RunItems(tabled, rows)
     table = significance_table(
@@ -245,7 +244,7 @@ def compare(
         cautions=[
             *(line for line in leaks if line.partition(":")[0] in shown),
             *measured.left_out,
-            *cautions,
+            *(line for name, some in (cautions or {}).items() if name in shown for line in some),
         ],
         items=items,
         primary=primary,
@@ -257,8 +256,12 @@ def compare(
         if settings.seeds_and_items
         else ([], [])
     )
-    table = replace(table, more=seeds_and_items_parts(joint, labels, refused))
-    headline = settings.headline(rows, arms, baselines[0], labels)
+    table = replace(
+        table,
+        more=seeds_and_items_parts(joint, labels, refused),
+        asides=(left_out,) if others else (),
+    )
+    headline = settings.headline(rows, arms, baselines[0], labels, list(primary))
     sampled = next(run.folder for run in tabled if run.arm == headline.tested[0])
     config = read_config(sampled)
     data = build(setting_node(config, "data", sampled), trusted=False)

@@ -44,7 +44,7 @@ from cfaug.planning.sources import permitted_roots
 from cfaug.report.common_seeds import check_experiment
 from cfaug.report.comparison import ComparisonSettings
 from cfaug.report.records import Run, experiment_folder, read_config, read_run, setting_node
-from cfaug.report.results import RESULTS, join_seeds
+from cfaug.report.results import RESULTS, EvaluationKey, join_seeds
 from cfaug.report.significance_rows import Table
 from cfaug.run.compare import join_experiments
 from cfaug.run.evaluate_checkpoint import (
@@ -235,6 +235,8 @@ def _evaluate_all(
         failed = {target.folder: error for target, error in evaluated if error is not None}
     primary_metrics: dict[Path, dict[str, tuple[str, ...]]] = {}
     known, pages = [], []
+    measured: set[Path] = set()  # by this command, for the initial weights of several arms
+    printed: set[EvaluationKey] = set()
     for target in tested:
         try:
             if target.folder in failed:
@@ -250,7 +252,9 @@ def _evaluate_all(
                 for benchmark in benchmarks
             }
             check_pages(target, benchmarks)
-            if not _run_benchmarks(target, benchmarks, settings) and settings.engine is None:
+            if _run_benchmarks(target, benchmarks, settings, printed):
+                measured.add(target.folder)
+            elif settings.engine is None and target.folder not in {*measured, *known}:
                 known.append(target.folder)
             pages += [
                 target.folder / name
@@ -301,23 +305,42 @@ def _check_tables(tested: Sequence[EvaluationTarget], settings: EvaluateSettings
             check_output(place / name, name)
 
 
-def _run_benchmarks(target: EvaluationTarget, benchmarks: Any, settings: EvaluateSettings) -> bool:
-    """Evaluate a checkpoint, and return whether that was still to be done."""
+def _run_benchmarks(
+    target: EvaluationTarget,
+    benchmarks: Any,
+    settings: EvaluateSettings,
+    printed: set[EvaluationKey],
+) -> bool:
+    """Evaluate a checkpoint, and return whether that was still to be done.
+
+    Results of runs are tabled; those of other weights are printed, once for weights and data.
+
+    Args:
+        printed: evaluations that the command has printed; those printed here are added.
+    """
+    keys: dict[str, EvaluationKey] = {}
+    if not target.trained:
+        weights = target.model.identity()
+        keys = {b.name: (b.name, weights, b.data_hash) for b in benchmarks}
+    shown = [name for name, key in keys.items() if key not in printed]
     keep, limit = settings.items, settings.max_indistinct
-    return run_benchmarks(
-        target, benchmarks, settings.device, settings.cache, keep, limit,
-        shown=not target.trained,  # results of runs are tabled
-    )  # fmt: skip
+    done = run_benchmarks(
+        target, benchmarks, settings.device, settings.cache, keep, limit, shown=shown
+    )
+    printed.update(keys.values())
+    return done
 
 
 def _evaluator(settings: EvaluateSettings) -> Callable[[EvaluationTarget], UserError | None]:
     """Return what evaluates a checkpoint in a worker, and returns the user's mistake if any."""
     use_threads(settings.threads)
     suite, opener = build(settings.benchmark), _opener(settings)
+    printed: set[EvaluationKey] = set()
 
     def evaluate_target(target: EvaluationTarget) -> UserError | None:
         try:
-            _run_benchmarks(target, open_member(suite, describe_data(target, opener)), settings)
+            benchmarks = open_member(suite, describe_data(target, opener))
+            _run_benchmarks(target, benchmarks, settings, printed)
         except UserError as error:
             return error
         return None

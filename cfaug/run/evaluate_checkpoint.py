@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
@@ -40,6 +40,7 @@ from cfaug.models.indistinct import DEFAULT_LIMIT, refuse_indistinct
 from cfaug.models.lora import Ends, Factor, Interpolated
 from cfaug.planning.build import build
 from cfaug.report.checkpoint_tables import interpolated_arm
+from cfaug.report.comparison import describe_below_chance
 from cfaug.report.items import (
     FOLDER,
     RANKINGS,
@@ -114,7 +115,7 @@ def run_benchmarks(
     items: KeepItems = "new",
     max_indistinct: Share = DEFAULT_LIMIT,
     *,
-    shown: bool = True,
+    shown: Collection[str] | None = None,
 ) -> bool:
     """Run the benchmarks without a result for this model, and append their rows.
 
@@ -127,8 +128,8 @@ def run_benchmarks(
             before items were kept.
         max_indistinct: the share of captions that the model cannot tell apart above which a
             benchmark is refused.
-        shown: whether the results are printed, of new and of earlier evaluations; otherwise, as
-            they are about to be tabled, only if the command is verbose.
+        shown: names of the benchmarks whose results are printed, of new and of earlier
+            evaluations; ``None`` for all, as in a verbose command.
 
     Returns:
         Whether anything was evaluated or written.
@@ -164,9 +165,10 @@ def run_benchmarks(
         if not all((target.folder / name).exists() for name in benchmark.page_files):
             say(f"wrote {benchmark.write_page(target.folder, target.arm)}", sys.stdout)
             drawn_again = True
-    shown = shown or verbosity() == Verbosity.VERBOSE
-    for benchmark in benchmarks if shown else ():
-        if benchmark.name not in unanswered:
+    if shown is None or verbosity() == Verbosity.VERBOSE:
+        shown = {benchmark.name for benchmark in benchmarks}
+    for benchmark in benchmarks:
+        if benchmark.name in shown and benchmark.name not in unanswered:
             _print_again(target, benchmark, keys[benchmark.name])
     if not pending:
         return drawn_again
@@ -180,7 +182,7 @@ def run_benchmarks(
         with refuse_indistinct(benchmark.name, max_indistinct):
             evaluation = _check_found(benchmark, benchmark.run(model))
         rows = _write(target, benchmark, evaluation, weights, keys[benchmark.name] in known)
-        if shown:
+        if benchmark.name in shown:
             _print_results(target, benchmark, rows, evaluation)
     if shown:
         say(f"wrote {target.folder / RESULTS}", sys.stdout)
@@ -203,7 +205,8 @@ def _print_results(
         print_parts(results_parts(rows, str(file)))
         return
     title = f"{benchmark.name} of {target.arm} ({len(rows)} numbers in {file})"
-    lines: list[Part | str] = [title, *benchmark.summarise(evaluation), ""]
+    below = describe_below_chance(rows)
+    lines: list[Part | str] = [title, *benchmark.summarise(evaluation), *below, ""]
     print_parts(lines)
 
 

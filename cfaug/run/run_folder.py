@@ -28,7 +28,7 @@ from cfaug.core.processes import check_logger, hold_lock, is_checkout
 from cfaug.core.safety.json_text import load_json
 from cfaug.planning.build import build
 from cfaug.report.arms import ABSENT, same_identity
-from cfaug.report.checkpoint_tables import alarms, changes, initial_values
+from cfaug.report.checkpoint_tables import alarms, changes, initial_values, unshown_falls
 from cfaug.report.records import UNFINISHED, check_record, read_config, read_run, setting_node
 from cfaug.report.results import RESULTS, read_record
 from cfaug.run.identity import EXTENDED, LENGTH, check_owner, config_hash
@@ -409,7 +409,9 @@ def publish_runs(folders: Sequence[Path], experiment: Path | None) -> None:
             publish(build(logger, trusted=False), folder, experiment)
 
 
-def hand_over(experiment: Path, folders: Sequence[Path], threshold: float | None) -> list[str]:
+def hand_over(
+    experiment: Path, folders: Sequence[Path], threshold: float | None
+) -> dict[str, list[str]]:
     """Write each run's model card, and warn on stderr of arms that forgot something.
 
     Args:
@@ -418,7 +420,7 @@ def hand_over(experiment: Path, folders: Sequence[Path], threshold: float | None
             prints none.
 
     Returns:
-        The warnings.
+        {benchmark: its warnings}.
     """
     from cfaug.train.card import write_card
 
@@ -439,7 +441,10 @@ def hand_over(experiment: Path, folders: Sequence[Path], threshold: float | None
             f"kept as edited, or as an earlier version wrote it, without these results: "
             f"{name_some(cards)}; remove the file and evaluate again for a new card"
         )
-    messages = [] if threshold is None else alarms(deltas, threshold)
-    for line in messages:
+    if threshold is None:
+        return {}
+    warned = alarms(deltas, threshold)
+    for line in (*(line for some in warned.values() for line in some),
+                 *unshown_falls(deltas, threshold)):  # fmt: skip
         say(line)
-    return messages
+    return warned

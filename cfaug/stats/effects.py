@@ -226,8 +226,8 @@ class ArmComparison:
     p_min: float
     g: float
     d_z: float
-    ci_low: float
-    ci_high: float
+    bca_low: float
+    bca_high: float
     t_low: float
     t_high: float
 
@@ -255,7 +255,7 @@ def compare(
     ours, theirs = summarise(list(arm.values())), summarise(list(baseline.values()))
     shared: dict[str, float] = dict.fromkeys(
         ("p_paired", "p_paired_two_sided", "p_wilcoxon", "p_permutation", "p_min", "d_z",
-         "ci_low", "ci_high"), math.nan,
+         "bca_low", "bca_high"), math.nan,
     )  # fmt: skip
     t_low, t_high = welch_interval(list(arm.values()), list(baseline.values()))
     if arm.keys() == baseline.keys():
@@ -269,8 +269,8 @@ def compare(
             "p_permutation": test.sign_flip(differences, improves, seed=seed),
             "p_min": test.smallest_exact_p(len(differences)),
             "d_z": cohen_d_z(differences),
-            "ci_low": low,
-            "ci_high": high,
+            "bca_low": low,
+            "bca_high": high,
         }
     return ArmComparison(
         n=ours.n,

@@ -33,7 +33,7 @@ from cfaug.report.comparison import ComparisonSettings
 from cfaug.report.document import DAGGER, Column, Entry, make_part
 from cfaug.report.records import Run
 from cfaug.report.text import wrap_text
-from tests.report.example import LABELS, MEANS, OOD, RATIOS, SOURCES, USUAL, results, runs
+from tests.report.example import ID, LABELS, MEANS, OOD, RATIOS, SOURCES, USUAL, results, runs
 
 
 def run(arm="x", seed=1, folder=Path("nowhere"), **record) -> Run:
@@ -179,7 +179,7 @@ def test_generated_and_the_oracles_pairs_are_both_under_test():
 def test_an_experiment_of_ones_own_is_about_its_most_counterfactual_arm():
     means = {"mine": (0.3, 0.3), "half": (0.4, 0.4), "most": (0.5, 0.5)}
     about = headline(means, {"mine": 0.0, "half": 0.5, "most": 0.67}, ["mine"])
-    assert (about.order, about.tested, about.declared) == (("mine",), ("most",), False)
+    assert (about.order, about.tested, about.expected) == (("mine",), ("most",), False)
 
 
 @pytest.mark.parametrize(
@@ -217,6 +217,19 @@ def test_without_settings_nothing_is_known_by_its_name():
     assert USUAL.choose_baselines(arms, None, {}) == ["real", "more_real"]
     about = ComparisonSettings().headline(rows, arms, "zero", {})
     assert (about.order, about.tested, about.in_distribution) == (("zero",), ("unbiased",), None)
+
+
+def test_the_headline_is_of_the_commands_first_benchmark():
+    """Results of earlier commands, which tabulate=all adds, stand before it in the files."""
+    rows = results(MEANS, more=[("pairs", "text_score"), ("pairs", "group_score")])
+    arms = read_arms(runs(rows))
+    about = ComparisonSettings().headline(rows, arms, "real", {}, ["absent", "pairs", ID])
+    assert about.cell == ("pairs", "text_score")
+    assert ComparisonSettings().headline(rows, arms, "real", {}).cell == (OOD, "acc1")
+    assert USUAL.headline(rows, arms, "real", {}, ["pairs"]).cell == (OOD, "acc1")  # by name
+    # Nothing can be said on what the baseline was not asked, such as a benchmark that refused it.
+    rows = [row for row in rows if row.arm != "real" or row.benchmark == "pairs"]
+    assert USUAL.headline(rows, arms, "real", {}).cell == ("pairs", "text_score")
 
 
 def test_a_baseline_is_asked_for_by_name_or_label_and_counts_once():

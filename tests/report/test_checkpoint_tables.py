@@ -7,12 +7,14 @@ import re
 
 import numpy as np
 import pytest
+from scipy.stats import binomtest
 
 from cfaug.core.errors import UserError
 from cfaug.report.arm_results import MissingError, Runs
 from cfaug.report.checkpoint_tables import (
     MetricChange,
     WiseFtTable,
+    alarms,
     changes,
     falls,
     initial_values,
@@ -31,7 +33,7 @@ def make_run(folder, values, *, steps=150, weights="trained", initial=BASE, data
     """A run's folder with one result a metric."""
     arm, seed = folder.parent.name, int(folder.name.removeprefix("seed="))
     rows = [
-        Result("x", arm, seed, benchmark, metric, value, 100, weights, data)
+        Result("x", arm, seed, benchmark, metric, value, 1000, weights, data)
         for (benchmark, metric), value in values.items()
     ]
     folder.mkdir(parents=True)
@@ -76,8 +78,8 @@ def test_other_weights_and_other_questions_are_not_compared(tmp_path, other):
     assert changes(run, initial_values(tmp_path / "main")) == []
 
 
-def change(arm, seed, before, after):
-    return MetricChange(arm, seed, *ACC, before, after, 100)
+def change(arm, seed, before, after, items=1000, chance=None):
+    return MetricChange(arm, seed, *ACC, before, after, items, chance)
 
 
 def test_an_arm_falls_by_the_mean_of_its_runs():
@@ -108,6 +110,55 @@ def test_arms_that_fell_on_one_benchmark_are_told_in_one_line():
         "forgetting, more than 2 points: zero_classification acc1 fell in 2 arms: "
         "a from 80.0 to 70.0 %, b from 80.0 to 50.0 %"
     ]
+
+
+def test_five_photos_at_chance_show_no_forgetting():
+    """One photo of five in three seeds was found, which is chance, and then none of five."""
+    few = [change("a", seed, 0.2, after, 5, 0.2) for seed, after in enumerate((0.2, 0.0, 0.0))]
+    assert sentences(few, 0.02) == [
+        "zero_classification acc1: 20.0 % before and 6.7 % after, of 5 items: too few to show "
+        "forgetting."
+    ]
+    assert alarms(few, 0.02) == {}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "items", "chance", "why"),
+    [
+        (0.25, 0.05, 100, 0.25, "at chance (25.0 %) before, so it shows no forgetting"),
+        (0.25, 0.05, 100, 0.1, ""),
+        (0.25, 0.05, 100, None, ""),
+        (0.9, 0.85, 100, 0.1, "too few to show forgetting"),  # five of the six that it takes
+        (0.9, 0.84, 100, 0.1, ""),
+    ],
+)
+def test_a_fall_shows_forgetting_from_above_chance_and_by_enough_items(
+    before, after, items, chance, why
+):
+    [fall] = falls([change("a", 1, before, after, items, chance)], 0.02)
+    assert fall.unshown == why
+    lost = round(items * (before - after))
+    tests = [binomtest(lost, lost, 0.5).pvalue <= 0.05]
+    if chance is not None:
+        right = round(items * before)
+        tests.append(binomtest(right, items, chance, alternative="greater").pvalue <= 0.05)
+    assert (not why) == all(tests)
+    assert bool(alarms([change("a", 1, before, after, items, chance)], 0.02)) == (not why)
+
+
+def test_alarms_are_told_by_benchmark():
+    part = MetricChange("a", 1, "stress [edit=blur]", "acc1", 0.9, 0.5, 100)
+    warned = alarms([change("a", 1, 0.8, 0.7), part], 0.02)
+    assert {name: len(lines) for name, lines in warned.items()} == {ACC[0]: 1, "stress": 1}
+
+
+def test_chance_is_that_of_the_results(tmp_path):
+    make_run(tmp_path / "main/before/seed=1", {ACC: 0.8}, steps=0)
+    run = make_run(tmp_path / "main/real/seed=1", {ACC: 0.75})
+    file = run / "results.jsonl"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "chance": 0.5}) + "\n")
+    [known] = changes(run, initial_values(tmp_path / "main"))
+    assert (known.n, known.chance) == (1000, 0.5)
 
 
 GAIN = {"benchmark": "pairs", "metric": "group", "name": "pairs"}

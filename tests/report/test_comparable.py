@@ -81,7 +81,7 @@ def test_arms_that_were_asked_different_data_have_no_winner(tmp_path, same):
     table = significance_table(rows, "low")
     row = table.get("high", CELL)
     assert row.mean == pytest.approx(sum(r.value for r in OTHER) / 5)
-    for name in ("diff", "p_welch", "p_paired", "p_holm", "p_welch_two_sided", "ci_low", "t_low"):
+    for name in ("diff", "p_welch", "p_paired", "p_holm", "p_welch_two_sided", "bca_low", "t_low"):
         assert math.isnan(getattr(row, name)), name
     assert row.reason == "other test data"
     for (cell,) in entries(table, CELL[0]).values():
@@ -106,7 +106,7 @@ def test_identical_weights_on_the_same_data_never_win():
     row = table.get("high", CELL)
     assert row.reason == "the same weights"
     assert row.diff == pytest.approx(0.436, abs=1e-9)
-    assert all(map(math.isnan, (row.p_welch, row.p_paired, row.p_holm, row.ci_low)))
+    assert all(map(math.isnan, (row.p_welch, row.p_paired, row.p_holm, row.bca_low)))
     said = verdict(rows, ABOUT, ["low"])
     assert said.endswith("with low on heldout_retrieval, because both have the same weights.")
     assert table.cautions == ("high and low have the same weights at every seed: no comparison.",)
@@ -251,7 +251,7 @@ def test_each_metric_is_tested_in_its_own_direction(rows, table):
             ours, theirs = values(rows, arm, LOSS), values(rows, baseline, LOSS)
             row = table.get(arm, LOSS, baseline)
             assert row.diff == pytest.approx((ours - theirs).mean())
-            assert row.ci_low <= row.diff <= row.ci_high
+            assert row.bca_low <= row.diff <= row.bca_high
             for p, test in (
                 (row.p_welch, ttest_ind(ours, theirs, equal_var=False, alternative="less")),
                 (row.p_paired, ttest_rel(ours, theirs, alternative="less")),

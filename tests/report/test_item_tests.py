@@ -246,7 +246,7 @@ def test_seeds_are_tested_over_seeds_and_without_one_seed_nothing_is_added(tmp_p
 def test_without_items_there_is_no_test_and_no_mistake(tmp_path, skip):
     table = write(tmp_path, skip=skip)
     assert table.get_over_items("good", ACC) is None
-    assert "one seed, so no test over seeds" in " ".join(table.notes)
+    assert "one seed, so no test over seeds" in " ".join(table.own_notes())
     lacks = [note for note in table.notes if "items=all" in note]
     assert [note.partition(":")[0] for note in lacks] == skip
 
@@ -286,7 +286,10 @@ def test_the_verdict_of_one_seed_is_of_items(single, metric):
     for text in says.values():  # of these models, not of what training again would give
         assert text.endswith("(one training each: more seeds are needed to know).")
         assert "p =" not in text
-    small = how_tested(rows, Headline("own", metric, ("base",), ("good",)), ["base"], items)
+    alone = Headline("own", metric, ("base",), ("good",))
+    assert how_tested(rows, alone, ["base"], items) == ""  # as no p is printed
+    two = replace(alone, tested=("good", "bad"))  # whose steps are a table
+    small = how_tested(rows, two, ["base"], items)
     assert (MCNEMAR if metric == "acc1" else SIGN_FLIPS) in small
     assert "not of what training again would give" in small
     assert "paired by seed" not in small

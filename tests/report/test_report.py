@@ -23,7 +23,14 @@ from cfaug.report.gallery import changed_pixels, outline, show
 from cfaug.report.plots import curve, strip_plot
 from cfaug.report.results import Result
 from cfaug.report.significance_table import significance_table
-from cfaug.report.summary_text import cost, describe_pairing, pairing, steps_part, verdict
+from cfaug.report.summary_text import (
+    cost,
+    describe_pairing,
+    how_tested,
+    pairing,
+    steps_part,
+    verdict,
+)
 from tests.report.example import (
     ID,
     LABELS,
@@ -89,7 +96,7 @@ def written(folder, rows, run_records, *, baselines=BASELINES, cautions=(), **ch
 
 
 def steps(rows, headline, baselines=BASELINES) -> dict[tuple[str, str], list[str]]:
-    """Return {(arm, other): difference, interval, p, outcome} of the declared steps."""
+    """Return {(arm, other): difference, interval, p, outcome} of the expected steps."""
     part = steps_part(rows, headline, baselines)
     return {labels: [cell.text for cell in cells] for labels, cells in part.rows}
 
@@ -111,7 +118,8 @@ def test_the_verdict_follows_the_numbers():
         quoted(rows),
     )
     assert {row[-1] for row in steps(rows, HEADLINE).values()} == {"reached"}
-    assert steps_part(rows, HEADLINE, BASELINES).title.endswith("before < real < counterfactual")
+    title = steps_part(rows, HEADLINE, BASELINES).title
+    assert title == "The expected order before < real < counterfactual"  # nobody declared it
     swapped = {**MEANS, "before": MEANS["real"], "real": MEANS["before"]}
     bad = steps(results(swapped), HEADLINE)
     assert re.fullmatch(r"worse \(two-sided p = .*\)", bad["real", "before"][-1])
@@ -124,7 +132,7 @@ def test_the_verdict_follows_the_numbers():
     assert {row[-1] for row in steps(same, HEADLINE).values()} == {"not shown"}
     absent = steps([r for r in results() if r.arm != "before"], HEADLINE)
     assert absent["real", "before"][-1] == "not compared: one of them has no results"
-    plain = replace(HEADLINE, declared=False)
+    plain = replace(HEADLINE, expected=False)
     assert steps_part(rows, plain, BASELINES).title == "Step by step"
     alone = Headline(OOD, "acc1", (), ("real",))
     assert "Nothing was compared" in quoted(results(), alone, ["real"])
@@ -140,6 +148,18 @@ def test_one_training_each_has_no_p(tmp_path):
     assert cost(rows, HEADLINE, BASELINES).endswith("against real (one training each).")
     shares = replace(HEADLINE, labels={"counterfactual": "cf_ratio=0.6"}, share=0.6)
     assert quoted(rows, shares).startswith("With 60 % counterfactual examples, accuracy out of")
+
+
+def test_a_sentence_without_p_has_no_note_on_p(tmp_path):
+    by_chance = [replace(r, value=0.5, chance=0.5) for r in results() if r.cell == (OOD, "acc1")]
+    about = replace(HEADLINE, order=("real",), in_distribution=None)
+    assert "is shown to be better than chance" in quoted(by_chance, about, ["real"])
+    assert how_tested(by_chance, about, ["real"]) == ""
+    assert how_tested(results(), about, ["real"]).startswith("p: one-sided t-test paired by seed")
+    once = [row for row in results() if row.seed == 11]
+    assert how_tested(once, about, ["real"]) == ""
+    page = written(tmp_path, by_chance, runs(by_chance), headline=about)
+    assert not any(text.startswith("p: ") or "BCa" in text for text in page.texts)
 
 
 def test_every_arm_under_test_is_spoken_of(tmp_path):
@@ -197,7 +217,10 @@ def test_what_pairing_brings_is_computed():
     rows = results({**MEANS, "counterfactual": (0.6, 0.7), "unbiased": (0.6, 0.7)})
     assert "No difference is shown" in describe_pairing(pairing(rows, HEADLINE), HEADLINE)
     rows = [r for r in rows if r.arm != "unbiased"]
-    assert "No arm with the same number" in describe_pairing(pairing(rows, HEADLINE), HEADLINE)
+    assert (
+        "No arm with the same number of unpaired images of the same kind was run"
+        in describe_pairing(pairing(rows, HEADLINE), HEADLINE)
+    )
 
 
 def test_the_page_is_one_file_that_asks_for_nothing(usual):

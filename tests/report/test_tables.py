@@ -5,11 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
 from dataclasses import replace
 from html import unescape
 
 import numpy as np
 import pytest
+from scipy.stats import binomtest
 
 from cfaug.core.errors import UserError
 from cfaug.evaluation.benchmark import HasPrimaryMetrics
@@ -17,11 +19,13 @@ from cfaug.evaluation.choices.caption_choice import CaptionChoice
 from cfaug.evaluation.choices.pairs import PairMatching
 from cfaug.evaluation.questions.vqa import VisualQuestions
 from cfaug.evaluation.retrieval import Retrieval
+from cfaug.report.comparison import describe_below_chance
 from cfaug.report.document import Entry
 from cfaug.report.layout import comparisons_csv, write_tables
 from cfaug.report.results import Result
 from cfaug.report.significance_rows import describe_family, family_of
 from cfaug.report.significance_table import significance_table
+from cfaug.report.terminal import results_parts
 from cfaug.stats.significance import holm, paired_t, summarise, welch
 from tests.report.example import (
     ID,
@@ -176,7 +180,7 @@ def test_what_seeds_cannot_test_is_named_for_what_it_is(real, arm, said, reason)
     table = significance_table(rows)
     row = table.get("counterfactual", (OOD, "acc1"))
     assert row.reason.startswith(reason)
-    assert all(map(math.isnan, (row.ci_low, row.ci_high, row.t_low, row.t_high)))
+    assert all(map(math.isnan, (row.bca_low, row.bca_high, row.t_low, row.t_high)))
     for text in (markdown(table), latex(table), comparisons_csv(table)):
         assert said in text
         assert "share their seeds" not in text
@@ -230,6 +234,91 @@ def test_chance_is_a_row_and_arms_at_chance_get_no_marks_against_each_other():
     assert r"| chance         | 5.00" in said
     assert "Not shown to be better than chance (exact binomial test, p > 0.05)" in unescape(said)
     assert {line["chance"] for line in csv_lines(table)} == {"0.05"}
+
+
+def test_far_below_chance_is_said_once_a_benchmark():
+    """0 of 30 at chance 25 % has a p of 0.0002; 3 of 30 may be chance."""
+    low, rare = (("pairs", "text_score"), 0.0), (("pairs", "image_score"), 0.1)
+    rows = [
+        Result("e/a", "a", seed, *cell, value, 30, f"w{seed}", "d", chance=0.25)
+        for cell, value in (low, rare, (("pairs", "group_score"), 0.0))
+        for seed in (1, 2)
+    ]
+    said = (
+        "Below chance (exact binomial test, p < 0.001) on pairs: text_score, group_score. Check "
+        "the columns and paths: are captions or images swapped?"
+    )
+    assert binomtest(0, 30, 0.25).pvalue < 0.001 < binomtest(3, 30, 0.25).pvalue
+    assert describe_below_chance(rows) == [said]
+    assert describe_below_chance([replace(row, chance=None) for row in rows]) == []
+    high = [replace(row, value=1.0) for row in rows]
+    assert describe_below_chance(high) == []
+    assert results_parts(rows, "file").count(said) == 1
+    others = [replace(row, arm="real", weights=f"real {row.seed}") for row in rows]
+    table = significance_table([*rows, *others], "real")
+    assert markdown(table).count("Below chance") == 1
+    assert rf"Caution: {said}".replace("_", r"\_").replace("<", r"\textless{}") in latex(table)
+
+
+def no_spread(benchmark: str, metrics: list[str], arms: list[str]) -> list[Result]:
+    """Results of which every seed gives the same in every arm."""
+    return [
+        Result(f"e/{arm}", arm, seed, benchmark, metric, 0.5, 30, f"{arm} {seed}", "d", chance=0.5)
+        for arm in arms
+        for seed in (1, 2, 3)
+        for metric in metrics
+    ]
+
+
+def test_every_benchmark_has_its_own_notes_however_many_others_there_are():
+    arms = ["real", "a", "b"]
+    rows = [row for n in range(4) for row in no_spread(f"test_{n}", ["image", "group"], arms)]
+    rows += no_spread("many", [f"m{n}" for n in range(8)], arms)
+    table = significance_table(rows, "real")
+    blocks = re.split(r"\\begin\{table\*?\}", latex(table).replace(r"\_", "_"))[1:]
+    assert len(blocks) == 5
+    for name, block in zip(table.benchmarks, blocks, strict=True):
+        metrics = ", ".join(table.benchmarks[name])
+        for arm in ("a", "b"):
+            same = f"{arm} against real on {name} {metrics}: every seed gives the same number in"
+            assert block.count(same) == 1
+        assert f"{name} {table.benchmarks[name][0]} (real, a, b)" in block
+        assert "The same holds" not in block
+        assert ("and 3 more" in block) == (name == "many")
+        assert not any(f"on {other} " in block for other in table.benchmarks if other != name)
+    # Over all benchmarks they are shortened.
+    assert len([line for line in table.untested_notes() if "every seed gives" in line]) == 6
+    assert table.untested_notes()[-1].startswith("16 more comparisons cannot be tested either")
+    for line in csv_lines(table):
+        assert f"on {line['benchmark']} " in line["note"]
+
+
+def test_a_published_table_keeps_what_its_reader_needs():
+    rows = results(more=[("flat", "acc1")])
+    rows = [replace(row, value=0.5) if row.benchmark == "flat" else row for row in rows]
+    table = significance_table(rows, "real", labels=LABELS)
+    table = replace(table, asides=("Only the last command's benchmarks are tabled.",))
+    tex = latex(table)
+    below = {
+        block.partition("}{")[2].partition(".}")[0]: block.partition(r"\footnotesize ")[2]
+        for block in re.split(r"(?=\\begin\{table\*?\})", tex.partition("\n% ")[0])[1:]
+    }
+    ood, _, flat = below.values()
+    for notes in (ood, flat):
+        assert "Percent, mean over 5 seeds with standard deviation." in notes
+        assert "full names" not in notes
+        assert "last command" not in notes
+        assert "one-sided" not in notes
+        assert "p_holm" not in notes.replace(r"\_", "_")
+    # A mark and its correction are told where the mark stands.
+    for text in (r"$\dagger$: better than real only", "Holm's correction is over 12 comparisons"):
+        assert text in ood
+        assert text not in flat
+    comments = [line[2:] for line in tex.splitlines() if line.startswith("% ")]
+    assert any(line.startswith("Arms by their full names: ") for line in comments)
+    assert "Only the last command's benchmarks are tabled." in comments
+    assert "last command" in markdown(table)
+    assert all("last command" in line["note"] for line in csv_lines(table))
 
 
 MORE = [("choice", "accuracy"), ("choice", "blind"), ("choice", "brittleness")]

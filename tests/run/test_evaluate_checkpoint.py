@@ -23,6 +23,7 @@ from cfaug.report.charts import read_gaps
 from cfaug.report.checkpoint_tables import changes, initial_values
 from cfaug.report.items import read_items
 from cfaug.report.results import read_results
+from cfaug.report.terminal import MEASURED
 from cfaug.run.evaluate_checkpoint import EvaluationTarget as Checkpoint
 from cfaug.run.evaluate_checkpoint import FeatureCache, check_factors, run_benchmarks
 from cfaug.run.evaluation_data import world_words
@@ -249,6 +250,19 @@ def test_two_worlds_with_one_seed_keep_their_own_rows_before_fine_tuning(place):
         assert changes(place.root / name / "run" / "seed=107", known)
     said = stdout_of(place.evaluate, *ASKED, "evaluate_initial=true")
     assert said.count("already evaluated") == 4
+
+
+@pytest.mark.slow
+def test_initial_weights_are_printed_once_for_all_arms_and_seeds(place):
+    """Two arms start from the same weights, and seeds of one world have the same test data."""
+    for ratio in (0, 0.5):
+        words = [f"arm=a{ratio}", f"data.cf_ratio={ratio}", "data.world.seed=5"]
+        assert place.train("--multirun", "seed=107,108", *words) == 0
+    for again in (False, True):
+        said = stdout_of(place.evaluate, *ASKED, "evaluate_initial=true")
+        assert said.count(f"{MEASURED} ") == 1
+        lines = [line for line in said.splitlines() if line.startswith("already evaluated: ")]
+        assert len(lines) == len(set(lines)) == (6 if again else 0)
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+import re
 import shutil
 import sys
 from dataclasses import replace
@@ -20,8 +21,9 @@ import cfaug
 from cfaug.core.errors import UserError
 from cfaug.report.arms import Arm, arm_labels
 from cfaug.report.layout import comparisons_csv
+from cfaug.report.results import Result, append_results
 from cfaug.report.significance_table import significance_table
-from cfaug.run.compare import Comparison, _equal_labels, join_experiments
+from cfaug.run.compare import Comparison, _equal_labels, compare, join_experiments
 from tests.report.example import OOD, results
 from tests.run.conftest import Place, output_of, refusal, stdout_of
 
@@ -203,6 +205,71 @@ def test_without_pandas_the_remedy_is_named(comparison, monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(UserError, match=r"pip install 'cfaug\[notebook\]'"):
         replace(comparison).to_pandas()
+
+
+# What the files of a table say, of runs that were laid without training.
+
+
+@pytest.fixture
+def laid(tmp_path):
+    """Two arms over two seeds, measured on ``first`` before ``second``."""
+    for arm, value in (("cf_ratio=0", 0.5), ("cf_ratio=0.5", 0.6)):
+        for seed in (1, 2):
+            folder = tmp_path / "study" / arm / f"seed={seed}"
+            folder.mkdir(parents=True)
+            record = {
+                "state": "done", "seed": seed, "steps": 9, "cf_ratio": float(arm.split("=")[1]),
+                "identity": {"data.cf_ratio": float(arm.split("=")[1])},
+            }  # fmt: skip
+            (folder / "run.json").write_text(json.dumps(record))
+            (folder / "config.yaml").write_text(
+                "data:\n  _target_: cfaug.data.mixture.settings.DataSettings\n"
+                "  real: null\n  counterfactual: null\n  seed: 2\n"
+            )
+            rows = [
+                Result("x", arm, seed, name, "acc1", value + seed / 50, 40, f"{arm} {seed}", "d")
+                for name in ("first", "second")
+            ]
+            append_results(folder / "results.jsonl", rows)
+    return tmp_path / "study"
+
+
+def test_a_caution_stands_only_with_the_benchmark_that_it_is_about(laid):
+    """Forgetting on photos of an earlier command was printed below another test's table."""
+    cautions = {name: [f"forgetting: {name} acc1 fell"] for name in ("first", "second")}
+    files = ("table.md", "table.tex", "table.csv", "report.html")
+    for every, cautioned in ((False, 1), (True, 2)):
+        table = compare(
+            laid, None, lambda data, count: [], cautions, primary_metrics={"second": ()},
+            every_benchmark=every,
+        )  # fmt: skip
+        assert len(table.cautions) == cautioned
+        for file in files:
+            text = (laid / file).read_text()
+            assert "forgetting: second acc1 fell" in text
+            assert ("forgetting: first acc1 fell" in text) == every
+        if every:
+            tables = (laid / "table.tex").read_text().split(r"\caption{")[1:]
+            below = [re.findall(r"forgetting: (\w+)", part) for part in tables]
+            assert below == [["first"], ["second"]]
+
+
+def test_the_report_is_about_the_commands_benchmark(laid):
+    for every in (False, True):
+        compare(
+            laid, None, lambda data, count: [], primary_metrics={"second": ()},
+            every_benchmark=every,
+        )  # fmt: skip
+        page = (laid / "report.html").read_text()
+        said = re.search(r"<h1>(.*?)</h1>", page, re.DOTALL)[1]
+        assert "on second" in said
+    text = (laid / "table.tex").read_text()
+    assert "adds first" not in text
+    compare(laid, None, lambda data, count: [], primary_metrics={"second": ()},
+            every_benchmark=False)  # fmt: skip
+    below, *comments = (laid / "table.tex").read_text().split("\n% ")
+    assert "adds first" not in below
+    assert any("tabulate=all adds first." in line for line in comments)
 
 
 # name=[a,b]: the arms of several experiments in one table.

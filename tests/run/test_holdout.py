@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import csv
 import re
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
+from cfaug.data.mixture.records import HeldOutTest
+from cfaug.data.mixture.settings import DataSettings
 from cfaug.evaluation.suites import _say_what_validation_is
+from cfaug.planning.sources import report_held_out
 from cfaug.report.results import read_results
 from tests.data.layouts import table
 from tests.data.making import noise_image
@@ -49,6 +54,24 @@ def rows_of(experiment):
         folder.parent.name: read_results(folder / "results.jsonl")
         for folder in sorted(experiment.glob("*/seed=1"))
     }
+
+
+@pytest.mark.parametrize(
+    ("images", "said"),
+    [
+        (1, "recall at 1, at 5 and at 10 among so few is always 1"),
+        (5, "recall at 5 and at 10 among so few is always 1"),
+        (6, "recall at 10 among so few is always 1"),
+        (11, None),
+    ],
+)
+def test_every_recall_that_says_nothing_is_named(images, said, capsys):
+    source = SimpleNamespace(images=np.arange(100), source=f"{images} of 100 photos")
+    held = HeldOutTest(source, np.arange(images), images, (0, 0, 0), 0)
+    report_held_out(held, DataSettings("photos", None, seed=2, holdout=0.1))
+    line = capsys.readouterr().err
+    assert (f"; {said}: a larger data.holdout" in line) == (said is not None)
+    assert ("is always 1" in line) == (said is not None)
 
 
 @pytest.mark.slow

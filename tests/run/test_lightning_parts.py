@@ -146,7 +146,7 @@ def test_a_run_has_callbacks_a_profiler_and_a_logger_of_lightnings(place, tmp_pa
     assert "train/loss" in (tmp_path / "theirs/lightning_logs/version_0/metrics.csv").read_text()
     assert "callbacks.EarlyStopping" in (folder / "checkpoint/README.md").read_text()
     check_result_loggers([folder])
-    assert hand_over(place.root / "main", [folder], None) == []  # its results go to no such logger
+    assert hand_over(place.root / "main", [folder], None) == {}  # its results go to no such logger
 
 
 def test_what_is_planned_can_be_sent_to_the_process_of_a_run():

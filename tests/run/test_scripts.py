@@ -61,11 +61,11 @@ def test_a_run_is_recorded_skipped_refused_and_started_anew(place):
 
 @pytest.mark.slow
 def test_many_arms_become_a_table_and_a_page(place):
-    words = ["name=small", "seed=1,2"]
+    words, spoils = ["name=small", "seed=1,2"], ["optim.lr=0.005", "optim.warmup_steps=0"]
     for arm, extra in {
         "before": ["data.cf_ratio=0", "trainer.max_steps=0"],
-        "real": ["data.cf_ratio=0", "data.size=30"],
-        "counterfactual": ["data.cf_ratio=0.6", "data.size=75"],
+        "real": ["data.cf_ratio=0", "data.size=30", *spoils],
+        "counterfactual": ["data.cf_ratio=0.6", "data.size=75", *spoils],
     }.items():
         assert place.train("--multirun", f"arm={arm}", *words, *extra) == 0
     said, alarms = output_of(place.evaluate, "forgetting_threshold=0")
@@ -92,7 +92,7 @@ def test_many_arms_become_a_table_and_a_page(place):
     assert "already evaluated" in stdout_of(place.evaluate)
     assert results.read_bytes() == before
     # A seed that one arm lacks is named, and the table is of the others.
-    words = ["name=small", "arm=real", "seed=3", "data.cf_ratio=0", "data.size=30"]
+    words = ["name=small", "arm=real", "seed=3", "data.cf_ratio=0", "data.size=30", *spoils]
     assert place.train(*words) == 0
     words = ["name=small", "tabulate=all"]
     assert place.evaluate(*words) == 0

@@ -155,7 +155,7 @@ def test_compare_pairs_by_seed_not_by_position():
     comparison = compare(arm, base)
     assert comparison.p_paired == pytest.approx(paired_t([0.1, 0.2, 0.3]))
     assert comparison.p_min == 0.125
-    assert comparison.ci_low < comparison.diff < comparison.ci_high
+    assert comparison.bca_low < comparison.diff < comparison.bca_high
     lonely = compare(arm, {7: 0.4, 8: 0.5})
     assert math.isnan(lonely.p_paired)
     assert math.isnan(lonely.p_min)
