@@ -95,9 +95,10 @@ def verdict(
     if check.shown or check.lost:
         size = measure.amount(abs(check.comparison.diff)).lstrip("+")
         moved = f"{'rises' if rises else 'falls'} by {size} against {other}"
-        p = p_text(check.p if check.shown else check.p_two_sided)
-        return f"With {arm}, {metric} {where} {moved} ({_interval(check)}p = {p})."
-    ending = f"p = {p_text(check.p)}"
+        sided, p = ("one", check.p) if check.shown else ("two", check.p_two_sided)
+        tested = f"{sided}-sided p = {p_text(p)}"
+        return f"With {arm}, {metric} {where} {moved} ({_interval(check)}{tested})."
+    ending = f"one-sided p = {p_text(check.p)}"
     if math.isnan(check.p):
         ending = "these seeds cannot test it"
         if check.paired:

@@ -326,7 +326,7 @@ def test_fractions_in_which_lower_is_better_are_percent():
 def test_the_verdict_speaks_of_a_fall_as_a_gain(rows):
     said = verdict(rows, HEADLINE, ["real", "more_real"])
     gain = -(values(rows, "counterfactual", LOSS) - values(rows, "real", LOSS)).mean()
-    assert re.search(rf"falls by {gain:.3g} nats against real \(95 % .*, p = ", said)
+    assert re.search(rf"falls by {gain:.3g} nats against real \(95 % .*, one-sided p = ", said)
     worse = [replace(row, value=7 - row.value) if row.cell == LOSS else row for row in rows]
     said = verdict(worse, HEADLINE, ["real"])
     assert re.search(r"rises by [\d.]+ nats against real", said)
