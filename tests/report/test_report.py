@@ -114,7 +114,8 @@ def test_the_verdict_follows_the_numbers():
     gain -= np.mean([r.value for r in rows if r.cell == (OOD, "acc1") and r.arm == "real"])
     assert re.fullmatch(
         r"With counterfactual, accuracy out of distribution rises by "
-        rf"{100 * gain:.1f} points against real \(95 % [\d.]+ to [\d.]+, one-sided p = [\d.e-]+\)\.",
+        rf"{100 * gain:.1f} points against real "
+        r"\(95 % [\d.]+ to [\d.]+, one-sided p = [\d.e-]+\)\.",
         quoted(rows),
     )
     assert {row[-1] for row in steps(rows, HEADLINE).values()} == {"reached"}
@@ -193,7 +194,7 @@ def test_the_cost_is_named_as_such():
     said = cost(results(), HEADLINE, ["more_real"])
     assert re.fullmatch(
         r"In distribution it loses \d+\.\d points against more_real "
-        r"\(95 % \d+\.\d to \d+\.\d, one-sided p = \S+\)\.",
+        r"\(95 % \d+\.\d to \d+\.\d, p = \S+\)\.",
         said,
     )
     said = cost(results(), HEADLINE, BASELINES)
