@@ -286,7 +286,7 @@ def shorten(refused: Mapping[str, Sequence[str]]) -> list[str]:
     Args:
         refused: {benchmark: sentences on comparisons that could not be made}.
     """
-    lines = []
+    lines: list[str] = []
     for benchmark, sentences in refused.items():
         lines += sentences[:SPELLED_OUT]
         if more := len(sentences[SPELLED_OUT:]):

@@ -234,7 +234,8 @@ def _evaluate_all(
         )
         failed = {target.folder: error for target, error in evaluated if error is not None}
     primary_metrics: dict[Path, dict[str, tuple[str, ...]]] = {}
-    known, pages = [], []
+    known: list[Path] = []
+    pages: list[Path] = []
     measured: set[Path] = set()  # by this command, for the initial weights of several arms
     printed: set[EvaluationKey] = set()
     for target in tested:

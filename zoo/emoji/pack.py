@@ -138,7 +138,7 @@ def write_artist(
         for name, emoji in (("train", parts.train), ("more", parts.more), ("names", parts.names))
     }
     for name, pairs in (("pairs", parts.pairs), ("test_pairs", parts.test_pairs)):
-        rows = (
+        rows: Iterator[dict[str, Any]] = (
             {
                 "id": f"{item.first.code}_{item.second.code}",
                 "image": encode(pictures[item.first.code], item.first), "caption": item.first.name,
@@ -153,9 +153,9 @@ def write_artist(
         tables[name] = rows, pair
     sets = people_sets(parts.people, artist, pictures)
     tables["people"] = hub_rows(sets, "grid"), columns("grid", ())
-    for name, (rows, kinds) in tables.items():
+    for name, (table, kinds) in tables.items():
         (folder / name).mkdir(parents=True)
-        write_parquet(rows, folder / name, "train", kinds)
+        write_parquet(table, folder / name, "train", kinds)
         [file] = (folder / name).iterdir()
         file.rename(folder / name / f"{name}.parquet")
 
