@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cfaug.core.annotations import Keys, Means
-from cfaug.core.errors import OutputSettings, UserError, say
+from cfaug.core.errors import OutputSettings, UserError, Verbosity, say, verbosity
 from cfaug.core.outputs import check_output
 from cfaug.core.targets import Makes
 from cfaug.core.validation import Node, PositiveNumber
@@ -73,14 +73,12 @@ def compare(settings: CompareSettings) -> int:
     results, left = compare_tasks(shared, columns)
     differences = list_differences(results)
     pooled = pool(differences)
+    if left and verbosity() == Verbosity.QUIET:  # otherwise it is said with the reasons
+        every = len({result.base for result in results}) + len(left)
+        say(f"warning: {len(left)} of {every} tasks are not compared: {', '.join(left)}")
     notes = [
         *shared.notes,
-        *left,
-        *(
-            f"{task} is not compared: only {' and '.join(names)} "
-            f"{'has' if len(names) == 1 else 'have'} it."
-            for task, names in shared.lacking.items()
-        ),
+        *left.values(),
         *(f"{r.task}: {note}" for r in results if len(results) > 1 for note in r.answers.notes),
     ]
     folder = Path(settings.paths["runs"]).expanduser() / "compared"

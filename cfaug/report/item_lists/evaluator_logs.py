@@ -92,8 +92,18 @@ SAMPLES_FILE = re.compile(
 """The name of a log as lm-evaluation-harness writes it, and as lmms-eval does."""
 
 
+def _read_lines(file: Path) -> Iterator[Record]:
+    """Yield (place, object) of every line of a log, of which the last may be cut off."""
+    try:
+        yield from json_lines(file)
+    except UserError as error:
+        raise UserError(
+            f"{error}: the file is damaged or was cut off; copy it again, or run its task again"
+        ) from error
+
+
 def _read_harness(file: Path, chosen: str | None) -> EvaluatorLog | None:
-    lines = json_lines(file)
+    lines = _read_lines(file)
     first = next(lines, None)
     if first is None or not {"doc_id", "filtered_resps"} <= first[1].keys():
         return None
@@ -163,7 +173,7 @@ def filters_of(file: Path) -> list[str]:
     """Return the filters whose answers a log of lm-evaluation-harness has; empty for others."""
     if file.suffix.lower() != ".jsonl":
         return []
-    lines = json_lines(file)
+    lines = _read_lines(file)
     first = next(lines, None)
     if first is None or not {"doc_id", "filtered_resps", "filter"} <= first[1].keys():
         return []

@@ -155,16 +155,23 @@ class PooledDifference:
         return 2 * float(stdtr(self.freedom, -abs(self.mean) / self.error))
 
 
-def compare_tasks(shared: SharedTasks, columns: ItemColumns) -> tuple[list[TaskResult], list[str]]:
+def compare_tasks(
+    shared: SharedTasks, columns: ItemColumns
+) -> tuple[list[TaskResult], dict[str, str]]:
     """Compare the places on every task.
 
     Returns:
-        The results, and a sentence for each task that was not compared.
+        The results, and {task that was not compared: a sentence on it}.
 
     Raises:
         UserError: if no task can be compared, with the reason of the first.
     """
-    results, left, first_error = [], [], None
+    results, first_error = [], None
+    left = {
+        task: f"{task} is not compared: only {' and '.join(names)} "
+        f"{'has' if len(names) == 1 else 'have'} it."
+        for task, names in shared.lacking.items()
+    } | {**shared.unlike}
     for task in shared.tasks:
         try:
             for name, chosen in _by_filter(task.task, task.files, columns):
@@ -178,7 +185,7 @@ def compare_tasks(shared: SharedTasks, columns: ItemColumns) -> tuple[list[TaskR
             if len(shared.tasks) == 1:
                 raise
             first_error = first_error or error
-            left.append(f"{task.task} is not compared: {str(error).rstrip('.?')}.")
+            left[task.task] = f"{task.task} is not compared: {str(error).rstrip('.?')}."
     if not results and first_error is not None:
         raise UserError(f"no task can be compared; the first: {first_error}") from first_error
     return results, left

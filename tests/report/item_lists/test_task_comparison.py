@@ -82,7 +82,7 @@ def write_page(file, overview, results, differences, pooled):
 
 def test_every_number_is_that_of_a_plain_loop(pair):
     shared, results, differences, pooled, left = compared(pair)
-    assert not left
+    assert left == {"alone": "alone is not compared: only a has it."}
     assert shared.names == ["a", "b"]
     assert shared.lacking == {"alone": ["a"]}
     assert [result.task for result in results] == ["facts", "sums", "words"]
@@ -162,7 +162,7 @@ def test_each_filter_is_a_row_and_counts_in_no_mean_of_all(tmp_path):
     assert pooled[0].tasks == 2
     _, _, differences, _, left = compared(places, filter="none")
     assert [d.task for d in differences] == ["facts"]
-    assert "columns.filter=none is not a filter of its logs, which have strict, loose" in left[0]
+    assert "columns.filter=none is not a filter of its logs, which have strict, loose" in left["math"]
 
 
 def test_what_could_mean_two_things_is_asked_about(pair, tmp_path):
@@ -212,6 +212,13 @@ def test_names_are_as_long_as_they_have_to_be():
     assert shorten_paths([Path("x/v1.5/run"), Path("x/v2.0/run")]) == ["v1.5/run", "v2.0/run"]
 
 
+def test_a_log_that_was_cut_off_is_left_out_with_what_to_do(pair):
+    [file] = pair[1].rglob("samples_words_*")
+    file.write_text(file.read_text()[:-9])
+    *_, left = compared(pair)
+    assert re.search(r"line 300 is not JSON: .*cut off; copy it again, or run its", left["words"])
+
+
 def test_a_page_shows_the_items_that_differ_and_escapes_them(pair, tmp_path):
     _, results, differences, pooled, _ = compared(pair)
     ahead, behind = list_differing(results[1])
@@ -248,6 +255,8 @@ def test_the_command_writes_every_form_and_one_table(pair, tmp_path, capsys, mon
         cells = {(row["row"], row["column"]): row["value"] for row in csv.DictReader(handle)}
     first = compared(pair)[2][0]
     assert float(cells["facts | acc", "difference [95 %]"]) == pytest.approx(first.row.drawn.mean)
+    assert main([*words, "plan=2", "quiet=true"]) == 0
+    assert capsys.readouterr().err == "warning: 1 of 4 tasks are not compared: alone\n"
     before = (folder / f"{stem}.html").read_bytes()
     assert main([*words, "plan=2"]) == 0  # the same names, the same bytes
     assert (folder / f"{stem}.html").read_bytes() == before
@@ -264,7 +273,7 @@ def test_the_command_writes_every_form_and_one_table(pair, tmp_path, capsys, mon
         assert reason in capsys.readouterr().err
 
 
-def write_sheet(folder, name, columns):
+def write_sheet(folder, name, columns, model=None):
     """Write a table of VLMEvalKit: ``MODEL/MODEL_DATASET_JUDGE_result.xlsx``."""
     book = openpyxl.Workbook()
     names = ["index", "image", "question", "A", "B", "answer", "prediction", *columns]
@@ -274,30 +283,79 @@ def write_sheet(folder, name, columns):
         answer = "AB"[number % 2]
         book.active.append([number, "iVBORw0KGgo=", question, "yes", "no", answer, "A", *values])
     folder.mkdir(exist_ok=True)
-    book.save(folder / f"{folder.name}_{name}.xlsx")
+    book.save(folder / f"{model or folder.name}_{name}.xlsx")
 
 
-def test_vlmevalkits_tables_are_read_and_predictions_alone_are_named(tmp_path):
-    right = {"a": [1, 1, 1, 0, 1, 0, 1, 1], "b": [0, 1, 0, 0, 1, 0, 0, 0]}
-    for name, hits in right.items():
+RIGHT = {"a": [1, 1, 1, 0, 1, 0, 1, 1], "b": [0, 1, 0, 0, 1, 0, 0, 0]}
+
+
+def test_vlmevalkits_tables_are_read_and_shown_without_their_judge(tmp_path):
+    for name, hits in RIGHT.items():
         write_sheet(tmp_path / name, "MMBench_openai_result", {"hit": hits, "log": ["x"] * 8})
-        write_sheet(tmp_path / name, "MMBench", {"category": ["c"] * 8})
-        (tmp_path / name / "acc.csv").write_text("split,overall\ndev,0.5\n")
+        for task in ("MMBench", "Poems"):
+            write_sheet(tmp_path / name, task, {"category": ["c"] * 8})
+        for numbers in ("acc", f"{name}_MMBench_acc"):
+            (tmp_path / name / f"{numbers}.csv").write_text("split,overall\ndev,0.5\n")
     _, results, differences, _, left = compared((tmp_path / "a", tmp_path / "b"))
     [d] = differences
-    assert (d.task, d.row.metric, d.row.better, d.row.worse) == (
-        "MMBench_openai_result",
-        "hit",
-        4,
-        0,
-    )
+    assert (d.task, d.row.metric, d.row.better, d.row.worse) == ("MMBench", "hit", 4, 0)
     assert results[0].answers.questions[0] == "Is 0 odd?"
     assert results[0].answers.said[0][0] == "A"
-    assert [line.partition(" is not compared")[0] for line in left] == ["MMBench", "acc"]
+    assert [*left] == ["Poems"]  # predictions that nobody judged
     broken = tmp_path / "a/a_MMBench_openai_result.xlsx"
     broken.write_bytes(broken.read_bytes()[:500])
     with pytest.raises(UserError, match="no task can be compared"):
         compared((tmp_path / "a", tmp_path / "b"))
+
+
+def write_evaluation(folder, model, judge, tasks):
+    for task in tasks:
+        hits = RIGHT["a"]
+        write_sheet(folder, task, {"category": ["c"] * 8}, model)
+        write_sheet(folder, f"{task}_{judge}_result", {"hit": hits}, model)
+
+
+@pytest.mark.parametrize("tasks", [("AI2D_TEST", "MMB_EN"), ("MMB_EN", "MMB_CN")])
+@pytest.mark.parametrize("models", [("Atlas-VL", "llava_v1.5_7b"), ("vl_7b", "vl_13b")])
+def test_the_models_name_is_no_part_of_a_task_whatever_the_folder_is_called(
+    tmp_path, tasks, models
+):
+    places = [tmp_path / "before", tmp_path / "after"]
+    for place, model in zip(places, models, strict=True):
+        write_evaluation(place, model, "exact_matching", tasks)
+    shared = find_tasks(places)
+    assert {task.task for task in shared.tasks} == {*tasks}
+    assert {file.name for task in shared.tasks for file in task.files} == {
+        f"{model}_{task}_exact_matching_result.xlsx" for model in models for task in tasks
+    }
+    assert [note.split(": ")[0] for note in shared.notes] == ["before", "after"]
+    assert f"begin with {models[0]}_, which is taken for the model's name" in shared.notes[0]
+    assert not shared.lacking
+
+
+def test_of_a_single_table_the_models_name_is_asked_for(tmp_path):
+    for place, model in (("before", "Atlas-VL"), ("after", "Boreas-VL")):
+        write_evaluation(tmp_path / place, model, "exact_matching", ["MMBench"])
+    with pytest.raises(UserError, match=r"no task in common: .*call each folder by it, or name tw"):
+        find_tasks([tmp_path / "before", tmp_path / "after"])
+
+
+def test_two_judges_are_named_and_one_that_both_had_is_taken(tmp_path):
+    places = [tmp_path / "Atlas-VL", tmp_path / "Boreas-VL"]
+    for place, judge in zip(places, ("exact_matching", "chatgpt-0125"), strict=True):
+        write_evaluation(place, place.name, judge, ["AI2D_TEST", "MMBench"])
+    with pytest.raises(
+        UserError,
+        match="judged by exact_matching in Atlas-VL and by chatgpt-0125 in Boreas-VL; judge them ",
+    ):
+        find_tasks(places)
+    write_evaluation(places[0], "Atlas-VL", "chatgpt-0125", ["MMBench"])
+    shared = find_tasks(places)
+    [task] = shared.tasks
+    assert task.task == "MMBench"
+    assert all("_chatgpt-0125_result" in file.name for file in task.files)
+    assert [*shared.unlike] == ["AI2D_TEST"]
+    assert not shared.lacking
 
 
 def test_the_old_word_is_answered_with_the_new_command(capsys):
