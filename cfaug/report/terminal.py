@@ -87,6 +87,11 @@ def is_styled(console: Console) -> bool:
     return console.color_system is not None
 
 
+def bold_mark() -> str:
+    """Return what stands for bold on stdout: ``*`` where there are no styles."""
+    return "bold" if is_styled(_like_stdout(io.StringIO())) else "*"
+
+
 def print_document(document: Document) -> None:
     """Print the tables, curves and notes of a document to stdout."""
     parts: list[Part | str] = [document.title] * bool(document.title)

@@ -48,7 +48,7 @@ def strip_models(folders: Sequence[Tasks]) -> tuple[list[Tasks], list[str]]:
         tried = [first]
         for others in choices[1:]:
             # The first of equally good ones: they stand from the shortest to the longest.
-            start = max(others, key=lambda name: len(shared & others[name].keys()))  # noqa: B023
+            start = max(others, key=lambda name: len(shared & others[name].keys()))
             shared &= others[start].keys()
             tried.append(start)
         if (score := (len(shared), -len("".join(tried)))) > best:
@@ -57,7 +57,7 @@ def strip_models(folders: Sequence[Tasks]) -> tuple[list[Tasks], list[str]]:
 
 
 def _starts(tasks: Tasks) -> list[str]:
-    """Return the beginnings, up to an underscore, of all tables of a folder; first the empty one."""
+    """Return the beginnings, up to an underscore, of all tables; first the empty one."""
     data = {split_name(task, file)[0] for task, file in tasks.items() if file.suffix in TABLES}
     if len(data) < 2:
         return [""]

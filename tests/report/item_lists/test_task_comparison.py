@@ -16,6 +16,7 @@ import pytest
 from cfaug.core.errors import UserError
 from cfaug.report.item_lists.comparison_page import (
     explain,
+    forest_plot,
     list_differing,
     overview_document,
     write_comparison_page,
@@ -30,6 +31,7 @@ from cfaug.report.item_lists.task_comparison import (
     pool,
     verdict,
 )
+from cfaug.report.plots import ACCENT
 from cfaug.run.compare_answers import main
 from cfaug.run.evaluate import main as evaluate
 
@@ -116,7 +118,7 @@ def test_every_number_is_that_of_a_plain_loop(pair):
     [said] = verdict(differences, pooled)
     low, high = (100 * (mean.mean + side * 1.96 * mean.error) for side in (-1, 1))
     assert said == (
-        "Of 3 tasks, a is better on 1 and b on 1; on average a answers "
+        "a is better on words, b on sums; no other difference is shown; on average a answers "
         f"{100 * mean.mean:.1f} points more (95 % {low:.1f} to {high:.1f})."
     )
     assert len(said.split()) <= 25
@@ -162,7 +164,9 @@ def test_each_filter_is_a_row_and_counts_in_no_mean_of_all(tmp_path):
     assert pooled[0].tasks == 2
     _, _, differences, _, left = compared(places, filter="none")
     assert [d.task for d in differences] == ["facts"]
-    assert "columns.filter=none is not a filter of its logs, which have strict, loose" in left["math"]
+    assert (
+        "columns.filter=none is not a filter of its logs, which have strict, loose" in left["math"]
+    )
 
 
 def test_what_could_mean_two_things_is_asked_about(pair, tmp_path):
@@ -227,6 +231,7 @@ def test_a_page_shows_the_items_that_differ_and_escapes_them(pair, tmp_path):
     assert behind[3] == int((values[1] > values[0]).sum())
     item = behind[2][0]
     assert (item.better, item.worse) == (item.target, "<i>no</i>")
+    assert re.fullmatch(r"doc_id \d+", item.item)
     overview = overview_document("x", "x", differences, pooled, ["<script>"])
     page = write_page(tmp_path / "x.html", overview, results, differences, pooled)
     text = page.read_text()
@@ -243,7 +248,9 @@ def test_the_command_writes_every_form_and_one_table(pair, tmp_path, capsys, mon
     said = capsys.readouterr()
     # A row in two blocks of columns, and four of the plan.
     assert said.out.count("\nfacts | ") == 6
-    assert "Of 3 tasks, a is better on 1 and b on 1" in said.out.splitlines()[-1]
+    assert said.out.splitlines()[-1].startswith("a is better on words, b on sums; no other ")
+    assert "; *: p of at most 0.05." in " ".join(said.out.split())  # not a terminal
+    assert "; bold: p of at most 0.05." in (runs / "compared/a-against-b-plan=2.md").read_text()
     assert "alone is not compared: only a has it" in said.out
     assert said.err.startswith("next: open ")
     folder = runs / "compared"
@@ -423,7 +430,9 @@ def test_lower_is_better_where_the_metric_says_so(tmp_path):
     places = (tmp_path / "a", tmp_path / "b")
     _, results, differences, pooled, _ = compared(places)
     assert not pooled  # one task of each direction
-    assert verdict(differences, pooled) == ["Of 2 tasks, a is better on 1 and b on 0."]
+    assert verdict(differences, pooled) == [
+        "a is better on errors; no difference is shown on the other task."
+    ]
     ahead, behind = list_differing(results[0])
     assert (ahead[0], ahead[3], behind[3]) == ("a", 30, 10)
 
@@ -579,3 +588,95 @@ def test_one_cluster_is_not_counted_as_its_items(tmp_path):
 def test_a_p_below_all_numbers_is_not_zero(tmp_path):
     _, said = compared_lists(tmp_path, [1] * 1200, [0] * 1200)
     assert said.endswith(", p < 1e-300).")
+
+
+def test_a_sentence_says_on_which_tasks_a_model_is_better(tmp_path):
+    gains = {"sums": 9, "words": 0, "poems": 0, "facts": 0, "names": 0}
+    for name in "ab":
+        for task, shift in gains.items():
+            right = [1] * 20 + [0] * (shift if name == "a" else 0) + [1] * 20
+            write_log(tmp_path / name, task, right[:40])
+        two = rng_answers(name)
+        write_log(tmp_path / name, "math", two, filters=("strict", "loose"))
+    places = (tmp_path / "a", tmp_path / "b")
+    _, results, differences, pooled, _ = compared(places)
+    assert verdict(differences, pooled) == [
+        "b is better on sums (acc); no difference is shown on the other 6 rows of 5 tasks."
+    ]
+    # Each task alone has another p than all of them together.
+    sums = next(result for result in results if result.task == "sums")
+    [row] = sums.comparisons
+    [d] = [d for d in differences if d.task == "sums"]
+    assert row.p_holm < d.p_holm
+    part = comparison_document(sums.answers, sums.comparisons, "x", within=True).parts[0]
+    assert part.columns[-1] == "Holm, this task alone"
+    assert not any(cell.bold for _, cells in part.rows for cell in cells)
+    assert "and not over those of other tasks" in part.notes[0]
+    alone = comparison_document(sums.answers, sums.comparisons, "x").parts[0]
+    assert alone.columns[-1] == "Holm"
+    assert alone.rows[0][1][-1].bold
+    assert "Intervals are of one comparison each, without the corr" in explain(differences, [])[0]
+    # With five tasks ahead they are counted.
+    for task in gains:
+        write_log(tmp_path / "c", task, [0] * 30 + [1] * 10)
+    _, _, differences, pooled, _ = compared((tmp_path / "b", tmp_path / "c"))
+    assert verdict(differences, [])[0] == "Of 5 tasks, b is better on 5 and c on 0."
+
+
+def rng_answers(name):
+    return np.random.default_rng("ab".index(name)).random(40) < 0.5
+
+
+def test_a_mean_names_the_tasks_that_are_not_in_it_and_has_no_colour_of_significance(tmp_path):
+    rng = np.random.default_rng(1)
+    for name in "ab":
+        for task in ("facts", "sums"):
+            write_log(tmp_path / name, task, rng.random(60) < 0.5 + 0.4 * (name == "a"))
+        write_log(tmp_path / name, "math", rng.random(60) < 0.5, metric="exact_match")
+        write_log(tmp_path / name, "two", rng.random(60) < 0.5, filters=("s", "l"), metric="em")
+    _, _, differences, pooled, _ = compared((tmp_path / "a", tmp_path / "b"))
+    [mean] = pooled
+    assert mean.names == ["facts", "sums"]
+    said = next(line for line in explain(differences, pooled) if line.startswith("Mean over acc"))
+    assert "for these tasks and no others. Not in it: math, two." in said
+    assert mean.interval[0] > 0  # a difference, which the correction over tasks says nothing of
+    drawn = forest_plot(differences, pooled, "x").svg
+    without = forest_plot(differences, [], "x").svg
+    assert drawn.lower().count(ACCENT.lower()) == without.lower().count(ACCENT.lower())
+
+
+def write_choices(folder, likelihoods, texts, targets):
+    folder.mkdir()
+    lines = [
+        json.dumps({
+            "doc_id": number + 10, "doc": {"question": f"Which is number {number}?"},
+            "target": target,
+            "arguments": {
+                f"gen_args_{i}": {"arg_0": "Question", "arg_1": f" {text}"}
+                for i, text in enumerate(texts)
+            },
+            "resps": [[[str(v), "False"]] for v in values],
+            "filtered_resps": [[str(v), "False"] for v in values], "filter": "none",
+            "doc_hash": f"h{number}", "target_hash": f"t{number}", "prompt_hash": "p",
+            "acc": float(str(values.index(max(values))) == target),
+        })
+        for number, (values, target) in enumerate(zip(likelihoods, targets, strict=True))
+    ]  # fmt: skip
+    (folder / f"samples_arc_{DATE}.jsonl").write_text("\n".join(lines) + "\n")
+
+
+@pytest.mark.parametrize(
+    ("texts", "right", "wrong"),
+    [
+        (("one cat", "two dogs", "no fox"), "1: two dogs", "2: no fox"),
+        (("same", "same", "same"), "1 of 0-2", "2 of 0-2"),
+    ],
+)
+def test_choices_are_read_by_their_likelihoods(tmp_path, texts, right, wrong):
+    good, bad = [-13.1, -2.5, -12.0], [-13.1, -12.5, -12.0]
+    write_choices(tmp_path / "a", [good, good, bad], texts, ["1", "1", "1"])
+    write_choices(tmp_path / "b", [bad, good, bad], texts, ["1", "1", "1"])
+    _, results, *_ = compared((tmp_path / "a", tmp_path / "b"))
+    ahead, _ = list_differing(results[0])
+    [item] = ahead[2]
+    assert (item.item, item.target, item.better, item.worse) == ("doc_id 10", right, right, wrong)
