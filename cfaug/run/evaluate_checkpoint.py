@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -168,6 +169,9 @@ def run_benchmarks(
     for benchmark in benchmarks if shown else ():
         if benchmark.name not in unanswered:
             _print_again(target, benchmark, keys[benchmark.name])
+            if isinstance(benchmark, KeepsPages):
+                pages = ", ".join(str(target.folder / name) for name in benchmark.page_files)
+                say(f"pages of {benchmark.name}: {pages}", sys.stdout)
     if not pending:
         return drawn_again
     names = name_some((benchmark.name for benchmark in pending), 3)
@@ -287,16 +291,13 @@ def find_model_failures(
                 f"{search.uncontrolled:,} edited items were left out without a control, which is "
                 f"{control}"
             )
-        say(
-            f"{target.run}  {benchmark.name}: "
-            + "; ".join(
-                [
-                    f"{len(search.failures)} failures among {search.measured} measured cells",
-                    *left_out,
-                ]
-            ),
-            sys.stdout,
-        )
+        count = f"{len(search.failures)} failures among {search.measured} measured cells"
+        kinds = Counter(failure.kind for failure in search.failures)
+        if len(kinds) > 1:
+            most = sorted(kinds, key=lambda kind: (-kinds[kind], kind))
+            count += f" ({', '.join(f'{kind} {kinds[kind]}' for kind in most)})"
+        sentences = "; ".join([count, *left_out])
+        say(f"{target.run}  {benchmark.name}: {sentences}", sys.stdout)
     return failures
 
 
@@ -329,7 +330,9 @@ def _write(
     if isinstance(benchmark, HasPage):
         page = benchmark.write_page(target.folder, target.arm)
         if page:
-            say(f"wrote {page}", sys.stdout)
+            others = benchmark.page_files if isinstance(benchmark, KeepsPages) else ()
+            pages = dict.fromkeys([str(page), *(str(target.folder / name) for name in others)])
+            say(f"wrote {', '.join(pages)}", sys.stdout)
     rows = [
         Result(
             target.run, target.arm, target.seed, o.benchmark, o.metric, o.value, o.n, weights,

@@ -397,7 +397,7 @@ def _explain(
         "McNemar's exact test on the items that only one answers right, two-sided"
         f"{drawn * clustered}{numbers * unlike}. {ALONE if within else 'Holm'}: p{over} corrected "
         f"over {count} comparison{'s' * (count > 1)}"
-        f"{', and not over those of other tasks' * within}. Each file is one model, so this does not show what "
-        "training again would give.",
+        f"{', and not over those of other tasks' * within}. Each file is one model, so this does "
+        "not show what training again would give.",
         *(comparison.describe() for comparison in whole if first[comparison.metric] is comparison),
     ]
