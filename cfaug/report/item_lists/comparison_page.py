@@ -339,7 +339,7 @@ def plan_part(differences: Sequence[TaskDifference], points: float) -> Part:
         text_column("clusters", lambda row: f"{row[2]:,}"),
         text_column("items", lambda row: f"{round(row[2] * row[1].per_cluster):,}"),
         text_column("SE, points", lambda row: f"{100 * row[1].error(row[2]):.2f}"),
-        text_column(f"power for {points:g} points", power),
+        text_column(f"power for {points:g} point{'s' * (points != 1)}", power),
         text_column("items for 80 %", needed),
     ]
     note = (
@@ -347,7 +347,7 @@ def plan_part(differences: Sequence[TaskDifference], points: float) -> Part:
         "them: tests of half, equal, double and four times its size. Two-sided, at the level of "
         "5 %, for one comparison; a family of several needs more."
     )
-    title = f"Is a difference of {points:g} points found?"
+    title = f"Is a difference of {points:g} point{'s' * (points != 1)} found?"
     many = _are_of_several_pairs(differences)
     labelled = [(_name_row(row[0], many), row) for row in rows]
     return make_part(title, ROW_LABELS[many], columns, labelled, [note])

@@ -365,6 +365,14 @@ def test_two_judges_are_named_and_one_that_both_had_is_taken(tmp_path):
     assert not shared.lacking
 
 
+def test_help_has_no_heading_without_lines(capsys):
+    assert main(["--help"]) == 0
+    said = capsys.readouterr().out
+    assert "Settings (key=value) and their defaults:" in said
+    assert "Choices (" not in said
+    assert "read only in some cases" not in said
+
+
 def test_the_old_word_is_answered_with_the_new_command(capsys):
     assert evaluate(["compare=[a.csv,'b c.csv']", "compare_columns.by=type"]) == 2
     said = capsys.readouterr().err
@@ -397,7 +405,9 @@ def test_the_commands_of_the_page_run(tmp_path, monkeypatch, capsys):
     assert len(commands) == 4
     for command in commands:
         assert main(shlex.split(command)) == 0, command
-    assert "Is a difference of 1 points found?" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "Is a difference of 1 point found?" in said
+    assert "1 points" not in said
     assert len(list(Path("runs/compared").glob("*.html"))) == 4
 
 
