@@ -88,7 +88,7 @@ def refuse_or_note(
         if unread[key] == typed[key]:
             raise UserError(reason)
         # The other jobs read it.
-        say(f"note: in {unread[key]} of {jobs} jobs {reason.removesuffix(LEAVE_OUT)}")
+        say(f"note: in {unread[key]} of {jobs} jobs {reason.partition(LEAVE_OUT)[0]}")
 
 
 def refuse_others(words: Sequence[str], reads: Sequence[str], reader: str) -> None:
