@@ -7,7 +7,7 @@ from typing import Any
 
 
 def find_choice(answer: Any) -> int | None:
-    """Return the most likely choice of an item; ``None`` if the answer is none of several choices.
+    """Return the most likely choice of an item; ``None`` if no pairs are there.
 
     Args:
         answer: a pair for each choice, its log-likelihood and whether it is what the model would

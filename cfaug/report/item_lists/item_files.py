@@ -54,7 +54,7 @@ class ItemAnswers:
         questions: texts of the questions, (items,); places of items where no column has them.
         targets: the right answers, (items,); empty where no column says them.
         said: answers of each file's model, (files, items); empty where a file lacks them.
-        labels: what a page calls the items, ``doc_id 3``, (items,).
+        labels: names of the items on a page, ``doc_id 3``, (items,).
     """
 
     names: Sequence[str]
