@@ -420,7 +420,7 @@ def _name_better(rows: Sequence[TaskDifference]) -> list[str]:
     ahead = [(name, won) for name, won in ((first, ours), (other, theirs)) if won]
     if any(len(won) > MOST_NAMED for _, won in ahead):
         return [counts]
-    named = []
+    named: list[str] = []
     for name, won in ahead:
         tasks = [d.task if once else f"{d.task} ({d.row.metric})" for d in won]
         *before, last = tasks
