@@ -330,7 +330,9 @@ def _write(
     if isinstance(benchmark, HasPage):
         page = benchmark.write_page(target.folder, target.arm)
         if page:
-            others = benchmark.page_files if isinstance(benchmark, KeepsPages) else ()
+            others: Sequence[str] = ()
+            if isinstance(benchmark, KeepsPages):
+                others = benchmark.page_files
             pages = dict.fromkeys([str(page), *(str(target.folder / name) for name in others)])
             say(f"wrote {', '.join(pages)}", sys.stdout)
     rows = [
