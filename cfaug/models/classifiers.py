@@ -18,7 +18,7 @@ from timm.data import ImageNetInfo, infer_imagenet_subset, resolve_model_data_co
 from torch import Tensor, nn
 from transformers import AutoConfig
 
-from cfaug.core.errors import UserError
+from cfaug.core.errors import UserError, say_once
 from cfaug.core.pixels import Geometry, ImageTransform
 from cfaug.core.rng import derive
 from cfaug.core.safety.safe_loading import (
@@ -186,7 +186,9 @@ class TimmClassifier(_OfLibrary):
         classes: Sequence[str] | None = None,
     ) -> Self:
         """Load a model in float32, in evaluation mode."""
-        return cls(_build_timm(path, architecture), path, classes=classes).eval()
+        model = _build_timm(path, architecture)
+        _say_preparation(model, path)
+        return cls(model, path, classes=classes).eval()
 
     @classmethod
     def load_with_head(
@@ -195,6 +197,7 @@ class TimmClassifier(_OfLibrary):
     ) -> Self:  # fmt: skip
         """Load a model with its own head if it knows the labels, or else with a random one."""
         model: Any = _build_timm(path, settings["architecture"])
+        _say_preparation(model, path)
         classes = settings["classes"]
         if knows_labels(labels, classes or _timm_names(model), match, str(path)):
             return cls(model, path, classes=classes)
@@ -242,6 +245,19 @@ def _build_timm(path: Path, architecture: str | None) -> nn.Module:
         _require_known(config["architecture"])
         check_numbers(config, path / "config.json", count_stored([file]))
     return build_and_fill(lambda: timm.create_model(name, pretrained=False, **options), file)
+
+
+def _say_preparation(model: Any, path: Path) -> None:
+    """Say how photos are prepared for a file of weights, which itself does not say it."""
+    if not path.is_file():
+        return
+    transform = timm_transform(resolve_model_data_config(model), path)
+    resized = f"resized to {transform.resized} px and cropped" if transform.resized else "resized"
+    name = model.pretrained_cfg["architecture"]
+    say_once(
+        f"note: {path.name}: photos are {resized} to {transform.size} px (timm's {name}); for "
+        "weights trained otherwise save a folder: timm.models.save_for_hf"
+    )
 
 
 def _timm_names(model: Any) -> list[str] | None:

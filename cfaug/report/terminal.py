@@ -34,7 +34,10 @@ HEAD_LINES, GROUP_LINES = 3, 2
 MOST_METRICS = 6
 """Most metrics of a benchmark that a command prints, unless it is verbose."""
 MOST_PARTS = 6
-"""Most parts of a benchmark, such as kinds of edits, that are printed by a usual command."""
+"""Most parts of a benchmark that are printed by a usual command, besides those of ``EVERY``."""
+EVERY = "kind"
+"""The field whose parts are printed all, or none: one kind of edits says nothing of the others."""
+KIND = re.compile(rf"[\[ ]{EVERY}=[^\[\]]*\]$")
 CHANCE = "chance"
 WHOLE = "all"
 """The name of a benchmark among its parts."""
@@ -86,6 +89,11 @@ def _like_stdout(written: io.StringIO) -> Console:
 def is_styled(console: Console) -> bool:
     """Say whether bold and underlined are shown; where they are not, signs replace them."""
     return console.color_system is not None
+
+
+def bold_mark() -> str:
+    """Return what stands for bold on stdout: ``*`` where there are no styles."""
+    return "bold" if is_styled(_like_stdout(io.StringIO())) else "*"
 
 
 def print_document(document: Document) -> None:
@@ -140,6 +148,7 @@ def results_parts(rows: Sequence[Result], known: str) -> list[Part | str]:
         rows: the results, of one run or of several seeds and arms.
         known: the file or folder with all numbers.
     """
+    rows = _join_repeated(rows)
     cells = list(dict.fromkeys(row.cell for row in rows))
     kept = set(cells) if verbosity() == Verbosity.VERBOSE else _choose_cells(cells)
     runs = list(dict.fromkeys((row.arm, row.seed) for row in rows))
@@ -185,8 +194,34 @@ def results_parts(rows: Sequence[Result], known: str) -> list[Part | str]:
     return [*printed, *notes, note, *describe_below_chance(rows), ""]
 
 
+def _join_repeated(rows: Sequence[Result]) -> list[Result]:
+    """Return results without those of parts that hold the same items as a larger part.
+
+    If all photos are edited, the photos with an edit are the photos. What is only known of such a
+    part is told of the larger one.
+    """
+    numbers: dict[tuple[str, frozenset[tuple[str, str]]], dict[Any, tuple[float, int]]] = {}
+    for row in rows:
+        part = numbers.setdefault((row.benchmark, frozenset(row.by.items())), {})
+        part[row.arm, row.seed, row.metric] = (row.value, row.n)
+    joined = []
+    for row in rows:
+        by = frozenset(row.by.items())
+        here, larger = numbers[row.benchmark, by], by
+        for item in by:
+            there = numbers.get((row.benchmark, by - {item}), {})
+            shared = here.keys() & there.keys()
+            if item[0] != EVERY and shared and all(here[key] == there[key] for key in shared):
+                larger = by - {item}
+        if larger == by:
+            joined.append(row)
+        elif (row.arm, row.seed, row.metric) not in numbers[row.benchmark, larger]:
+            joined.append(replace(row, by=dict(larger)))
+    return joined
+
+
 def _choose_cells(cells: Sequence[Cell]) -> set[Cell]:
-    """Return the first metrics of the first parts of each benchmark."""
+    """Return the first metrics of the first parts of each benchmark, and of all parts by kind."""
     metrics: dict[str, dict[str, None]] = {}
     parts: dict[str, dict[str, None]] = {}
     for name, metric in cells:
@@ -196,7 +231,8 @@ def _choose_cells(cells: Sequence[Cell]) -> set[Cell]:
     first = {
         (name, metric)
         for benchmark, known in metrics.items()
-        for name in list(parts[benchmark])[:MOST_PARTS]
+        for place, name in enumerate(parts[benchmark])
+        if place < MOST_PARTS or KIND.search(name)
         for metric in list(known)[:MOST_METRICS]
     }
     return first.intersection(cells)
@@ -219,13 +255,26 @@ def join_parts(parts: Sequence[Part]) -> list[Part]:
         names = {labels[0] for part in some for labels, _ in part.rows} - {CHANCE}
         several = names != {MEASURED}
         rows = []
+        # By column: what a model scores that answers at random; once, if it is equal in all parts.
+        chances: dict[tuple[str, str], set[str]] = {}
+        for part in some:
+            for (label, *_), cells in part.rows:
+                for column, cell in zip(_columns_of(part), cells, strict=True):
+                    if label == CHANCE and cell.text:
+                        chances.setdefault(column, set()).add(cell.text)
+        once = all(len(values) == 1 for values in chances.values())
         for part in some:
             about = part.title[len(name) :].strip(" []") or WHOLE
             places = {column: i for i, column in enumerate(_columns_of(part))}
             for (label, *_), cells in part.rows:
+                if label == CHANCE and once:
+                    continue
                 labels = (about, label) if several or label == CHANCE else (about, "")
                 row = [cells[places[c]] if c in places else Entry("") for c in columns]
                 rows.append((labels, tuple(row)))
+        if chances and once:
+            texts = ("".join(chances.get(column, ())) for column in columns)
+            rows.append(((CHANCE, ""), tuple(map(Entry, texts))))
         spans = tuple((g, len(list(s))) for g, s in groupby(columns, key=lambda column: column[0]))
         joined.append(
             Part(

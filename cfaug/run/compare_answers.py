@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cfaug.core.annotations import Keys, Means
-from cfaug.core.errors import OutputSettings, UserError, say
+from cfaug.core.errors import OutputSettings, UserError, Verbosity, say, verbosity
 from cfaug.core.outputs import check_output
 from cfaug.core.targets import Makes
 from cfaug.core.validation import Node, PositiveNumber
@@ -53,6 +53,7 @@ def compare(settings: CompareSettings) -> int:
     from cfaug.report.document import read_document, write_document
     from cfaug.report.item_lists.comparison_page import (
         PAGE,
+        explain,
         overview_document,
         plan_part,
         write_comparison_page,
@@ -65,7 +66,7 @@ def compare(settings: CompareSettings) -> int:
         pool,
         verdict,
     )
-    from cfaug.report.terminal import print_document
+    from cfaug.report.terminal import bold_mark, print_document
 
     places = [Path(place).expanduser() for place in settings.places or ()]
     columns = build(settings.columns)
@@ -73,14 +74,12 @@ def compare(settings: CompareSettings) -> int:
     results, left = compare_tasks(shared, columns)
     differences = list_differences(results)
     pooled = pool(differences)
+    if left and verbosity() == Verbosity.QUIET:  # otherwise it is said with the reasons
+        every = len({result.base for result in results}) + len(left)
+        say(f"warning: {len(left)} of {every} tasks are not compared: {', '.join(left)}")
     notes = [
         *shared.notes,
-        *left,
-        *(
-            f"{task} is not compared: only {' and '.join(names)} "
-            f"{'has' if len(names) == 1 else 'have'} it."
-            for task, names in shared.lacking.items()
-        ),
+        *left.values(),
         *(f"{r.task}: {note}" for r in results if len(results) > 1 for note in r.answers.notes),
     ]
     folder = Path(settings.paths["runs"]).expanduser() / "compared"
@@ -100,7 +99,12 @@ def compare(settings: CompareSettings) -> int:
             none = "There is no plan: no metric of right and wrong has two items or clusters."
             overview = replace(overview, notes=(*overview.notes, none))
     answer = verdict(differences, pooled)
-    details = [(r, comparison_document(r.answers, r.comparisons, name).parts[0]) for r in results]
+    details = []
+    for result in results:
+        # The table of all tasks is corrected over its rows: only over the same ones are they alike.
+        within = len(result.comparisons) != len(differences)
+        document = comparison_document(result.answers, result.comparisons, name, within=within)
+        details.append((result, document.parts[0]))
     tables = [replace(part, title=r.task) for r, part in details]
     whole = replace(overview, parts=(*overview.parts, *tables), compared=identity, answer=answer[0])
     # Before anything is written: a file of somebody else refuses all.
@@ -108,9 +112,11 @@ def compare(settings: CompareSettings) -> int:
     for kind in ("tex", "md", "csv", "json"):
         check_output(folder / f"{name}.{kind}", f"{name}.{kind}")
     check_output(page, PAGE)
-    printed = overview
+    # Without styles, as in a log file, a star stands for what is bold.
+    lines = explain(differences, pooled, bold_mark())
+    printed = replace(overview, notes=(*lines, *overview.notes[len(lines) :]))
     if len(results) == 1:  # the cautions of a single task stand under its own table elsewhere
-        printed = replace(overview, notes=(*overview.notes, *results[0].answers.notes))
+        printed = replace(printed, notes=(*printed.notes, *results[0].answers.notes))
     print_document(printed)
     paths = [
         *write_document(whole, folder),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -170,6 +171,9 @@ def run_benchmarks(
     for benchmark in benchmarks:
         if benchmark.name in shown and benchmark.name not in unanswered:
             _print_again(target, benchmark, keys[benchmark.name])
+            if isinstance(benchmark, KeepsPages):
+                pages = ", ".join(str(target.folder / name) for name in benchmark.page_files)
+                say(f"pages of {benchmark.name}: {pages}", sys.stdout)
     if not pending:
         return drawn_again
     names = name_some((benchmark.name for benchmark in pending), 3)
@@ -290,16 +294,13 @@ def find_model_failures(
                 f"{search.uncontrolled:,} edited items were left out without a control, which is "
                 f"{control}"
             )
-        say(
-            f"{target.run}  {benchmark.name}: "
-            + "; ".join(
-                [
-                    f"{len(search.failures)} failures among {search.measured} measured cells",
-                    *left_out,
-                ]
-            ),
-            sys.stdout,
-        )
+        count = f"{len(search.failures)} failures among {search.measured} measured cells"
+        kinds = Counter(failure.kind for failure in search.failures)
+        if len(kinds) > 1:
+            most = sorted(kinds, key=lambda kind: (-kinds[kind], kind))
+            count += f" ({', '.join(f'{kind} {kinds[kind]}' for kind in most)})"
+        sentences = "; ".join([count, *left_out])
+        say(f"{target.run}  {benchmark.name}: {sentences}", sys.stdout)
     return failures
 
 
@@ -332,7 +333,11 @@ def _write(
     if isinstance(benchmark, HasPage):
         page = benchmark.write_page(target.folder, target.arm)
         if page:
-            say(f"wrote {page}", sys.stdout)
+            others: Sequence[str] = ()
+            if isinstance(benchmark, KeepsPages):
+                others = benchmark.page_files
+            pages = dict.fromkeys([str(page), *(str(target.folder / name) for name in others)])
+            say(f"wrote {', '.join(pages)}", sys.stdout)
     rows = [
         Result(
             target.run, target.arm, target.seed, o.benchmark, o.metric, o.value, o.n, weights,

@@ -38,6 +38,8 @@ REFERENCE = re.compile(r"\$\{(\.*)([\w.]+)\}")
 """A setting that another one takes, ``${paths.shards}`` or ``${.name}``."""
 
 
+LEAVE_OUT = "; leave it out"
+"""What is advised about a setting that no job reads."""
 OUTPUT = ("quiet", "verbose")
 """The settings that each branch of a command reads."""
 OPEN_SOURCE = ("data.world", "data.seed", "seed", "paths")
@@ -85,7 +87,8 @@ def refuse_or_note(
     for key, reason in reasons.items():
         if unread[key] == typed[key]:
             raise UserError(reason)
-        say(f"note: in {unread[key]} of {jobs} jobs {reason}")
+        # The other jobs read it.
+        say(f"note: in {unread[key]} of {jobs} jobs {reason.partition(LEAVE_OUT)[0]}")
 
 
 def refuse_others(words: Sequence[str], reads: Sequence[str], reader: str) -> None:
@@ -161,7 +164,7 @@ def _requested(words: Sequence[str], config: Config) -> list[tuple[str, str]]:
 
 
 def _explain_unread(word: str, key: str, reason: str) -> str:
-    return f"{word} would have no effect: {key} is read {reason}; leave it out"
+    return f"{word} would have no effect: {key} is read {reason}{LEAVE_OUT}"
 
 
 def describe_readers(command: str, targets: Mapping[str, str]) -> list[str]:

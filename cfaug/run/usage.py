@@ -238,7 +238,9 @@ def usage(name: str, examples: str, users: Sequence[Path] = (), words: Sequence[
     for group, _, typed in (word.partition("=") for word in words):
         if group in chosen and _find(f"{group}/{typed}") is not None:
             chosen[group] = typed
-    lines = [examples.strip(), "", "Choices (group=option; the default is marked *):"]
+    lines = [examples.strip()]
+    if usual:
+        lines += ["", "Choices (group=option; the default is marked *):"]
     for group, default in usual.items():
         nested = group not in beside
         names = set(_names(folders, group, nested=nested))
@@ -255,8 +257,8 @@ def usage(name: str, examples: str, users: Sequence[Path] = (), words: Sequence[
         if file is not None:
             lines += [f"{option} (added to {group}):", *_with_nested(file)]
     lines += [line.removeprefix("  ") for line in _body(root_file)]
-    lines += ["", "Settings that are read only in some cases:"]
-    lines += describe_readers(name, dict(_targets(chosen)))
+    if readers := describe_readers(name, dict(_targets(chosen))):
+        lines += ["", "Settings that are read only in some cases:", *readers]
     lines += [
         "",
         "--multirun (-m) runs every combination of key=a,b; --cfg job prints the settings.",

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from cfaug.core.errors import UserError
 from cfaug.data.index import Index, open_index
 from cfaug.data.sources import find_reader
 from tests.data.edits import file_of, put
@@ -183,3 +184,24 @@ def test_a_list_of_pairs_with_captions_is_one_of_pairs(tmp_path):
               "cf_caption": "b", "label": "cat"} for n in range(3)]  # fmt: skip
     jsonl(tmp_path / "x" / "x.jsonl", pairs)
     assert find_reader(tmp_path / "x").kind == "caption_list"
+
+
+def test_a_header_that_is_misspelt_is_said_once_with_the_name_that_is_meant(tmp_path):
+    put(tmp_path, *FILES)
+    as_csv(tmp_path, photo="foto")
+    with pytest.raises(UserError, match=r"edits\.csv: none of .*, photo; .*Call it photo$") as e:
+        open_index(tmp_path / "edits.csv", tmp_path / "cache")
+    assert "\n" not in str(e.value)
+
+
+def test_a_column_that_is_called_almost_as_one_that_is_read_is_asked_about(tmp_path):
+    put(tmp_path, *FILES)
+    as_csv(tmp_path, kind="knid", before="befor", label="class")
+    reader = find_reader(tmp_path / "edits.csv")
+    notes = reader.describe(tmp_path / "edits.csv").notes
+    assert notes[:2] == (
+        "the column knid is not read: did you mean kind?",
+        "the column befor is not read: did you mean before?",
+    )
+    as_csv(tmp_path)
+    assert not [n for n in reader.describe(tmp_path / "edits.csv").notes if "did you mean" in n]

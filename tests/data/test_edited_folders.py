@@ -203,6 +203,16 @@ def test_what_could_mean_two_things_is_asked_about(tmp_path, lay_out, question):
         open_index(tmp_path / "x", tmp_path / "cache")
 
 
+def test_two_folders_that_are_exchanged_are_asked_about(tmp_path):
+    lay(tmp_path)
+    (tmp_path / "original").rename(tmp_path / "kept")
+    (tmp_path / "edited").rename(tmp_path / "original")
+    (tmp_path / "kept").rename(tmp_path / "edited")
+    with pytest.raises(UserError, match=r"original/ holds the kinds, .*folders exchanged\? R") as e:
+        open_index(tmp_path, tmp_path / "cache")
+    assert "\n" not in str(e.value)
+
+
 def test_names_that_look_alike_in_another_unicode_form_are_asked_about(tmp_path):
     composed, apart = (unicodedata.normalize(form, "café") for form in ("NFC", "NFD"))
     put(tmp_path / "x", f"original/cat/{composed}.png", f"edited/fog/cat/{apart}.png")

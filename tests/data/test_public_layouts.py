@@ -424,7 +424,9 @@ REFUSED: dict[str, tuple[Callable[[Path], None], str, list[str]]] = {
     "DOCCI as released": (docci_released, ":test", ["docci_descriptions.jsonlines"]),
     "DCI": (dci, "", ["complete/sa_6641.json"]),
     "Tiny ImageNet": (tiny_imagenet, "", ["val_annotations.txt"]),
-    "Waterbirds": (waterbirds, ":test", ["img_filename", "rename the one that holds it 'image'"]),
+    "Waterbirds": (
+        waterbirds, ":test", ["is img_filename the one that holds it? Call it filename"],
+    ),
     "the Hub's parquet": (hub_converted, "", ["de/test", "en/train"]),
     "the Hub's parquet, a split": (hub_converted, ":test", ["name one of", "en/test"]),
     "CC3M": (conceptual_captions, "", ["none of the columns image", "the first line should name"]),

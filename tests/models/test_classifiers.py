@@ -14,7 +14,7 @@ import torch
 import torchvision
 from safetensors.torch import save_file
 
-from cfaug.core.errors import UserError
+from cfaug.core.errors import UserError, say_once
 from cfaug.core.protocols import Classifier, FeatureExtractor
 from cfaug.evaluation.class_mapping import match_classes
 from cfaug.models.checkpoints import read_state
@@ -97,6 +97,20 @@ def test_images_are_prepared_as_timm_prepares_them(mode, size):
 def test_what_cannot_be_prepared_is_refused(change):
     with pytest.raises(UserError, match="it:"):
         timm_transform(PREPARED | change, "it")
+
+
+def test_how_photos_are_prepared_is_said_of_weights_that_do_not_say_it(files, timm_folder, capsys):
+    say_once.cache_clear()
+    file, names = str(files / "timm.safetensors"), str(files / "names.txt")
+    model = TimmClassification(file, architecture="test_convnext2", classes=names).load()
+    said = capsys.readouterr().err
+    assert said == (
+        "note: timm.safetensors: photos are resized to 168 px and cropped to 160 px (timm's "
+        "test_convnext2); for weights trained otherwise save a folder: timm.models.save_for_hf\n"
+    )
+    assert (model.transform.resized, model.transform.size) == (168, 160)
+    TimmClassification(str(timm_folder)).load()
+    assert "photos are" not in capsys.readouterr().err
 
 
 def test_a_file_of_timms_weights_needs_its_architecture(files, timm_model, timm_folder):

@@ -35,6 +35,7 @@ from cfaug.report.significance_rows import family_of
 from cfaug.report.significance_table import significance_table
 from cfaug.report.terminal import (
     MOST_METRICS,
+    MOST_PARTS,
     join_parts,
     part_lines,
     print_document,
@@ -222,6 +223,47 @@ def test_many_numbers_are_cut_and_counted_unless_the_command_is_verbose():
         said = said_of(results_parts(rows, "FILE"))
     assert f"{MOST_METRICS + 2}.00" in said
     assert "more numbers" not in said
+
+
+def stress_rows(kinds, part_of_photos=10):
+    """Return rows of a stress test in its order: sets, photos with an edit, kinds of edits."""
+
+    def row(metric, value, n, chance=None, **by):
+        return Result("x/a/seed=0", "a", 0, "s", metric, value, n, "w", by=by, chance=chance)
+
+    photos = {"photos": "edited"}
+    rows = []
+    for name in ("original", "reconstruction"):
+        rows += [row("acc1", 0.5, 10, 0.25, set=name), row("p", 0.4, 10, set=name)]
+    rows += [row("acc1", 0.125, 40, 0.25, set="edited"), row("p", 0.1, 40, set="edited")]
+    for name in ("original", "reconstruction"):
+        rows.append(row("acc1", 0.5, part_of_photos, 0.25, set=name, **photos))
+    rows.append(row("drop1", 0.0625, part_of_photos, set="reconstruction", **photos))
+    for kind in kinds:
+        rows.append(row("acc1", 0.2, 8, 0.25, set="edited", kind=kind))
+    return rows
+
+
+def test_all_kinds_of_edits_are_printed_and_chance_once():
+    kinds = [f"kind{number}" for number in range(MOST_PARTS + 4)]
+    said = said_of(results_parts(stress_rows(kinds), "FILE"))
+    names = re.findall(r"^(?:kind|set|photos)=.*?(?=  )", said, re.MULTILINE)
+    sets = ["set=original", "set=reconstruction", "set=edited"]
+    assert [*dict.fromkeys(names)] == [*sets, *(f"kind={kind}, set=edited" for kind in kinds)]
+    [chance] = re.findall(r"^.*chance.*$", said, re.MULTILINE)
+    assert chance.split() == ["chance", "25.00"]
+    # What is only known of the photos with an edit, which all are, is told of all photos.
+    assert re.search(r"^set=reconstruction .* 6\.25$", said, re.MULTILINE)
+    assert "more numbers" not in said
+    said = said_of(results_parts(stress_rows(kinds[:1], part_of_photos=9), "FILE"))
+    assert re.search(r"^photos=edited,", said, re.MULTILINE)
+
+
+def test_chance_that_differs_between_parts_is_printed_for_each():
+    rows = [*rows_of(1, by=[("k", "a")]), *rows_of(1, by=[("k", "b")])]
+    rows[1] = replace(rows[1], chance=0.25)
+    said = said_of(results_parts(rows, "FILE"))
+    assert [*re.findall(r"k=. \| chance +(.*)", said)] == ["50.00", "25.00"]
 
 
 def test_runs_that_are_compared_with_nothing_are_rows():

@@ -69,6 +69,10 @@ def test_the_afternoon_runs(tmp_path, monkeypatch, script, capfd):
     assert Counter(failure.kind for failure in failures).keys() == {
         "blur", "dark", "fog", "grey", "noise",
     }  # fmt: skip
+    assert re.search(
+        r" failures among \d+ measured cells \((?:(?:blur|dark|fog|grey|noise) \d+(?:, )?){5}\)",
+        said.out,
+    )
     (folder,) = tmp_path.glob("runs/weights/*/seed=0")
     assert (folder / "stress.html").is_file()
     for file in tmp_path.glob(f"runs/mended/*/*/{RESULTS}"):

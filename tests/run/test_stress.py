@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -57,6 +58,7 @@ def test_a_classifier_of_the_hub_is_asked_by_its_name_alone(data, place, tmp_pat
     assert any(line.startswith("lance_stress of") for line in lines)
     assert any(line.startswith("set=original ") for line in lines)
     assert "more numbers are in" in " ".join(lines)
+    assert re.search(r"wrote \S+stress\.html, \S+stress\.md, \S+insights\.json", said)
     results = only_folder(place.root)
     rows = read_results(results / "results.jsonl")
     items = read_items(results, "lance_stress")

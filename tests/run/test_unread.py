@@ -125,6 +125,7 @@ def test_a_sweep_is_refused_if_none_of_its_jobs_reads_a_setting_and_told_otherwi
     accepted("train", *words, multirun=True)
     said = capsys.readouterr().err
     assert "note: in 1 of 2 jobs data.pairs_in_batch=True would have no effect" in said
+    assert "leave it out" not in said  # the other job reads it
     words = ("data.cf_ratio=0", "data.pairs_in_batch=true", "seed=1,2")
     assert "would have no effect" in refusal("train", *words, multirun=True)
     accepted("train", "seed=1,2", "parallel=2", "on_error=stop", multirun=True)

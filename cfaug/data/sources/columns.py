@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 from cfaug.core.errors import UserError
 from cfaug.core.files import visible_files
+from cfaug.core.known_names import nearest
 from cfaug.core.pixels import IMAGES
 from cfaug.data.sources.coco import photos_of
 from cfaug.data.sources.lists import (
@@ -23,7 +25,7 @@ from cfaug.data.sources.lists import (
     text_lines,
 )
 from cfaug.data.sources.parquet import holds_images, open_parquet, records
-from cfaug.data.sources.row import is_null, split_home
+from cfaug.data.sources.row import HeaderError, is_null, split_home
 from cfaug.data.sources.splits import (
     SplitChoice,
     SplitSurvey,
@@ -36,6 +38,19 @@ IMAGE = ("image", "file_name", "filename", "filepath", "image_path", "path", "im
 CAPTION = (
     "caption", "text", "captions", "title", "sentence", "sentences", "raw", "comment",
 )  # fmt: skip
+PHOTO = (
+    "photo", "photo_path", "original", "original_image", "image_original", "original_path",
+    "source", "source_image", "source_img", "source_file", "input", "input_image", "clean",
+    "clean_image",
+)  # fmt: skip
+EDIT = (
+    "edit", "edited", "edited_image", "image_edited", "edited_img", "edited_file", "edited_path",
+    "edit_image", "edit_path", "cf_image", "counterfactual", "counterfactual_image", "target",
+    "target_image", "target_img", "output", "output_image", "result", "corrupted",
+    "corrupted_image", "modified_image", "generated", "generated_image",
+)  # fmt: skip
+EDIT_LISTS = ("edits", "counterfactuals")
+"""Columns of JSON lists of edits, each a name or an object with an image."""
 GROUP = ("group", "image_id")
 SETS = ("counterfactuals",)
 """A column of JSON lists of objects, each with an image and a caption."""
@@ -51,6 +66,8 @@ TEXTS_ONLY = re.compile(r"(?:hard_)?(?:negatives|negs|foils)|hard_negative|foil|
 """Whole names of columns of negatives."""
 SUSPICIOUS = re.compile(r"(?:cfs?|counterfactuals?|neg|negatives?|hard_neg\w*|foils?)(?:_.*|\d*)")
 """Names that look like columns of a counterfactual, which are read or refused, never ignored."""
+TABLE_LINE = re.compile(r"(.+\.(?:csv|tsv|txt)), line \d+", re.IGNORECASE)
+"""The place of a record in a table, whose columns are those of its header."""
 Place = tuple[str, int]
 """The owner of a column: ("original", 0), ("member", N), ("edited", N) or ("negative", N)."""
 ORDER = ("original", "member", "edited", "negative")
@@ -147,6 +164,9 @@ def columns_of(record: Mapping[str, Any], where: str) -> Columns:
                     f"{where}: the {kind} is missing ({blank[0]!r} is null); write it or remove "
                     "the example"
                 ) from error
+        table = TABLE_LINE.fullmatch(where)
+        if table and isinstance(error, HeaderError):
+            raise HeaderError(f"{table[1]}: {error}") from error
         raise UserError(f"{where}: {error}") from error
 
 
@@ -263,13 +283,21 @@ def _original(by_owner: dict[Place, str], usual: Sequence[str], names: Sequence[
         if owner in by_owner:
             return by_owner.pop(owner)
     headless = [name for name in names if name.lower().endswith(IMAGES)]
-    remedy = (
-        f"{headless[0]!r} is a file: the first line should name the columns, as image and caption"
-        if headless
-        else f"rename the one that holds it {usual[0]!r}"
-    )
-    raise UserError(
-        f"none of the columns {', '.join(usual)}; there are {', '.join(names)}: {remedy}"
+    # The photo of an edit has a name of its own.
+    of_edits = usual is IMAGE and any(name.lower() in (*EDIT, *EDIT_LISTS) for name in names)
+    wanted = (*usual, *PHOTO[:1]) if of_edits else tuple(usual)
+    close = [(name, near) for name in names if (near := nearest(name.lower(), wanted))]
+    meant = max(close, key=lambda pair: SequenceMatcher(None, *pair).ratio(), default=None)
+    remedy = f"rename the one that holds it {usual[0]!r}"
+    if headless:
+        remedy = (
+            f"{headless[0]!r} is a file: the first line should name the columns, as image and "
+            "caption"
+        )
+    elif meant is not None:
+        remedy = f"is {meant[0]} the one that holds it? Call it {meant[1]}"
+    raise HeaderError(
+        f"none of the columns {', '.join(wanted)}; there are {', '.join(names)}: {remedy}"
     )
 
 

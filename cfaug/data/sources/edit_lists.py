@@ -12,14 +12,18 @@ from typing import Any
 
 from cfaug.core.errors import UserError, name_some
 from cfaug.core.files import visible_files
+from cfaug.core.known_names import nearest
 from cfaug.core.pixels import IMAGES, UNREAD_IMAGES
 from cfaug.core.types import RECONSTRUCTION
 from cfaug.data.sources.caption_list import image_name, source_home
 from cfaug.data.sources.class_folders import LABEL, NO_CLASSES
 from cfaug.data.sources.columns import (
+    EDIT,
+    EDIT_LISTS,
     GROUP,
     HEAD,
     IMAGE,
+    PHOTO,
     choose_rows,
     chosen_records,
     find_captions,
@@ -53,19 +57,6 @@ from cfaug.data.sources.row import (
     whole,
 )
 
-PHOTO = (
-    "photo", "photo_path", "original", "original_image", "image_original", "original_path",
-    "source", "source_image", "source_img", "source_file", "input", "input_image", "clean",
-    "clean_image",
-)  # fmt: skip
-EDIT = (
-    "edit", "edited", "edited_image", "image_edited", "edited_img", "edited_file", "edited_path",
-    "edit_image", "edit_path", "cf_image", "counterfactual", "counterfactual_image", "target",
-    "target_image", "target_img", "output", "output_image", "result", "corrupted",
-    "corrupted_image", "modified_image", "generated", "generated_image",
-)  # fmt: skip
-EDIT_LISTS = ("edits", "counterfactuals")
-"""Columns of JSON lists of edits, each a name or an object with an image."""
 KIND = (
     "kind", "edit_kind", "edit_type", "corruption", "corruption_type", "perturbation", "operation",
     "transform",
@@ -149,14 +140,16 @@ class EditList(Reader):
         file = self._list(path)
         choice = choose_rows(path, file)
         there = dict.fromkeys(name for _, record in image_records(file) for name in record)
-        described = Description.of_columns((*known(edit_columns(file)).used, *choice.used), there)
+        columns = known(edit_columns(file))
+        described = Description.of_columns((*columns.used, *choice.used), there)
         home, seen, left_out = source_home(path), {*self.files(path)}, []
         images = [image for image in images_below(home) if image not in seen]
         lists = [other for other in find_edit_lists(split_home(path)[0]) if other != file]
         for what, others in (("images", images), ("lists of edits", lists)):
             names = name_some((other.relative_to(home) for other in others), NAMED)
             left_out += [f"{len(others):,} other {what} ({names})"] if others else []
-        notes = (*choice.notes, *describe_edits(self.read(path)))
+        meant = _name_meant(columns, described.unused)
+        notes = (*meant, *choice.notes, *describe_edits(self.read(path)))
         return replace(described, left_out=tuple(left_out), notes=notes)
 
     def identity(self, path: Path) -> Any:
@@ -346,6 +339,14 @@ def _beside(
         name: by_number[number[0]] for name, number in numbers.items()
         if number is not None and number[0] in by_number
     }  # fmt: skip
+
+
+def _name_meant(columns: EditColumns, unused: Sequence[str]) -> list[str]:
+    """Return a question for each column that is not read and called almost as one that is."""
+    roles = ("label", "kind", "before", "after", "severity", RECONSTRUCTION)
+    lacking = [role for role in roles if getattr(columns, role) is None]
+    pairs = [(name, nearest(name.lower(), lacking)) for name in unused]
+    return [f"the column {name} is not read: did you mean {near}?" for name, near in pairs if near]
 
 
 def _is_image(value: object) -> bool:

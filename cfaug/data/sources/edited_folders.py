@@ -228,6 +228,7 @@ def read_photos(path: Path) -> list[EditedPhoto]:
     read = survey(path)
     original, edited = _choose_sides(path, read.sides)
     photos = _read_originals(original, read.images[original])
+    _refuse_exchanged(original, edited, photos, read.images[edited])
     read_classes(path, original, photos, read.lists)
     _refuse_empty(read, edited, {photo.label for photo in photos.values()})
     errors = ErrorCollector()
@@ -292,6 +293,26 @@ def _read_originals(original: Path, images: tuple[Path, ...]) -> dict[str, Edite
             photos[name] = EditedPhoto(name, image, str(image))
     errors.report()
     return photos
+
+
+def _refuse_exchanged(
+    original: Path, edited: Path, photos: Mapping[str, EditedPhoto], edits: Sequence[Path]
+) -> None:
+    """Refuse photos in the folder of edits, and edits of them in that of the photos."""
+
+    def ends(name: str) -> Iterator[str]:
+        parts = name.split("/")
+        return ("/".join(parts[at:]) for at in range(1, len(parts)))
+
+    names = [_name(image, edited) for image in edits]
+    if any(end in photos for name in names for end in (name, *ends(name))):
+        return
+    below_kinds = {*names}
+    if photos and all(any(end in below_kinds for end in ends(name)) for name in photos):
+        raise UserError(
+            f"{original}/ holds the kinds, and {edited}/ the photos that it has under "
+            "each of them: are the two folders exchanged? Rename them"
+        )
 
 
 def _match(

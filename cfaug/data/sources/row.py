@@ -137,6 +137,10 @@ class Reader:
         raise NotImplementedError
 
 
+class HeaderError(UserError):
+    """A mistake in the header of a table, which all its lines share: it is said once."""
+
+
 class ErrorCollector:
     """Collects errors of single examples, so that one error names several of them."""
 
@@ -148,6 +152,8 @@ class ErrorCollector:
         """Note a UserError and continue, until there are enough of them."""
         try:
             yield
+        except HeaderError:
+            raise
         except UserError as error:
             self.note(error)
 

@@ -107,7 +107,7 @@ def verdict(answers: StressItems) -> str:
             clauses[-1] += f" (95 % interval {cost(estimate.low)} to {cost(estimate.high)})"
     if RECONSTRUCTION in answers.sets:
         drops = answers.items.metric("paired_drop1")[answers.rows(RECONSTRUCTION)]
-        clauses.append(f"drawing photos again without an edit costs {cost(float(drops.mean()))}")
+        clauses.append(f"saving photos again without an edit costs {cost(float(drops.mean()))}")
     return "; ".join(clauses) + "."
 
 

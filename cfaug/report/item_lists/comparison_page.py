@@ -118,8 +118,16 @@ def _name_row(d: TaskDifference, many: bool) -> tuple[str, ...]:
     return (*((d.row.first, d.row.other) if many else ()), d.task, d.row.metric)
 
 
-def explain(differences: Sequence[TaskDifference], pooled: Sequence[PooledDifference]) -> list[str]:
-    """Return the notes under the table of tasks: what is subtracted, which tests, which means."""
+def explain(
+    differences: Sequence[TaskDifference],
+    pooled: Sequence[PooledDifference],
+    mark: str = "bold",
+) -> list[str]:
+    """Return the notes under the table of tasks: what is subtracted, which tests, which means.
+
+    Args:
+        mark: the name of what marks a difference that is shown, in the form of the table.
+    """
     tests = dict.fromkeys(d.row.drawn.test for d in differences)
     unit = "in points"
     if not all(d.row.measure.is_fraction for d in differences):
@@ -127,8 +135,9 @@ def explain(differences: Sequence[TaskDifference], pooled: Sequence[PooledDiffer
     lines = [
         f"Difference: first minus other, {unit}. p: {' or '.join(filter(None, tests))}, "
         f"two-sided; corrected (Holm) over {len(differences)} "
-        f"comparison{'s' * (len(differences) != 1)}; bold: p of at most 0.05. Each place is one "
-        "model: this says nothing about what training again would give.",
+        f"comparison{'s' * (len(differences) != 1)}; {mark}: p of at most 0.05. Intervals are of "
+        "one comparison each, without the correction. Each place is one model: this says nothing "
+        "about what training again would give.",
         "Detectable: the smallest true difference that 80 % of tests of this size find. Items "
         "needed: how many such items find a true difference as large as the measured one in 80 % "
         "of tests. Both are for one test at the level of 5 %, without the correction.",
@@ -141,6 +150,11 @@ def explain(differences: Sequence[TaskDifference], pooled: Sequence[PooledDiffer
             f"Mean over {what}{mean.tasks} tasks, each counted once: {mean.first} minus "
             f"{mean.other} {100 * mean.mean:+.1f} points ({about}), for these tasks and no others."
         )
+        tasks = dict.fromkeys(
+            d.base for d in differences if (d.row.first, d.row.other) == (mean.first, mean.other)
+        )
+        if missing := [task for task in tasks if task not in mean.names]:
+            text += f" Not in it: {', '.join(missing)}."
         if mean.shared:
             text += (
                 f" {mean.shared:,} clusters or questions are in several of them, by their names: "
@@ -172,7 +186,7 @@ def forest_plot(
     for mean in pooled:
         name = f"mean of {mean.tasks} tasks" + f" ({mean.metric})" * bool(mean.metric)
         low, high = mean.interval
-        named.append((name, mean.mean, low, high, not low <= 0 <= high, True))
+        named.append((name, mean.mean, low, high, False, True))
     measure = Measure()
     row = max(34, 10 + LINE * lines_of([name for name, *_ in named]))
     axes = new_axes(row * len(named) + 48)
@@ -186,7 +200,8 @@ def forest_plot(
         if not is_drawable(value):
             mark_empty(axes, y)
             continue
-        colour = ACCENT if shown else DOT
+        # A mean is in no correction: its colour says nothing of significance.
+        colour = INK if pools else ACCENT if shown else DOT
         said = f"{name}: {measure.difference(value)} points"
         if is_drawable(low, high):
             bar(axes, (low, high), y, 16 if pools else 8, said, color=colour, alpha=0.3)
@@ -219,7 +234,7 @@ def list_differing(result: TaskResult) -> list[tuple[str, str, list[DifferingIte
             rows = np.flatnonzero(values[ahead] > values[behind])
         shown = [
             DifferingItem(
-                Path(answers.items[row]).name,
+                answers.labels[row],
                 _cut(answers.questions[row]),
                 _cut(answers.targets[row]),
                 _cut(answers.said[ahead][row]),
@@ -324,7 +339,7 @@ def plan_part(differences: Sequence[TaskDifference], points: float) -> Part:
         text_column("clusters", lambda row: f"{row[2]:,}"),
         text_column("items", lambda row: f"{round(row[2] * row[1].per_cluster):,}"),
         text_column("SE, points", lambda row: f"{100 * row[1].error(row[2]):.2f}"),
-        text_column(f"power for {points:g} points", power),
+        text_column(f"power for {points:g} point{'s' * (points != 1)}", power),
         text_column("items for 80 %", needed),
     ]
     note = (
@@ -332,7 +347,7 @@ def plan_part(differences: Sequence[TaskDifference], points: float) -> Part:
         "them: tests of half, equal, double and four times its size. Two-sided, at the level of "
         "5 %, for one comparison; a family of several needs more."
     )
-    title = f"Is a difference of {points:g} points found?"
+    title = f"Is a difference of {points:g} point{'s' * (points != 1)} found?"
     many = _are_of_several_pairs(differences)
     labelled = [(_name_row(row[0], many), row) for row in rows]
     return make_part(title, ROW_LABELS[many], columns, labelled, [note])

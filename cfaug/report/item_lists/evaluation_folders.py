@@ -5,18 +5,26 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from cfaug.core.errors import UserError, name_some
 from cfaug.data.sources.lists import LISTS
 from cfaug.report.item_lists.evaluator_logs import SAMPLES_FILE, read_header
 from cfaug.report.item_lists.item_tables import shorten_paths
+from cfaug.report.item_lists.vlmevalkit import (
+    TABLES,
+    describe_judges,
+    drop_predictions,
+    judges_of,
+    split_name,
+    strip_models,
+)
 
 ITEM_FILES = (*LISTS, ".parquet", ".xlsx")
 """Extensions of lists of items."""
 NOT_LISTS = re.compile(
-    r"results([\W_].*)?|config|run|card|leaks|metrics|summary|declared", re.IGNORECASE
+    r"results([\W_].*)?|(.*_)?acc|config|run|card|leaks|metrics|summary|declared", re.IGNORECASE
 )
 """Names of files that hold numbers or settings, and no items; a task may be called card_game."""
 
@@ -36,12 +44,14 @@ class SharedTasks:
     Attributes:
         names: printed names of the places.
         lacking: {task that some place lacks: names of the places that have it}.
+        unlike: {task that all places have, by other judges: a sentence on them}.
         notes: sentences on files that were left out, and on folders that may be of several models.
     """
 
     names: Sequence[str]
     tasks: Sequence[TaskFiles]
     lacking: Mapping[str, Sequence[str]]
+    unlike: Mapping[str, str] = field(default_factory=dict)
     notes: Sequence[str] = ()
 
 
@@ -90,14 +100,45 @@ def find_tasks(places: Sequence[Path], *, newest: bool = False) -> SharedTasks:
             "folder: name files, or folders"
         )
     notes: list[str] = []
-    by_place = [_tasks_of(place, notes, newest=newest) for place in places]
+    folders, starts = strip_models([_tasks_of(place, notes, newest=newest) for place in places])
+    notes += [
+        f"{name}: the tables of VLMEvalKit begin with {start}, which is taken for the model's name."
+        for name, start in zip(names, starts, strict=True)
+        if start
+    ]
+    shared = _share_tasks(names, [drop_predictions(tasks) for tasks in folders])
+    return replace(shared, notes=notes)
+
+
+def _share_tasks(names: Sequence[str], by_place: Sequence[Mapping[str, Path]]) -> SharedTasks:
+    """Return the tasks that all places have, and why others are left out.
+
+    Args:
+        names: printed names of the places.
+        by_place: {task: its file} of each place.
+    """
     shared = [task for task in by_place[0] if all(task in tasks for tasks in by_place[1:])]
+    compared = [split_name(task, by_place[0][task])[0] for task in shared]
+    judged = dict.fromkeys(split_name(task, file)[0] for task, file in by_place[0].items())
+    unlike = {
+        data: f"{describe_judges(data, names, by_place)}."
+        for data in judged
+        if data not in compared and all(judges_of(tasks, data) for tasks in by_place)
+    }
     if not shared:
+        if unlike:
+            raise UserError(f"compare: {next(iter(unlike.values())).rstrip('.')}")
         listed = "; ".join(
             f"{name} has {name_some(sorted(tasks))}"
             for name, tasks in zip(names, by_place, strict=True)
         )
-        raise UserError(f"compare: the folders have no task in common: {listed}")
+        remedy = ""
+        if all(any(file.suffix in TABLES for file in tasks.values()) for tasks in by_place):
+            remedy = (
+                ". VLMEvalKit's tables begin with the model's name: call each folder by it, or "
+                "name two files"
+            )
+        raise UserError(f"compare: the folders have no task in common: {listed}{remedy}")
     for task in shared:
         files_of_task = [tasks[task] for tasks in by_place]
         if len({_identify(file) for file in files_of_task}) < len(files_of_task):
@@ -105,17 +146,23 @@ def find_tasks(places: Sequence[Path], *, newest: bool = False) -> SharedTasks:
                 f"compare: {' and '.join(names)} have the same file of {task}, "
                 f"{files_of_task[0]}: name a folder for each model"
             )
-    every = dict.fromkeys(task for tasks in by_place for task in tasks)
+    every = {task: file for tasks in by_place for task, file in tasks.items()}
     lacking = {
         task: [name for name, tasks in zip(names, by_place, strict=True) if task in tasks]
-        for task in every
-        if task not in shared
+        for task, file in every.items()
+        if task not in shared and split_name(task, file)[0] not in {*unlike, *compared}
     }
     return SharedTasks(
         names,
-        [TaskFiles(task, [tasks[task] for tasks in by_place]) for task in shared],
+        [
+            # The judge is named only where several have judged one data set.
+            TaskFiles(
+                task if compared.count(data) > 1 else data, [tasks[task] for tasks in by_place]
+            )
+            for task, data in zip(shared, compared, strict=True)
+        ],
         lacking,
-        notes,
+        unlike,
     )
 
 

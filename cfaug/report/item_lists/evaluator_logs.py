@@ -23,6 +23,12 @@ from cfaug.core.errors import UserError, name_some
 from cfaug.core.files import require_regular
 from cfaug.core.safety.json_text import json_file, parse_json
 from cfaug.data.sources.lists import Record, json_lines
+from cfaug.report.item_lists.choice_answers import (
+    describe_choice,
+    describe_target,
+    find_choice,
+    read_choices,
+)
 
 TARGET = "target"
 """The column with the right answer: equal in all logs of one task."""
@@ -45,6 +51,7 @@ class EvaluatorLog:
         question: keys of a record that describe the item, besides those that begin with ``ABOUT``.
         prompts: keys of a record with the prompt of the item.
         answers: the model's answer to each item, in the order of the records; empty if unknown.
+        targets: the right answers as a page shows them; empty if a column has them as they are.
         about: statements on all items of the log: its task, the filter of its answers.
         unfinished: why items may be missing, and how they are added; empty if none are.
         remarks: sentences that a comparison should print.
@@ -58,6 +65,7 @@ class EvaluatorLog:
     unfinished: str = ""
     remarks: Sequence[str] = ()
     answers: Sequence[str] = ()
+    targets: Sequence[str] = ()
 
 
 def read_log(file: Path, chosen: str | None = None) -> EvaluatorLog | None:
@@ -92,13 +100,24 @@ SAMPLES_FILE = re.compile(
 """The name of a log as lm-evaluation-harness writes it, and as lmms-eval does."""
 
 
+def _read_lines(file: Path) -> Iterator[Record]:
+    """Yield (place, object) of every line of a log, of which the last may be cut off."""
+    try:
+        yield from json_lines(file)
+    except UserError as error:
+        raise UserError(
+            f"{error}: the file is damaged or was cut off; copy it again, or run its task again"
+        ) from error
+
+
 def _read_harness(file: Path, chosen: str | None) -> EvaluatorLog | None:
-    lines = json_lines(file)
+    lines = _read_lines(file)
     first = next(lines, None)
     if first is None or not {"doc_id", "filtered_resps"} <= first[1].keys():
         return None
     filters: dict[str, list[Record]] = {}
     said: dict[str, list[str]] = {}
+    targets: dict[str, list[str]] = {}
     for where, line in chain([first], lines):
         results = {name: value for name, value in line.items() if name not in NO_RESULT}
         record = unfold({"doc": line.get("doc")}) | results
@@ -108,9 +127,13 @@ def _read_harness(file: Path, chosen: str | None) -> EvaluatorLog | None:
         answer = line["filtered_resps"]
         while isinstance(answer, list) and len(answer) == 1:
             [answer] = answer
-        said.setdefault(str(line.get("filter", "")), []).append(
-            answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False)
-        )
+        target = as_written(line.get(TARGET, ""))
+        if (choice := find_choice(answer)) is not None:
+            texts = read_choices(line, len(answer))
+            target = describe_target(target, texts, len(answer))
+            answer = describe_choice(choice, texts, len(answer))
+        said.setdefault(str(line.get("filter", "")), []).append(as_written(answer))
+        targets.setdefault(str(line.get("filter", "")), []).append(target)
     if chosen is None and len(filters) > 1:
         raise UserError(
             f"{file} has answers of several filters: columns.filter=NAME chooses one of "
@@ -155,15 +178,20 @@ def _read_harness(file: Path, chosen: str | None) -> EvaluatorLog | None:
             )
     return EvaluatorLog(
         file.absolute().parent.name, records, frozenset({"doc_hash", "target_hash", TARGET, "doc"}),
-        PROMPTS, about, unfinished, remarks, said[name],
+        PROMPTS, about, unfinished, remarks, said[name], targets[name],
     )  # fmt: skip
+
+
+def as_written(value: Any) -> str:
+    """Return an answer as a page shows it: a text as it is, anything else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def filters_of(file: Path) -> list[str]:
     """Return the filters whose answers a log of lm-evaluation-harness has; empty for others."""
     if file.suffix.lower() != ".jsonl":
         return []
-    lines = json_lines(file)
+    lines = _read_lines(file)
     first = next(lines, None)
     if first is None or not {"doc_id", "filtered_resps", "filter"} <= first[1].keys():
         return []

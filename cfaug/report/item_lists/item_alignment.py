@@ -67,10 +67,12 @@ class Alignment:
     Attributes:
         tables: the files, whose rows are the same items, in the order of the first file.
         notes: sentences on how they were matched and on what differs, for the table.
+        names: the columns that name an item; empty where rows were matched by their position.
     """
 
     tables: Sequence[ItemFileTable]
     notes: Sequence[str]
+    names: Sequence[str] = ()
 
 
 def align(tables: Sequence[ItemFileTable], columns: ItemColumns) -> Alignment:
@@ -124,7 +126,7 @@ def align(tables: Sequence[ItemFileTable], columns: ItemColumns) -> Alignment:
             "No column of all files names items, so that rows were matched by their position."
         )
     notes += _check_questions(tables, columns, results, named=bool(names))
-    return Alignment(tables, notes)
+    return Alignment(tables, notes, names)
 
 
 def is_question(table: ItemFileTable, name: str) -> bool:

@@ -41,7 +41,7 @@ class ItemAnswers:
 
     Attributes:
         names: printed names of the files.
-        items: names of the items, (items,).
+        items: places of the items in the first file, (items,).
         metrics: values of each metric, float64 (files, items), ``nan`` where an item does not
             count.
         clusters: cluster each item was sampled in, (items,); ``None`` if every item is its own
@@ -54,6 +54,7 @@ class ItemAnswers:
         questions: texts of the questions, (items,); places of items where no column has them.
         targets: the right answers, (items,); empty where no column says them.
         said: answers of each file's model, (files, items); empty where a file lacks them.
+        labels: names of the items on a page, ``doc_id 3``, (items,).
     """
 
     names: Sequence[str]
@@ -68,6 +69,7 @@ class ItemAnswers:
     questions: Sequence[str] = ()
     targets: Sequence[str] = ()
     said: Sequence[Sequence[str]] = ()
+    labels: Sequence[str] = ()
 
 
 QUESTIONS = (
@@ -123,6 +125,13 @@ def read_item_files(files: Sequence[Path], columns: ItemColumns) -> ItemAnswers:
         for part in dict.fromkeys(joined.tolist()):
             # Not by the name of the comparison of all items, which it would replace.
             parts[f"{', '.join(by)}={part}" if part == WHOLE else part] = joined == part
+    labels = [Path(place).name for place in first.places]
+    if aligned.names:
+        named = zip(*(first.texts(name) for name in aligned.names), strict=True)
+        labels = [
+            ", ".join(f"{name} {text}" for name, text in zip(aligned.names, texts, strict=True))
+            for texts in named
+        ]
     models = [table.model for table in tables if table.model is not None]
     return ItemAnswers(
         names=models if len({*models}) == len(files) else shown_names(files),
@@ -135,8 +144,9 @@ def read_item_files(files: Sequence[Path], columns: ItemColumns) -> ItemAnswers:
         task=next((table.about[TASK] for table in tables if TASK in table.about), ""),
         notes=notes,
         questions=_first_of(first, QUESTIONS) or first.places,
-        targets=_first_of(first, TARGETS) or [""] * len(first),
+        targets=first.targets or _first_of(first, TARGETS) or [""] * len(first),
         said=[table.answers or _first_of(table, ANSWERS) or [""] * len(table) for table in tables],
+        labels=labels,
     )
 
 
@@ -191,6 +201,8 @@ def _choose_metrics(
 # Comparisons of files, on every metric and part, and their table.
 
 WHOLE = "all"
+ALONE = "Holm, this task alone"
+"""The header of p where another table of the page is corrected over all tasks."""
 
 
 @dataclass(frozen=True)
@@ -296,9 +308,18 @@ def compare_item_files(answers: ItemAnswers) -> list[FileComparison]:
 
 
 def comparison_document(
-    answers: ItemAnswers, comparisons: Sequence[FileComparison], name: str
+    answers: ItemAnswers,
+    comparisons: Sequence[FileComparison],
+    name: str,
+    *,
+    within: bool = False,
 ) -> Document:
-    """Return the comparisons as a table, with a note on what a set of this size can show."""
+    """Return the comparisons as a table, with a note on what a set of this size can show.
+
+    Args:
+        within: whether the same page has a table that is corrected over other comparisons, too: p
+            is then named as one of these alone, and none is marked as significant.
+    """
     clustered = answers.clusters is not None
     flipped = clustered or any(row.drawn.test != MCNEMAR for row in comparisons)
 
@@ -308,7 +329,8 @@ def comparison_document(
 
     def corrected(row: FileComparison) -> Entry:
         numbers = {} if math.isnan(row.p_holm) else {"p_holm": row.p_holm}
-        return Entry(p_text(row.p_holm), bold=row.p_holm <= ALPHA, numbers=numbers)
+        bold = row.p_holm <= ALPHA and not within
+        return Entry(p_text(row.p_holm), bold=bold, numbers=numbers)
 
     def interval(row: FileComparison) -> str:
         return span_text(row.measure.text, row.drawn.low, row.drawn.high, DASH)
@@ -339,13 +361,19 @@ def comparison_document(
     rows = [
         ((row.first, row.other, row.metric, row.part)[: len(labels)], row) for row in comparisons
     ]
-    notes = [*_explain(comparisons, clustered), *answers.notes]
+    notes = [*_explain(comparisons, clustered, within), *answers.notes]
     if answers.left_out:
         notes.append(f"Not compared, as the same in all files: {', '.join(answers.left_out)}.")
     if answers.copies:
         copied = ", ".join(f"{name} (as {metric})" for name, metric in answers.copies.items())
         notes.append(f"Not compared again, as equal in every row: {copied}.")
-    part = make_part("Item by item", labels, [*columns, Column("Holm", corrected)], rows, notes)
+    part = make_part(
+        "Item by item",
+        labels,
+        [*columns, Column(ALONE if within else "Holm", corrected)],
+        rows,
+        notes,
+    )
     title = "Models compared item by item" + f": {answers.task}" * bool(answers.task)
     return Document(name, title, (part,))
 
@@ -354,7 +382,9 @@ def _entry(text: str, value: float, **style: Any) -> Entry:
     return Entry(text, numbers={} if math.isnan(value) else {"value": float(value)}, **style)
 
 
-def _explain(comparisons: Sequence[FileComparison], clustered: bool) -> list[str]:
+def _explain(
+    comparisons: Sequence[FileComparison], clustered: bool, within: bool = False
+) -> list[str]:
     count, over = len(comparisons), " over clusters" if clustered else ""
     drawn = f"; SE, interval and p{over}: the signs of whole clusters are flipped"
     whole = [comparison for comparison in comparisons if comparison.part == WHOLE]
@@ -365,8 +395,9 @@ def _explain(comparisons: Sequence[FileComparison], clustered: bool) -> list[str
     return [
         "Difference: first minus other, in points, with its standard error (SE) over items; p: "
         "McNemar's exact test on the items that only one answers right, two-sided"
-        f"{drawn * clustered}{numbers * unlike}. Holm: p{over} corrected over {count} "
-        f"comparison{'s' * (count > 1)}. Each file is one model, so this does not show what "
-        "training again would give.",
+        f"{drawn * clustered}{numbers * unlike}. {ALONE if within else 'Holm'}: p{over} corrected "
+        f"over {count} comparison{'s' * (count > 1)}"
+        f"{', and not over those of other tasks' * within}. Each file is one model, so this does "
+        "not show what training again would give.",
         *(comparison.describe() for comparison in whole if first[comparison.metric] is comparison),
     ]

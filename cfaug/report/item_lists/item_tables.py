@@ -84,6 +84,7 @@ class ItemFileTable:
         unfinished: why items may be missing, and how they are added; empty if none are.
         remarks: sentences for the notes of a comparison.
         answers: the model's answer in each row of a log; empty if unknown.
+        targets: the right answer of each row of a log, for a page; empty if a column has it.
     """
 
     file: Path
@@ -96,6 +97,7 @@ class ItemFileTable:
     unfinished: str = ""
     remarks: Sequence[str] = ()
     answers: Sequence[str] = ()
+    targets: Sequence[str] = ()
 
     def __len__(self) -> int:
         return len(self.places)
@@ -125,6 +127,7 @@ class ItemFileTable:
             columns={name: [values[row] for row in rows] for name, values in self.columns.items()},
             places=[self.places[row] for row in rows],
             answers=[self.answers[row] for row in rows] if self.answers else (),
+            targets=[self.targets[row] for row in rows] if self.targets else (),
         )
 
     def holds_scores(self, name: str) -> bool:
@@ -193,7 +196,7 @@ def read_table(file: Path, log_filter: str | None = None) -> ItemFileTable:
         return ItemFileTable(file, columns, places, about=about)
     return ItemFileTable(
         file, columns, places, log.model, about, log.question, log.prompts, log.unfinished,
-        log.remarks, log.answers,
+        log.remarks, log.answers, log.targets,
     )  # fmt: skip
 
 

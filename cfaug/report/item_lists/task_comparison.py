@@ -123,6 +123,7 @@ class PooledDifference:
     """The mean of the differences of several tasks, each counted once.
 
     Attributes:
+        names: the tasks.
         shared: clusters, or questions, that are in more than one of the tasks.
         freedom: degrees of freedom of the error (Satterthwaite's).
         heterogeneity_p: p of Cochran's Q: do the tasks differ among each other by more than chance?
@@ -132,12 +133,17 @@ class PooledDifference:
     first: str
     other: str
     metric: str
-    tasks: int
+    names: Sequence[str]
     mean: float
     error: float
     shared: int
     freedom: float
     heterogeneity_p: float
+
+    @property
+    def tasks(self) -> int:
+        """The number of tasks."""
+        return len(self.names)
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -155,16 +161,23 @@ class PooledDifference:
         return 2 * float(stdtr(self.freedom, -abs(self.mean) / self.error))
 
 
-def compare_tasks(shared: SharedTasks, columns: ItemColumns) -> tuple[list[TaskResult], list[str]]:
+def compare_tasks(
+    shared: SharedTasks, columns: ItemColumns
+) -> tuple[list[TaskResult], dict[str, str]]:
     """Compare the places on every task.
 
     Returns:
-        The results, and a sentence for each task that was not compared.
+        The results, and {task that was not compared: a sentence on it}.
 
     Raises:
         UserError: if no task can be compared, with the reason of the first.
     """
-    results, left, first_error = [], [], None
+    results, first_error = [], None
+    left = {
+        task: f"{task} is not compared: only {' and '.join(names)} "
+        f"{'has' if len(names) == 1 else 'have'} it."
+        for task, names in shared.lacking.items()
+    } | {**shared.unlike}
     for task in shared.tasks:
         try:
             for name, chosen in _by_filter(task.task, task.files, columns):
@@ -178,7 +191,7 @@ def compare_tasks(shared: SharedTasks, columns: ItemColumns) -> tuple[list[TaskR
             if len(shared.tasks) == 1:
                 raise
             first_error = first_error or error
-            left.append(f"{task.task} is not compared: {str(error).rstrip('.?')}.")
+            left[task.task] = f"{task.task} is not compared: {str(error).rstrip('.?')}."
     if not results and first_error is not None:
         raise UserError(f"no task can be compared; the first: {first_error}") from first_error
     return results, left
@@ -298,7 +311,7 @@ def _mean_of(metric: str, rows: Sequence[TaskDifference]) -> PooledDifference:
         rows[0].row.first,
         rows[0].row.other,
         metric=metric,
-        tasks=len(rows),
+        names=[d.base for d in rows],
         mean=float(means.mean()),
         error=math.sqrt(variance + max(covariance, 0.0)) / len(rows),
         shared=len(shared),
@@ -363,6 +376,12 @@ def describe_difference(difference: TaskDifference) -> str:
     return f"{sentence}."
 
 
+MOST_WORDS = 25
+"""Words of a sentence that one may quote."""
+MOST_NAMED = 3
+"""Tasks that such a sentence names."""
+
+
 def verdict(differences: Sequence[TaskDifference], pooled: Sequence[PooledDifference]) -> list[str]:
     """Return what a reader may quote: a sentence for each pair of models."""
     sentences = []
@@ -371,20 +390,56 @@ def verdict(differences: Sequence[TaskDifference], pooled: Sequence[PooledDiffer
         if len(rows) == 1:
             sentences.append(describe_difference(rows[0]))
             continue
-        ours = [d for d in rows if d.shown and d.gain > 0]
-        theirs = [d for d in rows if d.shown and d.gain < 0]
+        none_shown = not any(d.shown for d in rows)
         many = f"{len(rows)} {'tasks' if _is_each_once(rows) else 'comparisons'}"
-        sentence = f"Of {many}, {first} is better on {len(ours)} and {other} on {len(theirs)}"
-        if not ours and not theirs:
-            sentence = f"No difference between {first} and {other} is shown on any of {many}"
+        mean_said = ""
         for mean in pooled:
             # A mean of some of the tasks is under the table, and not in a sentence on all of them.
             if (mean.first, mean.other, mean.metric) == (first, other, "") and mean.tasks == len(
                 rows
             ):
-                sentence += _describe_mean(mean, none_shown=not ours and not theirs)
-        sentences.append(f"{sentence}.")
+                mean_said = _describe_mean(mean, none_shown=none_shown)
+        if none_shown:
+            start = f"No difference between {first} and {other} is shown on any of {many}"
+            sentences.append(f"{start}{mean_said}.")
+            continue
+        starts = _name_better(rows)
+        short = (start for start in starts if len(f"{start}{mean_said}".split()) <= MOST_WORDS)
+        sentences.append(f"{next(short, starts[-1])}{mean_said}.")
     return sentences
+
+
+def _name_better(rows: Sequence[TaskDifference]) -> list[str]:
+    """Return sentences on where which of two models is better, from the longest to the shortest."""
+    first, other = rows[0].row.first, rows[0].row.other
+    ours = [d for d in rows if d.shown and d.gain > 0]
+    theirs = [d for d in rows if d.shown and d.gain < 0]
+    once = _is_each_once(rows)
+    many = f"{len(rows)} {'tasks' if once else 'comparisons'}"
+    counts = f"Of {many}, {first} is better on {len(ours)} and {other} on {len(theirs)}"
+    ahead = [(name, won) for name, won in ((first, ours), (other, theirs)) if won]
+    if any(len(won) > MOST_NAMED for _, won in ahead):
+        return [counts]
+    named: list[str] = []
+    for name, won in ahead:
+        tasks = [d.task if once else f"{d.task} ({d.row.metric})" for d in won]
+        *before, last = tasks
+        listed = f"{', '.join(before)} and {last}" if before else last
+        named.append(f"{name} {'' if named else 'is better '}on {listed}")
+    start = ", ".join(named)
+    rest = [d for d in rows if not d.shown]
+    if not rest:
+        return [start, counts]
+    number = f" {len(rest)}" * (len(rest) > 1)
+    unit = f"{'task' if once else 'row'}{'s' * (len(rest) > 1)}"
+    tasks_of_rest = len({d.base for d in rest})
+    of_tasks = "" if once else f" of {tasks_of_rest} task{'s' * (tasks_of_rest > 1)}"
+    return [
+        f"{start}; no difference is shown on the other{number} {unit}{of_tasks}",
+        f"{start}; no other difference is shown",
+        start,
+        counts,
+    ]
 
 
 def _describe_mean(mean: PooledDifference, *, none_shown: bool) -> str:

@@ -114,7 +114,7 @@ def test_the_verdict_says_what_the_edits_cost():
     assert said.startswith("net answers 100.0 % of 12 photos right; 48 edits of 12 photos cost ")
     assert f"cost {cost:.1f} points (95 % interval" in said
     assert "48 edits of the set random cost " in said
-    assert said.endswith("drawing photos again without an edit costs 0.0.")
+    assert said.endswith("saving photos again without an edit costs 0.0.")
 
 
 def test_a_shell_gets_the_words_as_they_are():

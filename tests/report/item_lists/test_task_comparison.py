@@ -16,6 +16,7 @@ import pytest
 from cfaug.core.errors import UserError
 from cfaug.report.item_lists.comparison_page import (
     explain,
+    forest_plot,
     list_differing,
     overview_document,
     write_comparison_page,
@@ -30,6 +31,7 @@ from cfaug.report.item_lists.task_comparison import (
     pool,
     verdict,
 )
+from cfaug.report.plots import ACCENT
 from cfaug.run.compare_answers import main
 from cfaug.run.evaluate import main as evaluate
 
@@ -82,7 +84,7 @@ def write_page(file, overview, results, differences, pooled):
 
 def test_every_number_is_that_of_a_plain_loop(pair):
     shared, results, differences, pooled, left = compared(pair)
-    assert not left
+    assert left == {"alone": "alone is not compared: only a has it."}
     assert shared.names == ["a", "b"]
     assert shared.lacking == {"alone": ["a"]}
     assert [result.task for result in results] == ["facts", "sums", "words"]
@@ -116,7 +118,7 @@ def test_every_number_is_that_of_a_plain_loop(pair):
     [said] = verdict(differences, pooled)
     low, high = (100 * (mean.mean + side * 1.96 * mean.error) for side in (-1, 1))
     assert said == (
-        "Of 3 tasks, a is better on 1 and b on 1; on average a answers "
+        "a is better on words, b on sums; no other difference is shown; on average a answers "
         f"{100 * mean.mean:.1f} points more (95 % {low:.1f} to {high:.1f})."
     )
     assert len(said.split()) <= 25
@@ -162,7 +164,9 @@ def test_each_filter_is_a_row_and_counts_in_no_mean_of_all(tmp_path):
     assert pooled[0].tasks == 2
     _, _, differences, _, left = compared(places, filter="none")
     assert [d.task for d in differences] == ["facts"]
-    assert "columns.filter=none is not a filter of its logs, which have strict, loose" in left[0]
+    assert (
+        "columns.filter=none is not a filter of its logs, which have strict, loose" in left["math"]
+    )
 
 
 def test_what_could_mean_two_things_is_asked_about(pair, tmp_path):
@@ -212,6 +216,13 @@ def test_names_are_as_long_as_they_have_to_be():
     assert shorten_paths([Path("x/v1.5/run"), Path("x/v2.0/run")]) == ["v1.5/run", "v2.0/run"]
 
 
+def test_a_log_that_was_cut_off_is_left_out_with_what_to_do(pair):
+    [file] = pair[1].rglob("samples_words_*")
+    file.write_text(file.read_text()[:-9])
+    *_, left = compared(pair)
+    assert re.search(r"line 300 is not JSON: .*cut off; copy it again, or run its", left["words"])
+
+
 def test_a_page_shows_the_items_that_differ_and_escapes_them(pair, tmp_path):
     _, results, differences, pooled, _ = compared(pair)
     ahead, behind = list_differing(results[1])
@@ -220,6 +231,7 @@ def test_a_page_shows_the_items_that_differ_and_escapes_them(pair, tmp_path):
     assert behind[3] == int((values[1] > values[0]).sum())
     item = behind[2][0]
     assert (item.better, item.worse) == (item.target, "<i>no</i>")
+    assert re.fullmatch(r"doc_id \d+", item.item)
     overview = overview_document("x", "x", differences, pooled, ["<script>"])
     page = write_page(tmp_path / "x.html", overview, results, differences, pooled)
     text = page.read_text()
@@ -236,7 +248,9 @@ def test_the_command_writes_every_form_and_one_table(pair, tmp_path, capsys, mon
     said = capsys.readouterr()
     # A row in two blocks of columns, and four of the plan.
     assert said.out.count("\nfacts | ") == 6
-    assert "Of 3 tasks, a is better on 1 and b on 1" in said.out.splitlines()[-1]
+    assert said.out.splitlines()[-1].startswith("a is better on words, b on sums; no other ")
+    assert "; *: p of at most 0.05." in " ".join(said.out.split())  # not a terminal
+    assert "; bold: p of at most 0.05." in (runs / "compared/a-against-b-plan=2.md").read_text()
     assert "alone is not compared: only a has it" in said.out
     assert said.err.startswith("next: open ")
     folder = runs / "compared"
@@ -248,6 +262,8 @@ def test_the_command_writes_every_form_and_one_table(pair, tmp_path, capsys, mon
         cells = {(row["row"], row["column"]): row["value"] for row in csv.DictReader(handle)}
     first = compared(pair)[2][0]
     assert float(cells["facts | acc", "difference [95 %]"]) == pytest.approx(first.row.drawn.mean)
+    assert main([*words, "plan=2", "quiet=true"]) == 0
+    assert capsys.readouterr().err == "warning: 1 of 4 tasks are not compared: alone\n"
     before = (folder / f"{stem}.html").read_bytes()
     assert main([*words, "plan=2"]) == 0  # the same names, the same bytes
     assert (folder / f"{stem}.html").read_bytes() == before
@@ -264,7 +280,7 @@ def test_the_command_writes_every_form_and_one_table(pair, tmp_path, capsys, mon
         assert reason in capsys.readouterr().err
 
 
-def write_sheet(folder, name, columns):
+def write_sheet(folder, name, columns, model=None):
     """Write a table of VLMEvalKit: ``MODEL/MODEL_DATASET_JUDGE_result.xlsx``."""
     book = openpyxl.Workbook()
     names = ["index", "image", "question", "A", "B", "answer", "prediction", *columns]
@@ -274,30 +290,87 @@ def write_sheet(folder, name, columns):
         answer = "AB"[number % 2]
         book.active.append([number, "iVBORw0KGgo=", question, "yes", "no", answer, "A", *values])
     folder.mkdir(exist_ok=True)
-    book.save(folder / f"{folder.name}_{name}.xlsx")
+    book.save(folder / f"{model or folder.name}_{name}.xlsx")
 
 
-def test_vlmevalkits_tables_are_read_and_predictions_alone_are_named(tmp_path):
-    right = {"a": [1, 1, 1, 0, 1, 0, 1, 1], "b": [0, 1, 0, 0, 1, 0, 0, 0]}
-    for name, hits in right.items():
+RIGHT = {"a": [1, 1, 1, 0, 1, 0, 1, 1], "b": [0, 1, 0, 0, 1, 0, 0, 0]}
+
+
+def test_vlmevalkits_tables_are_read_and_shown_without_their_judge(tmp_path):
+    for name, hits in RIGHT.items():
         write_sheet(tmp_path / name, "MMBench_openai_result", {"hit": hits, "log": ["x"] * 8})
-        write_sheet(tmp_path / name, "MMBench", {"category": ["c"] * 8})
-        (tmp_path / name / "acc.csv").write_text("split,overall\ndev,0.5\n")
+        for task in ("MMBench", "Poems"):
+            write_sheet(tmp_path / name, task, {"category": ["c"] * 8})
+        for numbers in ("acc", f"{name}_MMBench_acc"):
+            (tmp_path / name / f"{numbers}.csv").write_text("split,overall\ndev,0.5\n")
     _, results, differences, _, left = compared((tmp_path / "a", tmp_path / "b"))
     [d] = differences
-    assert (d.task, d.row.metric, d.row.better, d.row.worse) == (
-        "MMBench_openai_result",
-        "hit",
-        4,
-        0,
-    )
+    assert (d.task, d.row.metric, d.row.better, d.row.worse) == ("MMBench", "hit", 4, 0)
     assert results[0].answers.questions[0] == "Is 0 odd?"
     assert results[0].answers.said[0][0] == "A"
-    assert [line.partition(" is not compared")[0] for line in left] == ["MMBench", "acc"]
+    assert [*left] == ["Poems"]  # predictions that nobody judged
     broken = tmp_path / "a/a_MMBench_openai_result.xlsx"
     broken.write_bytes(broken.read_bytes()[:500])
     with pytest.raises(UserError, match="no task can be compared"):
         compared((tmp_path / "a", tmp_path / "b"))
+
+
+def write_evaluation(folder, model, judge, tasks):
+    for task in tasks:
+        hits = RIGHT["a"]
+        write_sheet(folder, task, {"category": ["c"] * 8}, model)
+        write_sheet(folder, f"{task}_{judge}_result", {"hit": hits}, model)
+
+
+@pytest.mark.parametrize("tasks", [("AI2D_TEST", "MMB_EN"), ("MMB_EN", "MMB_CN")])
+@pytest.mark.parametrize("models", [("Atlas-VL", "llava_v1.5_7b"), ("vl_7b", "vl_13b")])
+def test_the_models_name_is_no_part_of_a_task_whatever_the_folder_is_called(
+    tmp_path, tasks, models
+):
+    places = [tmp_path / "before", tmp_path / "after"]
+    for place, model in zip(places, models, strict=True):
+        write_evaluation(place, model, "exact_matching", tasks)
+    shared = find_tasks(places)
+    assert {task.task for task in shared.tasks} == {*tasks}
+    assert {file.name for task in shared.tasks for file in task.files} == {
+        f"{model}_{task}_exact_matching_result.xlsx" for model in models for task in tasks
+    }
+    assert [note.split(": ")[0] for note in shared.notes] == ["before", "after"]
+    assert f"begin with {models[0]}_, which is taken for the model's name" in shared.notes[0]
+    assert not shared.lacking
+
+
+def test_of_a_single_table_the_models_name_is_asked_for(tmp_path):
+    for place, model in (("before", "Atlas-VL"), ("after", "Boreas-VL")):
+        write_evaluation(tmp_path / place, model, "exact_matching", ["MMBench"])
+    with pytest.raises(UserError, match=r"no task in common: .*call each folder by it, or name tw"):
+        find_tasks([tmp_path / "before", tmp_path / "after"])
+
+
+def test_two_judges_are_named_and_one_that_both_had_is_taken(tmp_path):
+    places = [tmp_path / "Atlas-VL", tmp_path / "Boreas-VL"]
+    for place, judge in zip(places, ("exact_matching", "chatgpt-0125"), strict=True):
+        write_evaluation(place, place.name, judge, ["AI2D_TEST", "MMBench"])
+    with pytest.raises(
+        UserError,
+        match="judged by exact_matching in Atlas-VL and by chatgpt-0125 in Boreas-VL; judge them ",
+    ):
+        find_tasks(places)
+    write_evaluation(places[0], "Atlas-VL", "chatgpt-0125", ["MMBench"])
+    shared = find_tasks(places)
+    [task] = shared.tasks
+    assert task.task == "MMBench"
+    assert all("_chatgpt-0125_result" in file.name for file in task.files)
+    assert [*shared.unlike] == ["AI2D_TEST"]
+    assert not shared.lacking
+
+
+def test_help_has_no_heading_without_lines(capsys):
+    assert main(["--help"]) == 0
+    said = capsys.readouterr().out
+    assert "Settings (key=value) and their defaults:" in said
+    assert "Choices (" not in said
+    assert "read only in some cases" not in said
 
 
 def test_the_old_word_is_answered_with_the_new_command(capsys):
@@ -332,7 +405,9 @@ def test_the_commands_of_the_page_run(tmp_path, monkeypatch, capsys):
     assert len(commands) == 4
     for command in commands:
         assert main(shlex.split(command)) == 0, command
-    assert "Is a difference of 1 points found?" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "Is a difference of 1 point found?" in said
+    assert "1 points" not in said
     assert len(list(Path("runs/compared").glob("*.html"))) == 4
 
 
@@ -365,7 +440,9 @@ def test_lower_is_better_where_the_metric_says_so(tmp_path):
     places = (tmp_path / "a", tmp_path / "b")
     _, results, differences, pooled, _ = compared(places)
     assert not pooled  # one task of each direction
-    assert verdict(differences, pooled) == ["Of 2 tasks, a is better on 1 and b on 0."]
+    assert verdict(differences, pooled) == [
+        "a is better on errors; no difference is shown on the other task."
+    ]
     ahead, behind = list_differing(results[0])
     assert (ahead[0], ahead[3], behind[3]) == ("a", 30, 10)
 
@@ -521,3 +598,95 @@ def test_one_cluster_is_not_counted_as_its_items(tmp_path):
 def test_a_p_below_all_numbers_is_not_zero(tmp_path):
     _, said = compared_lists(tmp_path, [1] * 1200, [0] * 1200)
     assert said.endswith(", p < 1e-300).")
+
+
+def test_a_sentence_says_on_which_tasks_a_model_is_better(tmp_path):
+    gains = {"sums": 9, "words": 0, "poems": 0, "facts": 0, "names": 0}
+    for name in "ab":
+        for task, shift in gains.items():
+            right = [1] * 20 + [0] * (shift if name == "a" else 0) + [1] * 20
+            write_log(tmp_path / name, task, right[:40])
+        two = rng_answers(name)
+        write_log(tmp_path / name, "math", two, filters=("strict", "loose"))
+    places = (tmp_path / "a", tmp_path / "b")
+    _, results, differences, pooled, _ = compared(places)
+    assert verdict(differences, pooled) == [
+        "b is better on sums (acc); no difference is shown on the other 6 rows of 5 tasks."
+    ]
+    # Each task alone has another p than all of them together.
+    sums = next(result for result in results if result.task == "sums")
+    [row] = sums.comparisons
+    [d] = [d for d in differences if d.task == "sums"]
+    assert row.p_holm < d.p_holm
+    part = comparison_document(sums.answers, sums.comparisons, "x", within=True).parts[0]
+    assert part.columns[-1] == "Holm, this task alone"
+    assert not any(cell.bold for _, cells in part.rows for cell in cells)
+    assert "and not over those of other tasks" in part.notes[0]
+    alone = comparison_document(sums.answers, sums.comparisons, "x").parts[0]
+    assert alone.columns[-1] == "Holm"
+    assert alone.rows[0][1][-1].bold
+    assert "Intervals are of one comparison each, without the corr" in explain(differences, [])[0]
+    # With five tasks ahead they are counted.
+    for task in gains:
+        write_log(tmp_path / "c", task, [0] * 30 + [1] * 10)
+    _, _, differences, pooled, _ = compared((tmp_path / "b", tmp_path / "c"))
+    assert verdict(differences, [])[0] == "Of 5 tasks, b is better on 5 and c on 0."
+
+
+def rng_answers(name):
+    return np.random.default_rng("ab".index(name)).random(40) < 0.5
+
+
+def test_a_mean_names_the_tasks_that_are_not_in_it_and_has_no_colour_of_significance(tmp_path):
+    rng = np.random.default_rng(1)
+    for name in "ab":
+        for task in ("facts", "sums"):
+            write_log(tmp_path / name, task, rng.random(60) < 0.5 + 0.4 * (name == "a"))
+        write_log(tmp_path / name, "math", rng.random(60) < 0.5, metric="exact_match")
+        write_log(tmp_path / name, "two", rng.random(60) < 0.5, filters=("s", "l"), metric="em")
+    _, _, differences, pooled, _ = compared((tmp_path / "a", tmp_path / "b"))
+    [mean] = pooled
+    assert mean.names == ["facts", "sums"]
+    said = next(line for line in explain(differences, pooled) if line.startswith("Mean over acc"))
+    assert "for these tasks and no others. Not in it: math, two." in said
+    assert mean.interval[0] > 0  # a difference, which the correction over tasks says nothing of
+    drawn = forest_plot(differences, pooled, "x").svg
+    without = forest_plot(differences, [], "x").svg
+    assert drawn.lower().count(ACCENT.lower()) == without.lower().count(ACCENT.lower())
+
+
+def write_choices(folder, likelihoods, texts, targets):
+    folder.mkdir()
+    lines = [
+        json.dumps({
+            "doc_id": number + 10, "doc": {"question": f"Which is number {number}?"},
+            "target": target,
+            "arguments": {
+                f"gen_args_{i}": {"arg_0": "Question", "arg_1": f" {text}"}
+                for i, text in enumerate(texts)
+            },
+            "resps": [[[str(v), "False"]] for v in values],
+            "filtered_resps": [[str(v), "False"] for v in values], "filter": "none",
+            "doc_hash": f"h{number}", "target_hash": f"t{number}", "prompt_hash": "p",
+            "acc": float(str(values.index(max(values))) == target),
+        })
+        for number, (values, target) in enumerate(zip(likelihoods, targets, strict=True))
+    ]  # fmt: skip
+    (folder / f"samples_arc_{DATE}.jsonl").write_text("\n".join(lines) + "\n")
+
+
+@pytest.mark.parametrize(
+    ("texts", "right", "wrong"),
+    [
+        (("one cat", "two dogs", "no fox"), "1: two dogs", "2: no fox"),
+        (("same", "same", "same"), "1 of 0-2", "2 of 0-2"),
+    ],
+)
+def test_choices_are_read_by_their_likelihoods(tmp_path, texts, right, wrong):
+    good, bad = [-13.1, -2.5, -12.0], [-13.1, -12.5, -12.0]
+    write_choices(tmp_path / "a", [good, good, bad], texts, ["1", "1", "1"])
+    write_choices(tmp_path / "b", [bad, good, bad], texts, ["1", "1", "1"])
+    _, results, *_ = compared((tmp_path / "a", tmp_path / "b"))
+    ahead, _ = list_differing(results[0])
+    [item] = ahead[2]
+    assert (item.item, item.target, item.better, item.worse) == ("doc_id 10", right, right, wrong)
