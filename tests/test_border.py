@@ -84,7 +84,9 @@ def number_of_commit() -> int:
 
 def papers_to_try() -> list[str]:
     """Return every paper for ``make border``, else the one that the commit's hash chooses."""
-    return PAPERS if TRIES_ALL else [PAPERS[number_of_commit() % len(PAPERS)]]
+    if TRIES_ALL or not PAPERS:  # a copy may lack them all
+        return PAPERS
+    return [PAPERS[number_of_commit() % len(PAPERS)]]
 
 
 def files_to_try(paper: str) -> list[str]:
