@@ -231,7 +231,7 @@ def test_a_held_out_set_too_small_for_its_metrics_is_told(
     table(tmp_path / "real" / "captions.csv", ["image", "caption"], rows)
     words = [f"data.real={tmp_path / 'real'}", "data.cf_ratio=0", "data.validation=0"]
     _, said = plan(*words, f"data.holdout={share}", "trainer.checkpoint=last")
-    assert ("recall at 10 among so few" in said) is warned
+    assert ("recall at 5 and at 10 among so few" in said) is warned
 
 
 @pytest.mark.slow
