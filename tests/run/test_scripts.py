@@ -38,7 +38,7 @@ def test_a_run_is_recorded_skipped_refused_and_started_anew(place):
     record = place.record()
     assert record["state"] == "done"
     assert record["counts"]["seen"] == 3 * 16
-    assert record["attempts"] == [{"start_step": 0, "end_step": 3}]
+    assert record["attempts"] == [{"start_step": 0, "end_step": 3, "seconds": record["wall_s"]}]
     assert (record["seed"], record["data_seed"], record["cf_ratio"]) == (107, 108, 0.6)
     assert record["wall_s"] > 0
     assert record["peak_rss_mib"] > 0
