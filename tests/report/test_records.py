@@ -25,6 +25,7 @@ from cfaug.report.records import (
     read_config,
     read_run,
     setting_node,
+    training_seconds,
 )
 from cfaug.report.results import Result, append_results
 from tests.properties import examples
@@ -228,3 +229,19 @@ def test_the_worst_run_of_each_benchmark_is_named(tmp_path):
     (folders[2] / LEAKS).write_text("[]")
     with pytest.raises(UserError, match=LEAKS):
         leak_sentences(folders)
+
+
+@pytest.mark.parametrize(
+    ("attempts", "expected"),
+    [
+        ([{"seconds": 1.5}], (1.5, True)),
+        ([{"seconds": 4.0}, {"seconds": 1.5}], (5.5, True)),
+        ([{"seconds": None}, {"seconds": 4.0}, {"seconds": 1.5}], (5.5, False)),
+        ([{"seconds": "4"}, {"seconds": 1.5}], (1.5, False)),
+        ([{"start_step": 0}, {"start_step": 3}], (1.5, False)),
+        ([], (1.5, True)),
+    ],
+)
+def test_the_time_of_a_run_is_that_of_all_attempts_that_left_one(attempts, expected):
+    assert training_seconds({"wall_s": 1.5, "attempts": attempts}) == expected
+    assert training_seconds({"wall_s": None, "attempts": attempts}) == (None, False)

@@ -19,6 +19,7 @@ import pytest
 
 from cfaug.core.processes import ENDINGS
 from cfaug.evaluation.cached_model import Features
+from cfaug.report.records import training_seconds
 from cfaug.run.train import _describe_saved
 from cfaug.run.train import main as train
 from tests import children
@@ -145,6 +146,10 @@ def test_in_a_validation(tmp_path, photos):
     finished = json.loads(record.read_text())
     assert finished["state"] == "done"
     assert [attempt["start_step"] for attempt in finished["attempts"]] == [0, 2]
+    first, last = (attempt["seconds"] for attempt in finished["attempts"])
+    assert first > 0
+    assert training_seconds(finished) == (first + last, True)
+    assert f"{first + last:.2f} s in 2 attempts)" in cut.said("stdout")
 
 
 def test_while_torch_is_loaded(tmp_path, monkeypatch):
