@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from cfaug.core.errors import UserError, say
 from cfaug.core.types import Example
-from cfaug.core.worlds import is_world, world_of
+from cfaug.core.worlds import is_world, local_source, world_of
 from cfaug.data.sources.lists import LISTS
 from cfaug.data.sources.row import split_home
 from cfaug.generate.recipe import ExamplePer
@@ -109,7 +109,7 @@ def _choose_reader(name: str, settings: ExampleSettings) -> Reader:
         return _read_questions
     if is_world(name):
         return _read_world
-    home = split_home(Path(name).expanduser())[0]
+    home = split_home(Path(local_source(name)).expanduser())[0]
     if home.suffix.lower() not in (".txt", *LISTS) or home.is_dir():
         return _read_folder
     # A list of captions, or a list about photos in a format of its own.
@@ -167,7 +167,7 @@ def _read_folder(name: str, settings: ExampleSettings) -> Sequence[Example]:
     from cfaug.data.index import open_index
 
     roots = permitted_roots(settings.paths)
-    index = open_index(name, Path(settings.paths["cache"]), roots)
+    index = open_index(local_source(name), Path(settings.paths["cache"]), roots)
     say_source("source", name, index)
     if index.kind == MODIFIED:  # only the original text of each pair
         every = _read_index(index, replace(settings, limit=None))

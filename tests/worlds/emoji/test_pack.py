@@ -20,6 +20,7 @@ from cfaug.core.errors import UserError
 from cfaug.core.worlds import local_source
 from cfaug.data.index import open_index
 from cfaug.data.index.index import examples
+from cfaug.planning.examples import ExampleSettings, open_examples
 
 PACK = Path(local_source("emoji:noto/train")).parents[1]
 ARTISTS = ("noto", "fluent", "twemoji")
@@ -144,6 +145,16 @@ def test_the_ordinary_readers_read_every_part(tmp_path: Path) -> None:
         assert index.reading is not None
         sets = CARD["parts"][part] if part in PAIRS else 19 if part == "people" else 0
         assert index.reading.counterfactual_sets == sets
+
+
+def test_recipes_and_python_read_it_by_name(tmp_path: Path) -> None:
+    paths = {"cache": str(tmp_path), "worlds": str(tmp_path), "image_roots": None}
+    settings = ExampleSettings(
+        "emoji:fluent/names", None, (), "text", images=True, limit=3, seed=0, paths=paths
+    )
+    read = open_examples(settings)()
+    assert [example.texts[0] for example in read] == names("names")[:3]
+    assert [example.extra["artist"] for example in read] == ["fluent"] * 3
 
 
 def test_a_part_that_is_not_there_is_named_with_those_that_are(tmp_path, monkeypatch) -> None:
