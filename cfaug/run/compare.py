@@ -229,10 +229,10 @@ def compare(
     notes += _describe_differences(trained, labels)
     notes += _equal_labels(arm_labels(arms), labels, settings.labels)
     others = [b for b in dict.fromkeys(row.benchmark for row in measured.rows) if b not in shown]
-    left_out = (
+    left_out = [
         "Only the last command's benchmarks are tabled and corrected for; tabulate=all adds "
         f"{', '.join(others)}."
-    )
+    ] * bool(others)
     leaks = leak_sentences(run.folder for run in tabled)
     items = RunItems(tabled, rows)
     table = significance_table(
@@ -259,7 +259,7 @@ def compare(
     table = replace(
         table,
         more=seeds_and_items_parts(joint, labels, refused),
-        asides=(left_out,) if others else (),
+        asides=tuple(left_out),
     )
     headline = settings.headline(rows, arms, baselines[0], labels, list(primary))
     sampled = next(run.folder for run in tabled if run.arm == headline.tested[0])

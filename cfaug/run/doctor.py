@@ -47,7 +47,6 @@ PURPOSES = {
     "loggers": "logger=wandb, logger=tensorboard",
     "open_clip": "model=open_clip and others of its library",
     "minilm": "the sentence model of the captions' filter, without the Hub",
-    "emoji": "python -m zoo emoji, drawings of other artists",
     "fid": "the original FID, benchmark=image_quality",
     "s3": "shards in a bucket, paths.shards=s3://...",
     "docs": "make docs",

@@ -5,6 +5,6 @@ The drawings of several artists, with Unicode's names for them, come from publis
 written for each artist and part (``zoo.emoji.parts``), and ``card.json`` with what was left out.
 ``artists=noto,fluent,twemoji,openmoji`` also draws what is not shipped, because of its licence.
 
-``pip install 'cfaug[emoji]'`` installs the renderer. A picture's bytes depend on the version of
+``make env`` installs the renderer, resvg-py. A picture's bytes depend on the version of
 Pillow's libwebp, and a file's on pyarrow's: the card has the hash of the pixels, which do not.
 """

@@ -54,7 +54,7 @@ def render(drawing: str) -> np.ndarray:
     try:
         from resvg_py import svg_to_bytes
     except ModuleNotFoundError as error:
-        raise UserError("drawings are rendered by resvg: pip install 'cfaug[emoji]'") from error
+        raise UserError("drawings are rendered by resvg: pip install resvg-py==0.5.0") from error
     png = svg_to_bytes(
         svg_string=drawing, width=SIDE, height=SIDE, background="white", skip_system_fonts=True
     )
