@@ -36,7 +36,7 @@ def test_every_shipped_model_is_listed_and_its_card_names_a_command(capsys) -> N
 @pytest.mark.slow
 def test_every_command_has_a_main_and_its_help_names_it(capsys) -> None:
     for name, function in zoo.COMMANDS.items():
-        module, _, main = function.partition(".")
+        module, _, main = function.rpartition(".")
         assert callable(getattr(import_module(f"zoo.{module}"), main))
         assert zoo.main([name, "--help"]) == 0
         assert f"python -m zoo {name} " in capsys.readouterr().out.replace("\n", " ")
