@@ -1,4 +1,7 @@
-"""The pack: Parquet of the pictures of each artist and part, and its card."""
+"""Make the pack anew: ``python -m zoo emoji out=FOLDER downloads=FOLDER [artists=noto,...]``.
+
+Parquet of the pictures of each artist and part, and a card.
+"""
 
 from __future__ import annotations
 
