@@ -19,7 +19,7 @@ RATIO, PAIRS_IN_BATCH = "data.cf_ratio", "data.pairs_in_batch"
 SHUFFLED = "shuffled"
 """``data.counterfactual_captions`` of an arm whose captions do not say what was edited."""
 SINGLES = "singles"
-"""``data.counterfactual_members`` of a source that holds no pairs."""
+"""A control without pairs: ``data.counterfactual_members`` of single images, or one of each set."""
 ORIGINALS = "originals"
 """A control trained on the originals of pairs, with ``data.negatives`` none, text or image."""
 
@@ -95,7 +95,7 @@ def read_arms(runs: Iterable[Run]) -> dict[str, Arm]:
             cf_ratio=None if ratio is None else float(ratio),
             source=str(source or "") if ratio else "",
             control=identity.get("data.control")
-            or (SINGLES if members == SINGLES else None)
+            or (SINGLES if members in (SINGLES, "one") else None)
             or (SHUFFLED if identity.get("data.counterfactual_captions") == SHUFFLED else None)
             or (ORIGINALS if identity.get("data.negatives") in ("none", "text", "image") else None),
             pairs_in_batch=bool(identity.get(PAIRS_IN_BATCH)),

@@ -28,8 +28,8 @@ class ComparisonSettings:
             largest share of counterfactual examples, with captions unshuffled and all images.
         control_sources: counterfactual sources without pairs; arms trained on them are controls for
             the pairing. So are arms with ``data.counterfactual_members=singles`` or
-            ``data.counterfactual_captions=shuffled``, and those whose ``data.negatives`` show only
-            the originals.
+            ``one``, or ``data.counterfactual_captions=shuffled``, and those whose
+            ``data.negatives`` show only the originals.
         headlines: metric for the first line of a report, by benchmark; the first with results is
             used, or else the first metric of the command's first benchmark.
         in_distribution: part of a benchmark's name, and its replacement in the name of the

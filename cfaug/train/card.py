@@ -55,6 +55,11 @@ CAPTIONED = {
     "shuffled": " (with the captions of each set permuted among its images)",
 }
 """The descriptions of counterfactual examples that do not have their own captions."""
+MEMBERS = {
+    "singles": "single images of the counterfactual source",
+    "one": "one member of each counterfactual set",
+}
+"""The descriptions of counterfactual examples by the value of ``data.counterfactual_members``."""
 ORIGINALS = {
     "none": "originals of counterfactuals, which took no part",
     "text": "originals of counterfactuals, whose captions were wrong answers",
@@ -95,8 +100,7 @@ def model_card(folder: Path, changes: Sequence[MetricChange], threshold: float |
     questions, counts = record.get("questions") or {}, record.get("counts") or {}
     metadata = _metadata(checkpoint, record, config, rows)
     data = config.get("data", {})
-    singles = data.get("counterfactual_members") == "singles"
-    counterfactuals = "single images of the counterfactual source" if singles else "counterfactual"
+    counterfactuals = MEMBERS.get(data.get("counterfactual_members", ""), "counterfactual")
     counterfactuals += CAPTIONED.get(data.get("counterfactual_captions", ""), "")
     sources = [
         {

@@ -315,6 +315,19 @@ def texts(mixture: Mixture, source: int) -> list[str]:
     return [index.text(int(row)) for row in both[both[:, 0] == source, 1]]
 
 
+def test_one_member_of_each_set_is_a_random_one(photos_and_sets):
+    chosen = []
+    for seed in (0, 1):
+        mixture = planned(
+            photos_and_sets, counterfactual_members="one", cf_ratio=1, validation=0, seed=seed
+        )
+        said = texts(mixture, COUNTERFACTUAL)
+        assert len({text.split()[-1] for text in said}) == len(said) == PHOTOS - 14
+        chosen.append({text for text in said if text.startswith("red")})
+        assert 0.3 < len(chosen[-1]) / len(said) < 0.7
+    assert chosen[0] != chosen[1]
+
+
 def test_unchanged_sets_never_count(photos_and_sets):
     _, sets = photos_and_sets
     unchanged = find_unchanged(sets)

@@ -19,6 +19,7 @@ from cfaug.data.mixture.leakage import Withheld, hold_out, join_groups, withhold
 from cfaug.data.mixture.pool import (
     Labels,
     Wanted,
+    choose_one_of_each,
     divide,
     first_members,
     make_pool,
@@ -137,6 +138,9 @@ def find_eligible(
             only(COUNTERFACTUAL, first_members(counterfactual))
         elif settings.counterfactual_members == "edited":
             only(COUNTERFACTUAL, find_edited(counterfactual))
+        elif settings.counterfactual_members == "one":
+            assert settings.seed is not None
+            only(COUNTERFACTUAL, choose_one_of_each(counterfactual, settings.seed))
         if settings.negatives is not None and settings.drawn[COUNTERFACTUAL]:
             only(COUNTERFACTUAL, find_pairs(counterfactual, settings.negatives))
             if not counterfactual.has_negatives:

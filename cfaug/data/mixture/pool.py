@@ -211,6 +211,20 @@ def first_members(source: Index) -> np.ndarray:
     return np.r_[True, sets[1:] != sets[:-1]]
 
 
+def choose_one_of_each(source: Index, seed: int) -> np.ndarray:
+    """Return a mask of rows with one member of every set, bool (rows,).
+
+    Which one it is depends on the seed and the set's group.
+    """
+    starts = np.flatnonzero(first_members(source))
+    sizes = np.diff(starts, append=len(source.sets)).astype(np.uint64)
+    codes = np.asarray(source.groups)[starts]
+    places = random_keys(codes, seed, "mixture", "one of each set") % sizes
+    chosen = np.zeros(len(source.sets), bool)
+    chosen[starts + places.astype(np.int64)] = True
+    return chosen
+
+
 # The real captions that a counterfactual source edited: MS-COCO-17,410 out of MS-COCO.
 #
 # COCO-Counterfactuals has 17,410 of the 25,014 captions of val2017, and the paper's real data are

@@ -30,9 +30,10 @@ class DataSettings:
         counterfactual: a source of sets, named like ``real``; its unedited members count too.
         counterfactual_members: the members to draw: ``all``; ``edited``, those with an edit, for
             sets whose originals are already in ``real``; ``unedited``, the first of each set, a
-            control with the synthetic images but without the edits; or ``singles``, all rows of a
-            source of single images without pairs, as a control. Sets of one image without any
-            edited caption are not used.
+            control with the synthetic images but without the edits; ``one`` of each set, at random
+            by ``seed``, a control for the pairing; or ``singles``, all rows of a source of single
+            images without pairs, as a control. Sets of one image without any edited caption are
+            not used.
         cf_ratio: exact share of the training split from ``counterfactual``; ``None`` is one half,
             or the plan's share.
         size: number of examples before the split; ``None`` is the largest without repetition.
@@ -85,7 +86,7 @@ class DataSettings:
     drop_last: bool = False
     shuffle: str = "global"
     world: Any = None
-    counterfactual_members: Literal["all", "edited", "unedited", "singles"] = "all"
+    counterfactual_members: Literal["all", "edited", "unedited", "one", "singles"] = "all"
     plan: MixturePlan | None = None
     split: Literal["group", "random"] = "group"
     human_labels: str | None = None
