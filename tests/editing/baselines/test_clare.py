@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import product
 
+import hypothesis
 import numpy as np
 import pytest
 from hypothesis import given
@@ -27,7 +28,7 @@ from cfaug.editing.baselines.clare import (
 )
 from cfaug.editing.baselines.editor import Words
 from cfaug.editing.language_models import MaskedLM
-from cfaug.editing.protocols import Blank, Fill
+from cfaug.editing.protocols import Blank, Fill, round_digits
 from cfaug.editing.sentence import TextBlobTagger
 from cfaug.editing.word_lists import NLTK_STOP_WORDS
 from tests.editing.tiny import real_captions
@@ -86,7 +87,7 @@ def slow_candidates(words: list[str], asked: Likelihoods) -> set[str]:
         left = "".join(f"{word} " for word in before)
         right = "".join(f" {word}" for word in after) + stop
         for guess in filler._fill(left, right)[: asked.guesses]:
-            if guess.word not in (None, old) and guess.probability >= least:
+            if guess.word not in (None, old) and round_digits(guess.probability) >= least:
                 texts.add(" ".join([*before, guess.word, *after]) + ".")
 
     tags = [UNIVERSAL.get(TAGS.get(w, "NN"), "VERB") for w in words]
@@ -106,6 +107,9 @@ WORDS = st.lists(st.sampled_from(["a", "red", "dog", "is", "on", "runs", "sofa"]
 
 
 @given(WORDS, st.integers(1, 6), st.floats(0, 0.02))
+@hypothesis.example(
+    ["a", "red", "on", "sofa", "dog", "sofa"], 1, 0.014648937228738371
+)  # equal in six digits
 def test_the_candidates_are_those_of_a_plain_transcription(
     words: list[str], guesses: int, least: float
 ) -> None:
