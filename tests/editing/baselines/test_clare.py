@@ -107,9 +107,8 @@ WORDS = st.lists(st.sampled_from(["a", "red", "dog", "is", "on", "runs", "sofa"]
 
 
 @given(WORDS, st.integers(1, 6), st.floats(0, 0.02))
-@hypothesis.example(
-    ["a", "red", "on", "sofa", "dog", "sofa"], 1, 0.014648937228738371
-)  # equal in six digits
+# A probability that equals the threshold in the digits that count.
+@hypothesis.example(["a", "red", "on", "sofa", "dog", "sofa"], 1, 0.014648937228738371)
 def test_the_candidates_are_those_of_a_plain_transcription(
     words: list[str], guesses: int, least: float
 ) -> None:
