@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from cfaug.core.errors import UserError
 from cfaug.core.outputs import write_output
@@ -58,8 +58,10 @@ class TrainingTable(PaperTable):
     against: Mapping[str, Sequence[str]] = field(default_factory=dict)
     verdicts: bool = True
 
-    hashed: ClassVar[bool] = False
-    """Whether what was not declared in a file before training is exploratory."""
+    @property
+    def hashed(self) -> bool:
+        """Whether what was not declared in a file before training is exploratory."""
+        return False
 
     @property
     def declaration(self) -> dict[str, Any]:
@@ -142,25 +144,34 @@ class TrainingTable(PaperTable):
                     f"table={self.name}: against: {wrong[0]}; arms are {arms}, "
                     f"baselines {', '.join(self.baselines)}"
                 )
-        choices = {"arm": self.arms, "baseline": self.baselines, "column": self.columns}
         for entry in self.declared.values():
-            declared = f"table={self.name}: declared"
-            if set(entry) - {"margin"} != set(choices):
-                raise UserError(f"{declared} {dict(entry)} is invalid: it has {', '.join(choices)}")
+            self.check_comparison("declared", entry, {"margin"})
             margin = entry.get("margin", 1)
             if isinstance(margin, bool) or not isinstance(margin, int | float) or not margin > 0:
-                raise UserError(f"{declared} margin={margin!r} is invalid: it is above 0")
-            for name, known in choices.items():
-                if entry[name] not in known:
-                    raise UserError(
-                        f"{declared} {name} {entry[name]!r} is invalid: choose from "
-                        f"{', '.join(known)}"
-                    )
-            if entry["arm"] == entry["baseline"]:
                 raise UserError(
-                    f"{declared} {entry['arm']!r} is compared with itself: name two arms"
+                    f"table={self.name}: declared margin={margin!r} is invalid: it is above 0"
                 )
         return columns
+
+    def check_comparison(
+        self, setting: str, entry: Mapping[str, Any], more: Collection[str] = ()
+    ) -> None:
+        """Refuse a comparison of ``setting`` that names what the table lacks.
+
+        Args:
+            more: keys that it may have besides ``arm``, ``baseline`` and ``column``.
+        """
+        choices = {"arm": self.arms, "baseline": self.baselines, "column": self.columns}
+        where = f"table={self.name}: {setting}"
+        if set(entry) - set(more) != set(choices):
+            raise UserError(f"{where} {dict(entry)} is invalid: it has {', '.join(choices)}")
+        for name, known in choices.items():
+            if entry[name] not in known:
+                raise UserError(
+                    f"{where} {name} {entry[name]!r} is invalid: choose from {', '.join(known)}"
+                )
+        if entry["arm"] == entry["baseline"]:
+            raise UserError(f"{where} {entry['arm']!r} is compared with itself: name two arms")
 
     def _missing(self, arms: Mapping[str, ArmResults], cells: Iterable[Cell]) -> Iterator[str]:
         seeds = set().union(*(arm.seeds for arm in arms.values()))

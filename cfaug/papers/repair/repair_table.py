@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, TypedDict
+from typing import Annotated, Any, TypedDict
 
 import numpy as np
 from annotated_types import Len
@@ -85,7 +85,10 @@ class RepairTable(TrainingTable):
     found: str | None = None
     made: Sequence[str] = ()
 
-    hashed: ClassVar[bool] = True
+    @property
+    def hashed(self) -> bool:
+        """What was not declared in a file before training is exploratory."""
+        return True
 
     def __post_init__(self) -> None:
         check_fields(self, "table")

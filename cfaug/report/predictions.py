@@ -1,0 +1,219 @@
+"""Comparisons of arms with a smallest effect that matters, predicted from other data or not.
+
+What was found on one kind of data is a claim; a prediction for another kind, declared before
+anything is trained on it, tests the claim.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
+
+from cfaug.core.errors import UserError
+from cfaug.report.arm_results import Runs
+from cfaug.report.document import Column, Document, Part, make_part, text_column
+from cfaug.report.joint_tests import JointComparison, compare_over_seeds_and_items
+from cfaug.report.page import DASH, span_text
+from cfaug.report.results import Result
+from cfaug.report.significance_rows import Table
+from cfaug.report.significance_table import items_of_arms
+from cfaug.report.training_table import TrainingColumn, TrainingTable, find_undeclared
+
+Finding = Literal["better", "worse", "equal", "undecided"]
+Verdict = Literal["held", "did not hold", "undecided"]
+FINDINGS = tuple(finding for finding in get_args(Finding) if finding != "undecided")
+TITLE = "Predictions"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictionTable(TrainingTable):
+    """Arms by their comparisons, each with a prediction; other arguments as for ``TrainingTable``.
+
+    With a prediction, all settings but texts are declared before training (``declare=true``) and
+    hashed into the runs (``declared=FILE``); otherwise the page calls its verdicts exploratory.
+
+    Args:
+        compared: {name: {``arm``, ``baseline``, ``column``: key of ``columns``, ``useful``: the
+            smallest difference that matters, such as 0.02, ``expected``: ``better``, ``worse`` or
+            ``equal``; ``null`` predicts nothing}}.
+        basis: what the predictions follow from, such as the name of another experiment.
+    """
+
+    compared: Mapping[str, Mapping[str, Any]]
+    basis: str = ""
+
+    @property
+    def hashed(self) -> bool:
+        """Whether anything is predicted."""
+        return any(entry.get("expected") is not None for entry in self.compared.values())
+
+    def check(self) -> None:
+        """Refuse comparisons that are incomplete, or name what the table lacks."""
+        super().check()
+        for entry in self.compared.values():
+            self.check_comparison("compared", entry, {"useful", "expected"})
+            useful, expected = entry.get("useful"), entry.get("expected")
+            if not isinstance(useful, float) or not 0 < useful < 1:
+                raise UserError(
+                    f"table={self.name}: compared useful={useful!r} is invalid: it is the smallest "
+                    "difference that matters, above 0 and below 1"
+                )
+            if expected is not None and expected not in FINDINGS:
+                raise UserError(
+                    f"table={self.name}: compared expected={expected!r} is invalid: choose from "
+                    f"{', '.join(FINDINGS)}, null"
+                )
+
+    def build(self, runs: Runs) -> Document:
+        """Return the table, with what was predicted and found."""
+        self.check()
+        document = super().build(runs)
+        part = next((part for part in document.parts if part.title == TITLE), None)
+        verdicts = [entries[-1].text for _, entries in part.rows] if part else []
+        why = find_undeclared(
+            self, runs.root, [runs.arm(f"{self.experiment}/{arm}") for arm in self.arms]
+        )
+        answer = count_verdicts(verdicts, self.basis)
+        if why and answer:
+            answer = f"Exploratory, {why}: {answer[0].lower()}{answer[1:]}"
+        return replace(document, answer=answer or document.answer)
+
+    def _over_both(
+        self,
+        runs: Runs,
+        table: Table,
+        columns: Mapping[str, TrainingColumn],
+        results: Sequence[Result],
+    ) -> tuple[Part, ...]:
+        items = items_of_arms(runs, self.experiment, self.arms)
+        rows: list[tuple[tuple[str, ...], _Compared]] = []
+        lacking: list[str] = []
+        for entry in self.compared.values():
+            column = columns[entry["column"]]
+            row = table.get(entry["arm"], column.cell, entry["baseline"])
+            joint, refused = compare_over_seeds_and_items(
+                [row] if row is not None else [], results, items, self.arms
+            )
+            lacking += refused
+            arm, baseline = (self.arms[entry[name]] for name in ("arm", "baseline"))
+            names = (f"{arm} against {baseline}", f"{column.group}: {column.name}")
+            about = entry["useful"], entry.get("expected")
+            rows += [(names, _Compared(comparison, *about)) for comparison in joint]
+        if not rows:
+            return ()
+        title = TITLE if self.hashed else "Comparisons, from which others may be predicted"
+        columns_shown: list[Column[_Compared]] = [
+            text_column("difference", lambda row: row.difference),
+            text_column("95 % interval", lambda row: row.interval),
+            text_column("found", lambda row: find_effect(*row.gains, useful=row.useful)),
+        ]
+        if self.hashed:
+            columns_shown += [
+                text_column("predicted", lambda row: row.expected or DASH),
+                text_column("verdict", lambda row: row.verdict or DASH),
+            ]
+        notes = (_explain(rows, self.basis), *dict.fromkeys(lacking))
+        return (make_part(title, ("Comparison", "Of"), columns_shown, rows, notes),)
+
+
+@dataclass(frozen=True)
+class _Compared:
+    joint: JointComparison
+    useful: float
+    expected: str | None
+
+    @property
+    def gains(self) -> tuple[float, float, float]:
+        """Lower end, mean and upper end of the improvement."""
+        gain = self.joint.row.measure.gain
+        low, high = sorted(map(gain, self.joint.interval))
+        return low, gain(self.joint.difference.mean), high
+
+    @property
+    def difference(self) -> str:
+        return self.joint.row.measure.difference(self.joint.difference.mean)
+
+    @property
+    def interval(self) -> str:
+        return span_text(self.joint.row.measure.difference, *self.joint.interval)
+
+    @property
+    def verdict(self) -> Verdict | None:
+        return judge_prediction(self.expected, *self.gains, useful=self.useful)
+
+
+def find_effect(low: float, mean: float, high: float, useful: float) -> Finding:
+    """Return what an improvement with its 95 % interval says about an effect that matters.
+
+    ``better``: the interval is above 0 and the mean at least ``useful``; ``worse``: the same below;
+    ``equal``: the whole interval is nearer to 0 than ``useful``.
+
+    >>> [find_effect(*gain, useful=0.02) for gain in ((0.01, 0.03, 0.05), (-0.01, 0, 0.01))]
+    ['better', 'equal']
+    >>> [find_effect(*gain, useful=0.02) for gain in ((-0.05, -0.03, -0.01), (0.005, 0.01, 0.03))]
+    ['worse', 'undecided']
+    """
+    if -useful < low and high < useful:
+        return "equal"
+    if low > 0 and mean >= useful:
+        return "better"
+    if high < 0 and mean <= -useful:
+        return "worse"
+    return "undecided"
+
+
+def judge_prediction(
+    expected: str | None, low: float, mean: float, high: float, useful: float
+) -> Verdict | None:
+    """Return whether a prediction held; ``None`` without one.
+
+    It held if it was found. It did not hold if something else was found, or if the interval leaves
+    out every effect of the predicted direction that matters.
+
+    >>> judge_prediction("better", 0.01, 0.03, 0.05, useful=0.02)
+    'held'
+    >>> judge_prediction("better", -0.04, -0.01, 0.015, useful=0.02)  # undecided, but not better
+    'did not hold'
+    >>> judge_prediction("equal", -0.01, 0.01, 0.03, useful=0.02)
+    'undecided'
+    """
+    if expected is None:
+        return None
+    found = find_effect(low, mean, high, useful)
+    if found == expected:
+        return "held"
+    excluded = {"better": high < useful, "worse": low > -useful, "equal": False}[expected]
+    return "did not hold" if found != "undecided" or excluded else "undecided"
+
+
+def count_verdicts(verdicts: Sequence[str], basis: str = "") -> str:
+    """Return the number of predictions with each verdict as a sentence; empty without any.
+
+    >>> count_verdicts(["held", "–", "undecided", "held"], "ShapeScapes")
+    'Of 3 predictions from ShapeScapes, 2 held, 0 did not hold, and 1 is undecided.'
+    """
+    counts = Counter(verdict for verdict in verdicts if verdict in get_args(Verdict))
+    if not counts:
+        return ""
+    total, undecided = counts.total(), counts["undecided"]
+    source = f" from {basis}" * bool(basis)
+    return (
+        f"Of {total} prediction{'s' * (total > 1)}{source}, {counts['held']} held, "
+        f"{counts['did not hold']} did not hold, and {undecided} "
+        f"{'is' if undecided == 1 else 'are'} undecided."
+    )
+
+
+def _explain(rows: Sequence[tuple[tuple[str, ...], _Compared]], basis: str) -> str:
+    useful = sorted({row.useful for _, row in rows})
+    smallest = " or ".join(f"{100 * value:g}" for value in useful)
+    source = f" Predictions follow from {basis} by the same rules." if basis else ""
+    return (
+        "Differences in points, with 95 % intervals over seeds and items at once. Better or worse: "
+        f"the interval leaves out 0 and the difference is at least {smallest} points; equal: the "
+        f"interval lies within {smallest} points of 0; undecided: none of these. A prediction did "
+        "not hold if something else was found, or if the interval leaves out every such difference "
+        f"in its direction.{source} One in twenty of such intervals leaves out the truth."
+    )
