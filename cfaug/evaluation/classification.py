@@ -201,10 +201,13 @@ class Classification(ZeroShot):
             zeroshot_classification_templates.txt. The default is the paper's.
         classes: a file of class names, one per line; ``None`` uses classnames.txt in the folder or
             above it, if there is one.
+        label: the column of ``data`` that names the classes, such as ``species``; ``None`` takes
+            the classes that its form has.
     """
 
     templates: Sequence[str] | str = (PAPER_TEMPLATE,)
     classes: str | None = None
+    label: str | None = None
 
     read_with: ClassVar[ReadWith] = {"templates": {MODEL: ("DualEncoder",)}}
 
@@ -215,8 +218,14 @@ class Classification(ZeroShot):
         folder = Path(self.source()).expanduser()
         templates = prompt_templates(self.templates, folder)
         file = None if self.classes is None else Path(self.classes).expanduser()
-        labels, names = classes_of(index, folder, file)
-        self.use(index, Classes(labels, names, templates), rows)
+        given = None if self.label is None else _read_labels(index, self.label)
+        labels, names = classes_of(index, folder, file, given)
+        self.use(index, Classes(labels, names, templates), rows, given)
+
+    @property
+    def data_hash(self) -> str:
+        of_form = super().data_hash
+        return of_form if self.label is None else fingerprint(of_form, self.label, self._labels)
 
 
 # The classes of a labelled folder: its test split, its labels, and their names in prompts.
@@ -272,14 +281,33 @@ def prompt_templates(templates: Sequence[str] | str, folder: Path) -> list[str]:
     return given
 
 
-def classes_of(index: Index, folder: Path, file: Path | None) -> tuple[list[str], list[str]]:
+def _read_labels(index: Index, column: str) -> list[str]:
+    """Return the class of every row from a column of texts or numbers."""
+    values = index.extra_values(column, np.arange(len(index)))
+    wrong = [
+        row for row, value in enumerate(values)
+        if isinstance(value, bool) or not isinstance(value, str | int) or not str(value).strip()
+    ]  # fmt: skip
+    if wrong:
+        raise UserError(
+            f"benchmark.label={column}: {index.key(wrong[0])} of {index.source} has "
+            f"{values[wrong[0]]!r} there, which names no class"
+        )
+    return [str(value).strip() for value in values]
+
+
+def classes_of(
+    index: Index, folder: Path, file: Path | None, given: Sequence[str] | None = None
+) -> tuple[list[str], list[str]]:
     """Return the labels to choose from, and their names in prompts.
 
     Args:
+        given: the label of every row; ``None`` uses those of the index.
         folder: the folder of the images; ``classnames.txt`` is looked for here and above it.
         file: a file of class names, one per line; ``None`` looks for one in ``folder``.
     """
-    labels = sorted({index.label(row) or "" for row in range(len(index))} - {""})
+    every = given or [index.label(row) or "" for row in range(len(index))]
+    labels = sorted({*every} - {""})
     if len(labels) == 1:
         raise UserError(
             f"{folder}: every image is of the class {labels[0]!r}; classification needs two. Name "

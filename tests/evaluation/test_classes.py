@@ -250,6 +250,34 @@ def test_accuracy_is_the_slow_obvious_one_on_images_of_every_mode(context, tmp_p
     assert 0 < right[:, 0].mean() < 1
 
 
+def test_any_column_of_a_list_gives_the_classes(context, tmp_path):
+    folder, lines = tmp_path / "photos", ["image,caption,thing,place"]
+    folder.mkdir()
+    things = [CLASSES[number % 6] for number in range(12)]
+    for number, thing in enumerate(things):
+        (folder / f"{number:02}.png").write_bytes(noise_image(number))
+        lines.append(f"{number:02}.png,a photo {number},{thing},{'sea' if number % 2 else ''}")
+    (folder / "captions.csv").write_text("\n".join(lines))
+    for number, thing in enumerate(things):
+        (tmp_path / "classes" / thing).mkdir(parents=True, exist_ok=True)
+        place = tmp_path / "classes" / thing / f"{number:02}.png"
+        place.write_bytes(noise_image(number))
+    model = HFClip("zoo:clip-0").load().eval()
+    by_column, by_folder = (
+        asked(context, tmp_path / place, **more).run(model)
+        for place, more in (("photos", {"label": "thing"}), ("classes", {}))
+    )
+    values = [{o.metric: o.value for o in e.outcomes} for e in (by_column, by_folder)]
+    assert values[0] == values[1]
+    assert sorted(by_column.items["label"]) == sorted(by_folder.items["label"])
+    with pytest.raises(UserError, match=r"benchmark\.label=place: .* which names no class"):
+        asked(context, folder, label="place")
+    with pytest.raises(UserError, match="has no column 'ting': choose from .*thing"):
+        asked(context, folder, label="ting")
+    with pytest.raises(UserError, match="has no class label"):
+        asked(context, folder)
+
+
 # Labels of test sets as classes of models, by whatever names both have.
 
 
