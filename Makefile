@@ -58,8 +58,8 @@ editors: $(STAMP)  ## editors on ShapeScapes: what they keep, success, and what 
 	$(BIN)/python evaluate.py table=edit_quality $(EDITORS)
 	cp runs/editors/tables/report.html runs/editors/report.html
 
-# What a paper reproduces: its own targets, as in `make social`.
-include $(wildcard cfaug/papers/*/reproduce.mk)
+# What a paper or a world reproduces: its own targets, as in `make social`.
+include $(wildcard cfaug/papers/*/reproduce.mk cfaug/worlds/*/reproduce.mk)
 
 test: $(STAMP)  ## the quick tests, in minutes: all but those marked slow, properties on few examples
 	CFAUG_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest $(BY_FILE) -m "not slow"

@@ -272,7 +272,7 @@ def test_any_column_of_a_list_gives_the_classes(context, tmp_path):
     assert sorted(by_column.items["label"]) == sorted(by_folder.items["label"])
     with pytest.raises(UserError, match=r"benchmark\.label=place: .* which names no class"):
         asked(context, folder, label="place")
-    with pytest.raises(UserError, match="has no column 'ting': choose from .*thing"):
+    with pytest.raises(UserError, match=r"has no column 'ting': choose from .*thing"):
         asked(context, folder, label="ting")
     with pytest.raises(UserError, match="has no class label"):
         asked(context, folder)

@@ -14,12 +14,14 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import yaml
 from PIL import Image
 
 from cfaug.core.errors import UserError
 from cfaug.core.worlds import local_source
 from cfaug.data.index import open_index
 from cfaug.data.index.index import examples
+from cfaug.planning.build import build
 from cfaug.planning.examples import ExampleSettings, open_examples
 
 PACK = Path(local_source("emoji:noto/train")).parents[1]
@@ -168,3 +170,32 @@ def test_a_part_that_is_not_there_is_named_with_those_that_are(tmp_path, monkeyp
         local_source("emoji:noto/train")
     assert local_source("./emoji:noto/train") == "./emoji:noto/train"
     assert local_source("photos:train") == "photos:train"
+
+
+TONES = ("light", "medium-light", "medium", "medium-dark", "dark")
+
+
+def test_a_medium_light_tone_comes_with_fair_hair() -> None:
+    """Grids of docs/emoji.md whose pictures get darker with each tone, and with the first step."""
+    falls, first, others = {}, {}, {}
+    for artist in ARTISTS:
+        brightness: dict[tuple[str, str], dict[str, float]] = {}
+        for row in rows(artist, "people"):
+            grey = Image.open(io.BytesIO(row["image"]["bytes"])).convert("L")
+            grid = brightness.setdefault((row["counterfactual_set"], row["a1"]), {})
+            grid[row["a2"]] = float(np.asarray(grey, float).mean())
+        steps = np.array([np.diff([grid[tone] for tone in TONES]) for grid in brightness.values()])
+        assert len(steps) == 38
+        falls[artist] = int((steps < 0).all(1).sum())
+        first[artist] = int((steps[:, 0] > 0).sum())
+        others[artist] = int((steps[:, 1:] < 0).all(1).sum())
+    assert falls == {"noto": 14, "fluent": 11, "twemoji": 11}
+    assert first == {"noto": 24, "fluent": 27, "twemoji": 27}
+    assert set(others.values()) == {38}
+
+
+def test_the_predictions_are_those_that_were_declared() -> None:
+    """In the commit before the first run: what ``python evaluate.py table=emoji declare=true`` writes."""
+    table = build(yaml.safe_load(settings_file("table/emoji").read_text(encoding="utf-8")))
+    declared = PACK.parent / "declared.json"
+    assert declaration_text(table) == declared.read_text(encoding="utf-8")
