@@ -23,6 +23,8 @@ from cfaug.data.index import open_index
 from cfaug.data.index.index import examples
 from cfaug.planning.build import build
 from cfaug.planning.examples import ExampleSettings, open_examples
+from cfaug.report.training_table import declaration_text
+from tests.settings import settings_file
 
 PACK = Path(local_source("emoji:noto/train")).parents[1]
 ARTISTS = ("noto", "fluent", "twemoji")
@@ -195,7 +197,7 @@ def test_a_medium_light_tone_comes_with_fair_hair() -> None:
 
 
 def test_the_predictions_are_those_that_were_declared() -> None:
-    """In the commit before the first run: what ``python evaluate.py table=emoji declare=true`` writes."""
+    """In the commit before the first run: what ``table=emoji declare=true`` writes."""
     table = build(yaml.safe_load(settings_file("table/emoji").read_text(encoding="utf-8")))
     declared = PACK.parent / "declared.json"
     assert declaration_text(table) == declared.read_text(encoding="utf-8")
