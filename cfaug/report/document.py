@@ -29,7 +29,7 @@ from cfaug.report.charts import Bar, box_plot, gap_figure, grouped_bars, tradeof
 from cfaug.report.drawing import Drawing, write_pdfs
 from cfaug.report.page import FRACTION, Measure, write_page
 
-NUMBERS = ("value", "sd", "n", "p_independent", "p_paired", "p_holm")
+NUMBERS = ("value", "sd", "n", "p_independent", "p_paired", "p_holm", "low", "high")
 """Names of the numbers that a cell may have besides its text; the CSV's columns."""
 DAGGER = ("†",)
 """Superscript of a value that is better by the paired test, corrected over the table (Holm)."""

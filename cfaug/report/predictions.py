@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 
 from cfaug.core.errors import UserError
 from cfaug.report.arm_results import Runs
-from cfaug.report.document import Column, Document, Part, make_part, text_column
+from cfaug.report.document import BarPlot, Column, Document, Entry, Part, make_part, text_column
 from cfaug.report.joint_tests import JointComparison, compare_over_seeds_and_items
 from cfaug.report.page import DASH, span_text
 from cfaug.report.results import Result
@@ -24,7 +24,7 @@ from cfaug.report.training_table import TrainingColumn, TrainingTable, find_unde
 Finding = Literal["better", "worse", "equal", "undecided"]
 Verdict = Literal["held", "did not hold", "undecided"]
 FINDINGS = tuple(finding for finding in get_args(Finding) if finding != "undecided")
-TITLE = "Predictions"
+TITLE, BASIS = "Predictions", "Comparisons, from which others may be predicted"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,15 +70,19 @@ class PredictionTable(TrainingTable):
         """Return the table, with what was predicted and found."""
         self.check()
         document = super().build(runs)
-        part = next((part for part in document.parts if part.title == TITLE), None)
-        verdicts = [entries[-1].text for _, entries in part.rows] if part else []
+        part = next((part for part in document.parts if part.title in (TITLE, BASIS)), None)
+        if part is None:
+            return document
+        verdicts = [entries[-1].text for _, entries in part.rows]
         why = find_undeclared(
             self, runs.root, [runs.arm(f"{self.experiment}/{arm}") for arm in self.arms]
         )
         answer = count_verdicts(verdicts, self.basis)
         if why and answer:
             answer = f"Exploratory, {why}: {answer[0].lower()}{answer[1:]}"
-        return replace(document, answer=answer or document.answer)
+        return replace(
+            document, answer=answer or document.answer, bars=(*document.bars, _draw(part))
+        )
 
     def _over_both(
         self,
@@ -103,16 +107,16 @@ class PredictionTable(TrainingTable):
             rows += [(names, _Compared(comparison, *about)) for comparison in joint]
         if not rows:
             return ()
-        title = TITLE if self.hashed else "Comparisons, from which others may be predicted"
+        title = TITLE if self.hashed else BASIS
         columns_shown: list[Column[_Compared]] = [
-            text_column("difference", lambda row: row.difference),
+            Column("difference", lambda row: row.difference),
             text_column("95 % interval", lambda row: row.interval),
-            text_column("found", lambda row: find_effect(*row.gains, useful=row.useful)),
+            text_column("found", lambda row: row.found),
         ]
         if self.hashed:
-            columns_shown += [
+            columns_shown[-1:] = [
                 text_column("predicted", lambda row: row.expected or DASH),
-                text_column("verdict", lambda row: row.verdict or DASH),
+                text_column("verdict", lambda row: row.verdict or f"found: {row.found}"),
             ]
         notes = (_explain(rows, self.basis), *dict.fromkeys(lacking))
         return (make_part(title, ("Comparison", "Of"), columns_shown, rows, notes),)
@@ -132,12 +136,18 @@ class _Compared:
         return low, gain(self.joint.difference.mean), high
 
     @property
-    def difference(self) -> str:
-        return self.joint.row.measure.difference(self.joint.difference.mean)
+    def difference(self) -> Entry:
+        value, (low, high) = self.joint.difference.mean, self.joint.interval
+        numbers = {"value": value, "low": low, "high": high}
+        return Entry(self.joint.row.measure.difference(value), numbers=numbers)
 
     @property
     def interval(self) -> str:
         return span_text(self.joint.row.measure.difference, *self.joint.interval)
+
+    @property
+    def found(self) -> Finding:
+        return find_effect(*self.gains, useful=self.useful)
 
     @property
     def verdict(self) -> Verdict | None:
@@ -204,6 +214,22 @@ def count_verdicts(verdicts: Sequence[str], basis: str = "") -> str:
         f"{counts['did not hold']} did not hold, and {undecided} "
         f"{'is' if undecided == 1 else 'are'} undecided."
     )
+
+
+def _draw(part: Part) -> BarPlot:
+    """Return the differences of a part, a group of bars for each comparison."""
+    of = tuple(dict.fromkeys(labels[1] for labels, _ in part.rows))
+    shown: dict[str, dict[str, Mapping[str, float]]] = {}
+    for (compared, column), (difference, *_) in part.rows:
+        shown.setdefault(compared, {})[column] = difference.numbers
+    groups = {}
+    for compared, columns in shown.items():
+        numbers = [(name, columns.get(name, {})) for name in of]
+        groups[compared] = [
+            (name, n.get("value"), n.get("low"), n.get("high")) for name, n in numbers
+        ]
+    title = "Differences with their 95 % intervals over seeds and items"
+    return BarPlot(title, "points", groups, legend=of)
 
 
 def _explain(rows: Sequence[tuple[tuple[str, ...], _Compared]], basis: str) -> str:
