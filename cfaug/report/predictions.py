@@ -38,7 +38,7 @@ class PredictionTable(TrainingTable):
         compared: {name: {``arm``, ``baseline``, ``column``: key of ``columns``, ``useful``: the
             smallest difference that matters, such as 0.02, ``expected``: ``better``, ``worse`` or
             ``equal``; ``null`` predicts nothing}}.
-        basis: what the predictions follow from, such as the name of another experiment.
+        basis: the source of the predictions, such as the name of another world.
     """
 
     compared: Mapping[str, Mapping[str, Any]]
@@ -81,8 +81,23 @@ class PredictionTable(TrainingTable):
         if why and answer:
             answer = f"Exploratory, {why}: {answer[0].lower()}{answer[1:]}"
         return replace(
-            document, answer=answer or document.answer, bars=(*document.bars, _draw(part))
+            document, answer=answer or document.answer, bars=(*document.bars, self._draw(part))
         )
+
+    def _draw(self, part: Part) -> BarPlot:
+        """Return the differences of a part, a group of bars for each comparison."""
+        shown: dict[str, dict[str, Mapping[str, float]]] = {}
+        for (compared, of), (difference, *_) in part.rows:
+            shown.setdefault(compared, {})[of] = difference.numbers
+        every = dict.fromkeys(labels[1] for labels, _ in part.rows)
+        groups = {}
+        for compared, numbers in shown.items():
+            known = [(of, numbers.get(of, {})) for of in every]
+            groups[compared] = [
+                (name, ends.get("value"), ends.get("low"), ends.get("high")) for name, ends in known
+            ]
+        title = "Differences with their 95 % intervals over seeds and items"
+        return BarPlot(title, "points", groups, legend=tuple(every))
 
     def _over_both(
         self,
@@ -92,6 +107,8 @@ class PredictionTable(TrainingTable):
         results: Sequence[Result],
     ) -> tuple[Part, ...]:
         items = items_of_arms(runs, self.experiment, self.arms)
+        names = [column.name for column in columns.values()]
+        distinct = len(set(names)) == len(names)
         rows: list[tuple[tuple[str, ...], _Compared]] = []
         lacking: list[str] = []
         for entry in self.compared.values():
@@ -102,9 +119,9 @@ class PredictionTable(TrainingTable):
             )
             lacking += refused
             arm, baseline = (self.arms[entry[name]] for name in ("arm", "baseline"))
-            names = (f"{arm} against {baseline}", f"{column.group}: {column.name}")
+            labels = (f"{arm} against {baseline}", column.name if distinct else column.group)
             about = entry["useful"], entry.get("expected")
-            rows += [(names, _Compared(comparison, *about)) for comparison in joint]
+            rows += [(labels, _Compared(comparison, *about)) for comparison in joint]
         if not rows:
             return ()
         title = TITLE if self.hashed else BASIS
@@ -214,22 +231,6 @@ def count_verdicts(verdicts: Sequence[str], basis: str = "") -> str:
         f"{counts['did not hold']} did not hold, and {undecided} "
         f"{'is' if undecided == 1 else 'are'} undecided."
     )
-
-
-def _draw(part: Part) -> BarPlot:
-    """Return the differences of a part, a group of bars for each comparison."""
-    of = tuple(dict.fromkeys(labels[1] for labels, _ in part.rows))
-    shown: dict[str, dict[str, Mapping[str, float]]] = {}
-    for (compared, column), (difference, *_) in part.rows:
-        shown.setdefault(compared, {})[column] = difference.numbers
-    groups = {}
-    for compared, columns in shown.items():
-        numbers = [(name, columns.get(name, {})) for name in of]
-        groups[compared] = [
-            (name, n.get("value"), n.get("low"), n.get("high")) for name, n in numbers
-        ]
-    title = "Differences with their 95 % intervals over seeds and items"
-    return BarPlot(title, "points", groups, legend=of)
 
 
 def _explain(rows: Sequence[tuple[tuple[str, ...], _Compared]], basis: str) -> str:
