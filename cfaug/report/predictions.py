@@ -208,11 +208,11 @@ def judge_prediction(
     """
     if expected is None:
         return None
-    found = find_effect(low, mean, high, useful)
-    if found == expected:
+    finding = find_effect(low, mean, high, useful)
+    if finding == expected:
         return "held"
     excluded = {"better": high < useful, "worse": low > -useful, "equal": False}[expected]
-    return "did not hold" if found != "undecided" or excluded else "undecided"
+    return "did not hold" if finding != "undecided" or excluded else "undecided"
 
 
 def count_verdicts(verdicts: Sequence[str], basis: str = "") -> str:

@@ -160,21 +160,21 @@ gains = st.floats(-0.2, 0.2)
 @given(gains, st.floats(0, 0.2), st.floats(0.001, 0.1))
 def test_verdicts_agree_with_the_words_of_the_page(mean, half, useful):
     low, high = mean - half, mean + half
-    found = find_effect(low, mean, high, useful=useful)
+    finding = find_effect(low, mean, high, useful=useful)
     excludes_0 = low > 0 or high < 0
-    assert (found == "equal") == (max(abs(low), abs(high)) < useful)
-    if found in ("better", "worse"):
+    assert (finding == "equal") == (max(abs(low), abs(high)) < useful)
+    if finding in ("better", "worse"):
         assert excludes_0
         assert abs(mean) >= useful
-        assert (mean > 0) == (found == "better")
+        assert (mean > 0) == (finding == "better")
     verdicts = {e: judge_prediction(e, low, mean, high, useful=useful) for e in FINDINGS}
     assert [e for e, verdict in verdicts.items() if verdict == "held"] == (
-        [] if found == "undecided" else [found]
+        [] if finding == "undecided" else [finding]
     )
-    if found == "undecided":
+    if finding == "undecided":
         assert (verdicts["better"] == "did not hold") == (high < useful)
         assert (verdicts["worse"] == "did not hold") == (low > -useful)
         assert verdicts["equal"] == "undecided"
     # The same from the other side: a gain of one arm is a loss of the other.
     mirrored = find_effect(-high, -mean, -low, useful=useful)
-    assert mirrored == {"better": "worse", "worse": "better"}.get(found, found)
+    assert mirrored == {"better": "worse", "worse": "better"}.get(finding, finding)
