@@ -29,6 +29,7 @@ def schemas() -> Iterator[tuple[str, ItemSchema]]:
     from cfaug.evaluation.choices.pairs import PairMatching
     from cfaug.evaluation.classification import Classification
     from cfaug.evaluation.editor_report import EDIT_ITEMS
+    from cfaug.evaluation.linear_probe import LinearProbe
     from cfaug.evaluation.questions.question_items import ANSWER_ITEMS
     from cfaug.evaluation.retrieval import Matching, Retrieval
     from cfaug.evaluation.stress.stress_items import STRESS_ITEMS
@@ -36,6 +37,7 @@ def schemas() -> Iterator[tuple[str, ItemSchema]]:
 
     yield "`benchmark=retrieval`", Retrieval.item_schema
     yield "`benchmark=classification`", Classification.item_schema
+    yield "`benchmark=linear_probe`", LinearProbe.item_schema
     yield "`benchmark=matching`", Matching.item_schema
     yield "`benchmark=pairs`", PairMatching.item_schema
     yield "`benchmark=choice`", CaptionChoice.item_schema

@@ -90,7 +90,7 @@ class ZeroShot(SourceBenchmark):
 
     def prepare(self, context: EvaluationContext, index: Index, rows: np.ndarray | None) -> None:
         """Choose among the labels of the source, as words, with the paper's template."""
-        labels = sorted({index.label(row) or "" for row in range(len(index))} - {""})
+        labels = sorted({*labels_of(index)} - {""})
         words = [class_words(label) for label in labels]
         require_names(words, str(self.data), NAMED_BY_FILE)
         self.use(index, Classes(labels, words, [PAPER_TEMPLATE]), rows)
@@ -218,7 +218,7 @@ class Classification(ZeroShot):
         folder = Path(self.source()).expanduser()
         templates = prompt_templates(self.templates, folder)
         file = None if self.classes is None else Path(self.classes).expanduser()
-        given = None if self.label is None else _read_labels(index, self.label)
+        given = None if self.label is None else labels_of(index, self.label)
         labels, names = classes_of(index, folder, file, given)
         self.use(index, Classes(labels, names, templates), rows, given)
 
@@ -281,8 +281,13 @@ def prompt_templates(templates: Sequence[str] | str, folder: Path) -> list[str]:
     return given
 
 
-def _read_labels(index: Index, column: str) -> list[str]:
-    """Return the class of every row from a column of texts or numbers."""
+def labels_of(index: Index, column: str | None = None) -> list[str]:
+    """Return the class of every row, from a column of texts or numbers if one is named.
+
+    Without a column it is what the form of the source has, or empty.
+    """
+    if column is None:
+        return [index.label(row) or "" for row in range(len(index))]
     values = index.extra_values(column, np.arange(len(index)))
     wrong = [
         row for row, value in enumerate(values)
@@ -306,8 +311,7 @@ def classes_of(
         folder: the folder of the images; ``classnames.txt`` is looked for here and above it.
         file: a file of class names, one per line; ``None`` looks for one in ``folder``.
     """
-    every = given or [index.label(row) or "" for row in range(len(index))]
-    labels = sorted({*every} - {""})
+    labels = sorted({*(given or labels_of(index))} - {""})
     if len(labels) == 1:
         raise UserError(
             f"{folder}: every image is of the class {labels[0]!r}; classification needs two. Name "
