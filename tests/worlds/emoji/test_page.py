@@ -1,19 +1,26 @@
-"""docs/emoji.md's numbers of arms, computed from the kept answers by plain loops."""
+"""docs/emoji.md's numbers: of arms from the kept answers, of the models from their embeddings."""
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 import yaml
+from PIL import Image
 from scipy import stats
 
+from cfaug.models.specs import HFClip
 from tests.settings import settings_file
 from tests.worlds.emoji.answers import FILE
+from tests.worlds.emoji.test_pack import ARTISTS
+from tests.worlds.emoji.test_pack import rows as read
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs/emoji.md").read_text(encoding="utf-8")
@@ -165,3 +172,46 @@ def test_the_count_of_verdicts_and_what_was_forgotten() -> None:
     assert (before, least, most) == pytest.approx(
         (percent("before"), min(after), max(after)), abs=0.05
     )
+
+
+def unit(vectors: torch.Tensor) -> np.ndarray:
+    array: np.ndarray = vectors.double().numpy()
+    return array / np.linalg.norm(array, axis=1, keepdims=True)
+
+
+@torch.inference_mode()
+def embed(model: Any, rows: list[dict[str, Any]], image: str, caption: str) -> list[np.ndarray]:
+    pictures = [
+        torch.from_numpy(model.transform(Image.open(io.BytesIO(row[image]["bytes"]))).copy())
+        for row in rows
+    ]
+    texts = model.tokenize([row[caption] for row in rows])
+    return [unit(model.encode_image(torch.stack(pictures))), unit(model.encode_text(texts))]
+
+
+def first_names(model: Any, rows: list[dict[str, Any]]) -> float:
+    """Return the percentage of pictures whose own name is the most similar."""
+    pictures, names = embed(model, rows, "image", "caption")
+    scores = pictures @ names.T
+    return 100 * float(np.mean([scores[i].argmax() == i for i in range(len(rows))]))
+
+
+def whole_pairs(model: Any, rows: list[dict[str, Any]]) -> float:
+    """Return the percentage of pairs of which both texts and both images are matched."""
+    sides = [embed(model, rows, "image", "caption"), embed(model, rows, "cf_image", "cf_caption")]
+    right = 0
+    for i in range(len(rows)):
+        s = [[float(image[0][i] @ text[1][i]) for text in sides] for image in sides]
+        right += s[0][0] > max(s[0][1], s[1][0]) and s[1][1] > max(s[0][1], s[1][0])
+    return 100 * right / len(rows)
+
+
+@pytest.mark.slow
+def test_the_table_of_models_is_that_of_their_embeddings() -> None:
+    models = [HFClip(f"zoo:emoji-{seed}").load().eval() for seed in (0, 1)]
+    measures = {"train": first_names, "names": first_names, "test_pairs": whole_pairs}
+    rows = cells("| | Noto | Fluent | Twemoji | chance |")
+    for row, (part, measure) in zip(rows, measures.items(), strict=True):
+        for artist, cell in zip(ARTISTS, row[1:4], strict=True):
+            values = [f"{measure(model, read(artist, part)):.1f}" for model in models]
+            assert cell == ", ".join(values), (part, artist)
