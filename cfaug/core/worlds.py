@@ -90,11 +90,18 @@ def worlds() -> tuple[World, ...]:
 
 @cache
 def _packs() -> Mapping[str, Path]:
-    return {
-        plugin.folder.name: plugin.folder / PACK
-        for plugin in plugins()
-        if plugin.kind == "worlds" and (plugin.folder / PACK).is_dir()
-    }
+    packs: dict[str, Path] = {}
+    for plugin in plugins():
+        pack = plugin.folder / PACK
+        if plugin.kind != "worlds" or not pack.is_dir():
+            continue
+        other = packs.setdefault(plugin.folder.name, pack)
+        if other != pack:
+            raise UserError(
+                f"two installed worlds are called {plugin.folder.name}, {other.parent} and "
+                f"{plugin.folder}: uninstall one of them"
+            )
+    return packs
 
 
 def local_source(source: str) -> str:

@@ -18,7 +18,7 @@ from typing import Any
 from cfaug.core.binding import Config, bind, signature_of
 from cfaug.core.errors import UserError, name_some, say, say_once
 from cfaug.core.processes import find_folder, speaks
-from cfaug.core.progress import watch
+from cfaug.core.progress import Progress
 from cfaug.core.safety.addresses import hide_settings
 from cfaug.core.safety.yaml_text import UNDERSCORED
 from cfaug.core.stores import is_address
@@ -119,8 +119,12 @@ def compose_jobs(
         for path in folders:  # FOLDER/conf is what --config-dir FOLDER becomes, too
             for home in (path.parent, path) if path.name == CONF else (path,):
                 sys.path += [] if str(home.resolve()) in sys.path else [str(home.resolve())]
-        every = watch(jobs, "composing the sweep", len(jobs), "jobs")
-        merged = [_job(name, job, command, options) for job in every]
+        merged = [_job(name, jobs[0], command, options)]  # its imports belong to no rate
+        with Progress("composing the sweep", len(jobs), "jobs") as progress:
+            progress.skip(1)
+            for job in jobs[1:]:
+                merged.append(_job(name, job, command, options))
+                progress.advance()
         before = {tuple(words): job for (_, words), job in zip(merged, jobs, strict=True)}
         composed = leave_out_duplicated(merged)
 

@@ -17,7 +17,9 @@ import pytest
 import yaml
 from PIL import Image
 
+from cfaug.core import worlds
 from cfaug.core.errors import UserError
+from cfaug.core.plugins import Plugin
 from cfaug.core.worlds import local_source
 from cfaug.data.index import open_index
 from cfaug.data.index.index import examples
@@ -201,3 +203,16 @@ def test_the_predictions_are_those_that_were_declared() -> None:
     table = build(yaml.safe_load(settings_file("table/emoji").read_text(encoding="utf-8")))
     declared = PACK.parent / "declared.json"
     assert declaration_text(table) == declared.read_text(encoding="utf-8")
+
+
+def test_two_worlds_of_one_name_are_refused(tmp_path, monkeypatch) -> None:
+    named = [Plugin("worlds", f"{owner}.toys", tmp_path / owner / "toys") for owner in ("a", "b")]
+    for plugin in named:
+        (plugin.folder / "pack/train").mkdir(parents=True)
+    monkeypatch.setattr(worlds, "plugins", lambda: named)
+    worlds._packs.cache_clear()
+    try:
+        with pytest.raises(UserError, match="two installed worlds are called toys"):
+            local_source("toys:train")
+    finally:
+        worlds._packs.cache_clear()
