@@ -193,6 +193,27 @@ def test_cifars_pixels_and_classes_come_back(tmp_path, home, fine):
         assert (image == pixels[row].transpose(1, 2, 0)).all()
 
 
+@pytest.mark.parametrize(("home", "fine"), [("cifar-10-batches-bin", False), ("", True)])
+def test_cifars_training_split_is_named(tmp_path, home, fine):
+    cifar(tmp_path / "cifar" / home, fine=fine)
+    folder, written = tmp_path / "cifar" / home, []
+    names = ("train.bin",) if fine else ("data_batch_1.bin", "data_batch_2.bin")
+    for number, name in enumerate(names):
+        pixels = np.random.default_rng(number).integers(0, 256, (3, 3, 32, 32), np.uint8)
+        heads = [b"\x07" * fine + bytes([i % 2]) for i in range(3)]
+        records = (head + image.tobytes() for head, image in zip(heads, pixels, strict=True))
+        (folder / name).write_bytes(b"".join(records))
+        written += list(pixels)
+    index = open_index(f"{tmp_path / 'cifar'}:train", tmp_path / "index")
+    assert labels(index) == ["cat", "dog", "cat"] * len(names)
+    for row, pixels in enumerate(written):
+        image = np.asarray(decode_image(index.read_image(row), "it"))
+        assert (image == pixels.transpose(1, 2, 0)).all()
+    assert len(open_index(tmp_path / "cifar", tmp_path / "index")) == 5
+    with pytest.raises(UserError, match="dev"):
+        open_index(f"{tmp_path / 'cifar'}:dev", tmp_path / "index")
+
+
 def test_a_torn_cifar_and_a_class_too_many_are_named(tmp_path):
     cifar(tmp_path / "torn")
     file = tmp_path / "torn/test_batch.bin"

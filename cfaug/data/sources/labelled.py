@@ -208,63 +208,75 @@ def class_names_of(metadata: dict[bytes, bytes], label: str) -> list[str] | None
     return ids if len(texts) == len(ids) and texts[0].startswith("tench") else make_distinct(texts)
 
 
-CIFARS = (("test_batch.bin", "batches.meta.txt", 1), ("test.bin", "fine_label_names.txt", 2))
-"""Both binary releases: the names of their files, and the bytes before a record's pixels."""
+CIFARS = (
+    ({"test": "test_batch.bin", "train": "data_batch_*.bin"}, "batches.meta.txt", 1),
+    ({"test": "test.bin", "train": "train.bin"}, "fine_label_names.txt", 2),
+)
+"""Both binary releases: files of each split, that of the names, bytes before a record's pixels."""
 SIDE = 32
 
 
 class CifarBinary(Reader):
-    """The test split of CIFAR-10 or CIFAR-100 in their binary version.
+    """CIFAR-10 or CIFAR-100 in their binary version: the test split, or ``FOLDER:train``.
 
     https://www.cs.toronto.edu/~kriz/cifar.html: a record is the label (CIFAR-100: the coarse, then
     the fine one) and 3,072 bytes of red, green and blue, row by row.
     """
 
+    has_parts = True
     imported = True
     kind = "cifar_binary"
     form = "CIFAR's binary files"
     description = (
-        "test_batch.bin and batches.meta.txt, or test.bin and fine_label_names.txt (CIFAR)"
+        "test_batch.bin and batches.meta.txt, or test.bin and fine_label_names.txt (CIFAR); "
+        "FOLDER:train is the training split"
     )
 
     def recognises(self, path: Path) -> bool:
         return self._layout(path) is not None
 
     def identity(self, path: Path) -> Any:
-        """Return names, sizes and times of both files."""
-        test, names, _ = known(self._layout(path))
-        return files_identity([test, names])
+        """Return names, sizes and times of the split's files and of that of the names."""
+        files, names, _ = known(self._layout(path))
+        return files_identity([*files, names])
 
     def open(self, path: Path) -> Iterator[CounterfactualSet]:
-        """Yield every test image as PNG."""
+        """Yield every image of the split as PNG."""
         from PIL import Image
 
-        file, names, labels = known(self._layout(path))
+        files, names, labels = known(self._layout(path))
         lines = names.read_text(encoding="utf-8").splitlines()
         classes = [line.strip() for line in lines if line.strip()]
-        length, record = file.stat().st_size, labels + 3 * SIDE * SIDE
-        if not length or length % record:
-            raise UserError(
-                f"{file} has {length} bytes, which is not a number of records of {record}; fetch "
-                "it again"
-            )
-        with file.open("rb") as handle:
-            for number in range(length // record):
-                data = handle.read(record)
-                label = data[labels - 1]
-                if label >= len(classes):
-                    raise UserError(
-                        f"{file}, record {number}: class {label}; {names.name} has {len(classes)}"
-                    )
-                planes = np.frombuffer(data, np.uint8, offset=labels).reshape(3, SIDE, SIDE)
-                pixels = np.ascontiguousarray(planes.transpose(1, 2, 0))
-                png = io.BytesIO()
-                Image.fromarray(pixels).save(png, "PNG", compress_level=1)
-                yield _labelled_set(f"{number:06d}", classes[label], png.getvalue(), self.kind)
+        record, number = labels + 3 * SIDE * SIDE, 0
+        for file in files:
+            length = file.stat().st_size
+            if not length or length % record:
+                raise UserError(
+                    f"{file} has {length} bytes, which is not a number of records of {record}; "
+                    "fetch it again"
+                )
+            with file.open("rb") as handle:
+                for at in range(length // record):
+                    data = handle.read(record)
+                    label = data[labels - 1]
+                    if label >= len(classes):
+                        raise UserError(
+                            f"{file}, record {at}: class {label}; {names.name} has {len(classes)}"
+                        )
+                    planes = np.frombuffer(data, np.uint8, offset=labels).reshape(3, SIDE, SIDE)
+                    pixels = np.ascontiguousarray(planes.transpose(1, 2, 0))
+                    png = io.BytesIO()
+                    Image.fromarray(pixels).save(png, "PNG", compress_level=1)
+                    key = f"{number:06d}"
+                    yield _labelled_set(key, classes[label], png.getvalue(), self.kind)
+                    number += 1
 
-    def _layout(self, path: Path) -> tuple[Path, Path, int] | None:
-        for home in (path, path / "cifar-10-batches-bin", path / "cifar-100-binary"):
-            for test, names, labels in CIFARS:
-                if (home / test).is_file() and (home / names).is_file():
-                    return home / test, home / names, labels
+    def _layout(self, path: Path) -> tuple[list[Path], Path, int] | None:
+        folder, split = split_home(path)
+        for home in (folder, folder / "cifar-10-batches-bin", folder / "cifar-100-binary"):
+            for splits, names, labels in CIFARS:
+                pattern = splits.get(split or "test")
+                files = [] if pattern is None else sorted(home.glob(pattern))
+                if files and (home / names).is_file():
+                    return files, home / names, labels
         return None
