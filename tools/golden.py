@@ -95,7 +95,7 @@ def run(folder: Path, targets: Sequence[str]) -> None:
 
 def read_commands() -> dict[str, list[str]]:
     """Return the commands of each target."""
-    files = (COMMANDS, *sorted(ROOT.glob("tests/papers/*/golden.yaml")))
+    files = (COMMANDS, *sorted(ROOT.glob("tests/*/*/golden.yaml")))
     pages = [yaml.safe_load(file.read_text(encoding="utf-8")) for file in files]
     return {
         target: [Template(line).substitute(SHARED) for line in lines]

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 import numpy as np
 from annotated_types import Ge, Gt, Lt
 
-from cfaug.core.binding import ReadWith
 from cfaug.core.errors import UserError
 from cfaug.core.item_schema import ItemColumn, ItemSchema
 from cfaug.core.types import CLUSTER, ITEM, Evaluation
+from cfaug.core.validation import Seed
 from cfaug.data.mixture.records import random_keys
 from cfaug.data.sources.row import split_home
 from cfaug.evaluation.benchmark import SourceBenchmark, cluster_rows, fingerprint, name_rows
@@ -53,10 +53,9 @@ class LinearProbe(SourceBenchmark):
     label: str | None = None
     shots: Annotated[int, Ge(2)] | None = None
     validation: Annotated[float, Gt(0), Lt(1)] = 0.2
-    seed: int = 0
+    seed: Seed = 0
 
     kind: ClassVar[str] = "linear_probe"
-    read_with: ClassVar[ReadWith] = {}
     primary_metrics: ClassVar[tuple[str, ...]] = ("acc1",)
     item_schema: ClassVar[ItemSchema] = ItemSchema(
         "an image",

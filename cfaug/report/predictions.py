@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
+from cfaug.core.binding import ReadWith
 from cfaug.core.errors import UserError
 from cfaug.report.arm_results import Runs
 from cfaug.report.document import BarPlot, Column, Document, Entry, Part, make_part, text_column
@@ -43,6 +44,8 @@ class PredictionTable(TrainingTable):
 
     compared: Mapping[str, Mapping[str, Any]]
     basis: str = ""
+
+    read_with: ClassVar[ReadWith] = {"seeds_and_items": []}
 
     @property
     def hashed(self) -> bool:

@@ -50,6 +50,7 @@ def search_strength(score: Callable[[float], float]) -> float:
     Args:
         score: accuracy on a validation split by strength.
 
+    >>> import math
     >>> round(math.log10(search_strength(lambda s: -abs(math.log10(s) - 1.6))), 3)
     1.625
     """

@@ -85,8 +85,8 @@ def _photos(path: Path) -> None:
     (path / "captions.jsonl").write_text("\n".join(map(json.dumps, lines)))
 
 
-def _classes(path: Path, *names: str) -> None:
-    for n, name in enumerate(names):
+def _classes(path: Path, *names: str, first: int = 0) -> None:
+    for n, name in enumerate(names, start=first):
         (path / name).mkdir(parents=True, exist_ok=True)
         (path / name / f"{n}.png").write_bytes(picture(3, n))
 
@@ -118,6 +118,8 @@ MAKERS: dict[str, Callable[[Path], object]] = {
     "photos": _photos,
     "classes": lambda path: _classes(path, "cat", "dog", "cat", "dog"),
     "animals": lambda path: _classes(path, "cat", "dog", "cat", "dog", "dog"),
+    "kittens": lambda path: _classes(path, *["cat", "dog"] * 6, first=100),
+    "puppies": lambda path: _classes(path, *["cat", "dog"] * 6, first=200),
     "names": lambda path: path.write_text("kitten\npuppy\n"),
     "edits": lambda path: write_shards(joined_sets(), path),
     "words": lambda path: write_shards(random_sets(), path),
@@ -171,7 +173,15 @@ CASES = {
     ),
     "classification": Case(
         ("benchmark=classification", "benchmark.data=@classes"),
-        {"data": "@animals", "templates": ["an image of {c}"], "classes": "@names.txt"},
+        {"data": "@animals", "templates": ["an image of {c}"], "classes": "@names.txt",
+         "label": "species"},
+        {"label": "has no column"},
+    ),
+    "linear_probe": Case(
+        ("benchmark=linear_probe", "benchmark.data=@classes", "benchmark.train=@kittens"),
+        {"data": "@animals", "train": "@puppies", "label": "species", "shots": 3,
+         "validation": 0.5},
+        {"label": "has no column"},
     ),
     "pairs": Case(("benchmark=pairs", "benchmark.data=@winoground"), PAIRED, FORMS),
     "pairs by a vlm": Case(("benchmark=pairs", "benchmark.data=@winoground"), PAIRED, FORMS, VLM),
