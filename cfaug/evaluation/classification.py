@@ -298,7 +298,15 @@ def labels_of(index: Index, column: str | None = None) -> list[str]:
             f"benchmark.label={column}: {index.key(wrong[0])} of {index.source} has "
             f"{values[wrong[0]]!r} there, which names no class"
         )
-    return [str(value).strip() for value in values]
+    labels, first = [str(value).strip() for value in values], dict[int, int]()
+    for row, image in enumerate(index.images.tolist()):
+        other = first.setdefault(image, row)
+        if labels[other] != labels[row]:
+            raise UserError(
+                f"benchmark.label={column}: {index.image_name(row)} of {index.source} has two "
+                f"classes, {labels[other]!r} and {labels[row]!r}"
+            )
+    return labels
 
 
 def classes_of(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 import numpy as np
 from annotated_types import Ge, Gt, Lt
 
-from cfaug.core.errors import UserError
+from cfaug.core.errors import UserError, say_once
 from cfaug.core.item_schema import ItemColumn, ItemSchema
 from cfaug.core.types import CLUSTER, ITEM, Evaluation
 from cfaug.core.validation import Seed
@@ -24,7 +24,7 @@ from cfaug.data.sources.row import split_home
 from cfaug.evaluation.benchmark import SourceBenchmark, cluster_rows, fingerprint, name_rows
 from cfaug.evaluation.classification import labels_of, tested_folder
 from cfaug.evaluation.inference import Pixels, embed_images, image_keys
-from cfaug.stats.linear_probe import choose_strength, fit_logistic
+from cfaug.stats.linear_probe import DECADES, choose_strength, fit_logistic
 
 if TYPE_CHECKING:
     from cfaug.core.protocols import DualEncoder
@@ -72,7 +72,7 @@ class LinearProbe(SourceBenchmark):
         return tested_folder(super().source())
 
     def prepare(self, context: EvaluationContext, index: Index, rows: np.ndarray | None) -> None:
-        trained = context.open(self._train_source())
+        trained = self._open_train(context)
         rows = np.arange(len(index)) if rows is None else rows
         self._pixels, labels = self._read(index, rows)
         self._train_pixels, train_labels = self._read(trained, np.arange(len(trained)))
@@ -87,6 +87,11 @@ class LinearProbe(SourceBenchmark):
                 "benchmark.data=FOLDER:test"
             )
         self.class_names = sorted(set(train_labels))
+        if len(self.class_names) < 2:
+            raise UserError(
+                f"{self.name}: every training image of {trained.source} is of the class "
+                f"{self.class_names[0]!r}; a probe needs two"
+            )
         if unknown := sorted(set(labels) - set(self.class_names)):
             raise UserError(
                 f"{self.name}: {index.source} has classes that {trained.source} lacks, such as "
@@ -97,11 +102,19 @@ class LinearProbe(SourceBenchmark):
         self._train_labels = np.array([number[label] for label in train_labels])
         self._draw(trained)
 
-    def _train_source(self) -> str:
+    def _open_train(self, context: EvaluationContext) -> Index:
         if self.train is not None:
-            return self.train
-        home = split_home(Path(SourceBenchmark.source(self)))[0]
-        return str(home / "train") if (home / "train").is_dir() else f"{home}:train"
+            return context.open(self.train)
+        source = SourceBenchmark.source(self)
+        home = split_home(Path(source))[0]
+        split = str(home / "train") if (home / "train").is_dir() else f"{home}:train"
+        try:
+            return context.open(split)
+        except UserError as error:
+            raise UserError(
+                f"{self.name}: benchmark.train=FOLDER is missing, the training images with their "
+                f"classes; benchmark.data={source} has no split `train` of its own ({error})"
+            ) from error
 
     def _read(self, index: Index, rows: np.ndarray) -> tuple[Pixels, list[str]]:
         """Return the different images of some rows, and their classes."""
@@ -117,33 +130,35 @@ class LinearProbe(SourceBenchmark):
         return Pixels(index, rows[first]), shown
 
     def _draw(self, trained: Index) -> None:
-        """Draw the training images, and choose those to validate on: whole groups, by the seed."""
+        """Draw the training images, and choose those to validate on.
+
+        Of each class, groups of images are validated on in the order of the seed, up to the share,
+        and at least one of two or more.
+        """
         groups = np.asarray(trained.groups)[self._train_pixels.rows]
         order = np.argsort(random_keys(groups, self.seed, "linear_probe"), kind="stable")
-        if self.shots is not None:
-            places: list[int] = []
-            for number, name in enumerate(self.class_names):
-                of_class = [at for at in order.tolist() if self._train_labels[at] == number]
-                if len(of_class) < self.shots:
-                    raise UserError(
-                        f"{self.name}: benchmark.shots={self.shots} asks for more than there is: "
-                        f"{len(of_class)} images of {name!r} in {trained.source}"
-                    )
-                places += of_class[: self.shots]
-            kept = set(places)
-            order = np.array([at for at in order.tolist() if at in kept])
-        self._train_pixels = Pixels(trained, self._train_pixels.rows[order])
-        self._train_labels = self._train_labels[order]
-        groups = groups[order]
-        _, first = np.unique(groups, return_index=True)
-        whole = np.append(np.sort(first), len(order))  # where a group begins, in the order drawn
-        wanted = self.validation * len(order)
-        self._validation = int(whole[np.searchsorted(whole, wanted)])
-        fitted = set(self._train_labels[self._validation :].tolist())
-        if len(fitted) < 2:
+        kept, held = [], set()
+        for number, name in enumerate(self.class_names):
+            of_class = order[self._train_labels[order] == number]
+            if self.shots is not None and len(of_class) < self.shots:
+                raise UserError(
+                    f"{self.name}: benchmark.shots={self.shots} asks for more than there is: "
+                    f"{len(of_class)} images of {name!r} in {trained.source}"
+                )
+            of_class = of_class[: self.shots]
+            kept += of_class.tolist()
+            in_class = list(dict.fromkeys(groups[of_class].tolist()))
+            share = max(int(self.validation * len(in_class)), int(len(in_class) > 1))
+            held |= set(in_class[: min(share, len(in_class) - 1)])
+        rows = np.array(sorted(kept))
+        self._train_pixels = Pixels(trained, self._train_pixels.rows[rows])
+        self._train_labels = self._train_labels[rows]
+        self._validation = np.isin(groups[rows], np.array(sorted(held), groups.dtype))
+        if not held or len(set(self._train_labels[~self._validation].tolist())) < 2:
             raise UserError(
-                f"{self.name}: {len(order):,} training images with benchmark.validation="
-                f"{self.validation} leave fewer than two classes to train on"
+                f"{self.name}: {len(rows):,} training images of {len(self.class_names)} classes "
+                f"cannot be split with benchmark.validation={self.validation}: two classes need "
+                "two groups of images each"
             )
 
     @property
@@ -153,12 +168,19 @@ class LinearProbe(SourceBenchmark):
         return fingerprint(*tested, *trained, self._validation, self.class_names)
 
     def run(self, model: DualEncoder | CachedEncoder) -> Evaluation:
-        """Return accuracy, mean recall over classes and the penalty that was chosen."""
+        """Return accuracy and mean recall over classes; say what penalty was chosen if extreme."""
         features = embed_images(model, self._train_pixels, self.batch_size)
-        is_validation = np.arange(len(features)) < self._validation
-        strength = choose_strength(features, self._train_labels, is_validation)
+        strength = choose_strength(features, self._train_labels, self._validation)
+        if not 1.1 * 10.0 ** DECADES[0] < strength < 0.9 * 10.0 ** DECADES[-1]:
+            say_once(
+                f"warning: {self.name}: the penalty that validates best, {strength:g}, is at the "
+                f"end of what was tried: {int(self._validation.sum()):,} images are validated on"
+            )
         probe = fit_logistic(features, self._train_labels, strength)
         predicted = probe.predict(embed_images(model, self._pixels, self.batch_size))
+        if len(np.unique(predicted)) == 1 < len(np.unique(self._labels)):
+            only = self.class_names[int(predicted[0])]
+            say_once(f"warning: {self.name}: every image is predicted to be {only!r}")
         right = (predicted == self._labels).astype(float)
         recalls = [right[self._labels == number].mean() for number in np.unique(self._labels)]
         chance = 1 / len(self.class_names)

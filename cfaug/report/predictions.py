@@ -76,16 +76,19 @@ class PredictionTable(TrainingTable):
         part = next((part for part in document.parts if part.title in (TITLE, BASIS)), None)
         if part is None:
             return document
+        document = replace(document, bars=(*document.bars, self._draw(part)))
+        if not self.hashed:
+            return document
+        declared = sum(entry.get("expected") is not None for entry in self.compared.values())
         verdicts = [entries[-1].text for _, entries in part.rows]
-        why = find_undeclared(
-            self, runs.root, [runs.arm(f"{self.experiment}/{arm}") for arm in self.arms]
-        )
-        answer = count_verdicts(verdicts, self.basis)
-        if why and answer:
+        answer, title = count_verdicts(verdicts, declared, self.basis), part.title
+        arms = [runs.arm(f"{self.experiment}/{arm}") for arm in self.arms]
+        if why := find_undeclared(self, runs.root, arms):
+            title = "Exploratory: not declared before training"
             answer = f"Exploratory, {why}: {answer[0].lower()}{answer[1:]}"
-        return replace(
-            document, answer=answer or document.answer, bars=(*document.bars, self._draw(part))
-        )
+        said = replace(part, title=title, notes=(answer, *part.notes))
+        parts = tuple(said if other is part else other for other in document.parts)
+        return replace(document, parts=parts, answer=answer)
 
     def _draw(self, part: Part) -> BarPlot:
         """Return the differences of a part, a group of bars for each comparison."""
@@ -218,22 +221,30 @@ def judge_prediction(
     return "did not hold" if finding != "undecided" or excluded else "undecided"
 
 
-def count_verdicts(verdicts: Sequence[str], basis: str = "") -> str:
-    """Return the number of predictions with each verdict as a sentence; empty without any.
+def count_verdicts(verdicts: Sequence[str], declared: int, basis: str = "") -> str:
+    """Return the number of predictions with each verdict as a sentence.
 
-    >>> count_verdicts(["held", "–", "undecided", "held"], "ShapeScapes")
+    Args:
+        verdicts: verdicts of the comparisons that could be made; others count as missing.
+        declared: number of all predictions.
+
+    >>> count_verdicts(["held", "–", "undecided", "held"], 3, "ShapeScapes")
     'Of 3 predictions from ShapeScapes, 2 held, 0 did not hold, and 1 is undecided.'
+    >>> count_verdicts(["held"], 3)
+    'Of 3 predictions, 1 held, 0 did not hold, 0 are undecided, and 2 are missing without results.'
     """
     counts = Counter(verdict for verdict in verdicts if verdict in get_args(Verdict))
-    if not counts:
-        return ""
-    total, undecided = counts.total(), counts["undecided"]
+    undecided, missing = counts["undecided"], declared - counts.total()
     source = f" from {basis}" * bool(basis)
-    return (
-        f"Of {total} prediction{'s' * (total > 1)}{source}, {counts['held']} held, "
-        f"{counts['did not hold']} did not hold, and {undecided} "
-        f"{'is' if undecided == 1 else 'are'} undecided."
-    )
+    parts = [
+        f"{counts['held']} held",
+        f"{counts['did not hold']} did not hold",
+        f"{undecided} {'is' if undecided == 1 else 'are'} undecided",
+    ]
+    if missing:
+        parts.append(f"{missing} {'is' if missing == 1 else 'are'} missing without results")
+    parts[-1] = f"and {parts[-1]}"
+    return f"Of {declared} prediction{'s' * (declared > 1)}{source}, {', '.join(parts)}."
 
 
 def _explain(rows: Sequence[tuple[tuple[str, ...], _Compared]], basis: str) -> str:

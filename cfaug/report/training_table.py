@@ -366,6 +366,8 @@ def write_declaration(table: TrainingTable, root: Path) -> Path:
         UserError: if another declaration is there, or runs without this one.
     """
     table.check()
+    if not table.declared and not table.hashed:
+        raise UserError(f"table={table.name} declares no comparison, so there is nothing to write")
     folder = root / table.experiment
     file, text = folder / DECLARED, declaration_text(table)
     if file.exists():

@@ -20,7 +20,7 @@ from cfaug.data.mixture.mixture import (
     mix,
     plan_mixture,
 )
-from cfaug.data.mixture.pool import first_members
+from cfaug.data.mixture.pool import choose_one_of_each, first_members
 from cfaug.data.mixture.records import COUNTERFACTUAL, REAL, Mixture, is_among, random_keys
 from cfaug.data.mixture.settings import DataSettings, Sources
 from cfaug.data.shards.shards import write_shards
@@ -326,6 +326,17 @@ def test_one_member_of_each_set_is_a_random_one(photos_and_sets):
         chosen.append({text for text in said if text.startswith("red")})
         assert 0.3 < len(chosen[-1]) / len(said) < 0.7
     assert chosen[0] != chosen[1]
+
+
+def test_one_of_each_is_among_those_that_may_be_drawn(photos_and_sets):
+    _, sets = photos_and_sets
+    allowed = np.arange(len(sets)) % 2 == 1  # the second members
+    assert (choose_one_of_each(sets, 3, allowed) == allowed).all()
+    whole = choose_one_of_each(sets, 3)
+    assert (choose_one_of_each(sets, 3, np.ones(len(sets), bool)) == whole).all()
+    numbers, counts = np.unique(np.asarray(sets.sets)[whole], return_counts=True)
+    assert len(numbers) == len(np.unique(sets.sets))
+    assert set(counts) == {1}
 
 
 def test_unchanged_sets_never_count(photos_and_sets):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -164,3 +165,50 @@ def test_a_list_without_classes_asks_for_the_column(context, tmp_path):
     train = write_split(tmp_path / "train", 100, 6)
     with pytest.raises(UserError, match=r"has no class; benchmark\.label=COLUMN"):
         opened(context, folder, train=str(train))
+
+
+def test_without_a_training_split_its_setting_is_named(context, tmp_path):
+    test = write_split(tmp_path / "test", 0, 6)
+    with pytest.raises(UserError, match=r"benchmark\.train=FOLDER is missing"):
+        opened(context, test)
+
+
+def test_a_single_class_is_named(context, tmp_path):
+    train, test = write_split(tmp_path / "train", 0, 6), write_split(tmp_path / "test", 500, 6)
+    folder = tmp_path / "one"
+    folder.mkdir()
+    lines = ["image,caption,thing"]
+    for number in range(4):
+        shutil.copy(train / f"ball/{number}.png", folder / f"{number}.png")
+        lines.append(f"{number}.png,a photo {number},ball")
+    (folder / "captions.csv").write_text("\n".join(lines))
+    other = tmp_path / "other"
+    shutil.copytree(folder, other)
+    for number in range(4):
+        shutil.copy(test / f"ball/{500 + number}.png", other / f"{number}.png")
+    with pytest.raises(UserError, match="is of the class 'ball'; a probe needs two"):
+        opened(context, other, train=str(folder), label="thing")
+
+
+def test_every_class_is_validated_on_and_trained_on(context, tmp_path):
+    write_split(tmp_path / "set/train", 0, 6)
+    write_split(tmp_path / "set/test", 1000, 5)
+    for seed, share in ((0, 0.2), (1, 0.01), (2, 0.99)):
+        probe = opened(context, tmp_path / "set", seed=seed, validation=share)
+        held = probe._train_labels[probe._validation]
+        assert sorted(set(held.tolist())) == [0, 1, 2]
+        assert sorted(set(probe._train_labels[~probe._validation].tolist())) == [0, 1, 2]
+        each = min(max(int(share * 6), 1), 5)
+        assert len(held) == 3 * each
+
+
+def test_an_image_of_two_classes_is_refused(context, tmp_path):
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    (folder / "a.png").write_bytes(noise_image(1))
+    (folder / "b.png").write_bytes(noise_image(2))
+    lines = ["image,caption,thing", "a.png,a photo,ball", "b.png,it,cube", "a.png,another,cube"]
+    (folder / "captions.csv").write_text("\n".join(lines))
+    train = write_split(tmp_path / "train", 100, 6)
+    with pytest.raises(UserError, match=r"a\.png .* has two classes, 'ball' and 'cube'"):
+        opened(context, folder, train=str(train), label="thing")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from scipy import stats
 
 from cfaug.core.errors import UserError
 from cfaug.report.arm_results import Runs
+from cfaug.report.document import to_markdown
 from cfaug.report.items import Items, write_items
 from cfaug.report.predictions import FINDINGS, PredictionTable, find_effect, judge_prediction
 from cfaug.report.results import Result, append_results
@@ -89,7 +91,7 @@ def shown(document: Any) -> dict[str, dict[str, str]]:
 
 
 def test_a_declared_prediction_is_judged_by_seeds_and_items(tmp_path):
-    declared = write_declaration(table(), tmp_path)
+    declared = write_declaration(table(basis="another world"), tmp_path)
     assert json.loads(declared.read_text())["compared"]["held"]["expected"] == "better"
     put(tmp_path, hashlib.sha256(declared.read_bytes()).hexdigest())
     document = table(basis="another world").build(Runs(tmp_path))
@@ -118,6 +120,21 @@ def test_a_prediction_that_runs_do_not_name_is_exploratory(tmp_path):
         "Exploratory, as the runs name no declaration (declared=FILE): of 2 predictions, 1 held, "
         "1 did not hold, and 0 are undecided."
     )
+    # Said wherever the table is printed, too.
+    text = to_markdown(document)
+    assert "### Exploratory: not declared before training" in text
+    assert "Exploratory, as the runs name no declaration" in text
+    assert "### Predictions" not in text
+
+
+def test_predictions_without_results_are_counted_as_missing(tmp_path):
+    put(tmp_path)
+    shutil.rmtree(tmp_path / "study/more")
+    document = table(partial=True).build(Runs(tmp_path))
+    assert document.answer.endswith(
+        "of 2 predictions, 1 held, 0 did not hold, 0 are undecided, and 1 is missing without "
+        "results."
+    )
 
 
 def test_comparisons_that_predict_nothing_are_what_others_follow_from(tmp_path):
@@ -127,6 +144,10 @@ def test_comparisons_that_predict_nothing_are_what_others_follow_from(tmp_path):
     [part] = [part for part in document.parts if part.title.startswith("Comparisons")]
     assert [cell.text for cell in part.rows[0][1]][-1] == "better"
     assert document.answer == ""
+    small = {"a": {**compared["a"], "arm": "more", "useful": 0.04}}
+    assert table(compared=small).build(Runs(tmp_path)).answer == ""
+    with pytest.raises(UserError, match="declares no comparison"):
+        write_declaration(table(compared=compared, experiment="other"), tmp_path)
 
 
 def test_what_is_declared_includes_the_predictions_and_no_text():

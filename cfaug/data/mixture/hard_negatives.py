@@ -34,7 +34,7 @@ from cfaug.core.rng import generator
 from cfaug.core.text import normalise_caption
 from cfaug.data.grids import NEUTRAL
 from cfaug.data.mixture.pool import first_members
-from cfaug.data.mixture.records import COUNTERFACTUAL, Mixture
+from cfaug.data.mixture.records import COUNTERFACTUAL, Mixture, count_earlier
 from cfaug.data.mixture.settings import Captions
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def show_originals(mixture: Mixture, index: Index, negatives: Negatives) -> Mixt
     held[of_pairs, 1] = find_originals(index, held[of_pairs, 1])
     held = held[np.sort(np.unique(held, axis=0, return_index=True)[1])]
     visits = np.zeros(len(train), np.int8)
-    visits[drawn] = _count_earlier(sets)
+    visits[drawn] = count_earlier(sets)
     places = int(drawn.sum())
     counts = {
         "validation": len(held),
@@ -145,21 +145,6 @@ def show_originals(mixture: Mixture, index: Index, negatives: Negatives) -> Mixt
         mixture, train=train, validation=held, visits=visits,
         counts={**mixture.counts, **counts},
     )  # fmt: skip
-
-
-def _count_earlier(numbers: np.ndarray) -> np.ndarray:
-    """Return the number of equal earlier entries for each entry.
-
-    >>> _count_earlier(np.array([4, 7, 4, 4])).tolist()
-    [0, 0, 1, 2]
-    """
-    order = np.argsort(numbers, kind="stable")
-    ordered = numbers[order]
-    begins = np.r_[True, ordered[1:] != ordered[:-1]][: len(ordered)]
-    first = np.maximum.accumulate(np.where(begins, np.arange(len(ordered)), 0))
-    counts = np.empty(len(numbers), np.int64)
-    counts[order] = np.arange(len(ordered)) - first
-    return counts
 
 
 # The counterfactual of a pair, as a wrong answer for its original.

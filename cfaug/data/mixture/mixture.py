@@ -140,7 +140,8 @@ def find_eligible(
             only(COUNTERFACTUAL, find_edited(counterfactual))
         elif settings.counterfactual_members == "one":
             assert settings.seed is not None
-            only(COUNTERFACTUAL, choose_one_of_each(counterfactual, settings.seed))
+            chosen = choose_one_of_each(counterfactual, settings.seed, masks[COUNTERFACTUAL])
+            only(COUNTERFACTUAL, chosen)
         if settings.negatives is not None and settings.drawn[COUNTERFACTUAL]:
             only(COUNTERFACTUAL, find_pairs(counterfactual, settings.negatives))
             if not counterfactual.has_negatives:

@@ -26,6 +26,7 @@ from cfaug.data.mixture.records import (
     Join,
     Mixture,
     Split,
+    count_earlier,
     decimal,
     half_up,
     is_among,
@@ -211,17 +212,24 @@ def first_members(source: Index) -> np.ndarray:
     return np.r_[True, sets[1:] != sets[:-1]]
 
 
-def choose_one_of_each(source: Index, seed: int) -> np.ndarray:
+def choose_one_of_each(source: Index, seed: int, allowed: np.ndarray | None = None) -> np.ndarray:
     """Return a mask of rows with one member of every set, bool (rows,).
 
-    Which one it is depends on the seed and the set's group.
+    Which one it is depends on the seed, the set's group and its place among the group's sets.
+
+    Args:
+        allowed: the rows that may be drawn, bool (rows,); ``None`` for all. A set without any has
+            none.
     """
-    starts = np.flatnonzero(first_members(source))
-    sizes = np.diff(starts, append=len(source.sets)).astype(np.uint64)
-    codes = np.asarray(source.groups)[starts]
+    rows = np.arange(len(source.sets)) if allowed is None else np.flatnonzero(allowed)
+    sets = np.asarray(source.sets)
+    starts = np.flatnonzero(np.diff(sets[rows], prepend=-1))
+    sizes = np.diff(starts, append=len(rows)).astype(np.uint64)
+    groups = np.asarray(source.groups)[np.searchsorted(sets, sets[rows[starts]])]
+    codes = groups + count_earlier(groups).astype(np.uint64)
     places = random_keys(codes, seed, "mixture", "one of each set") % sizes
-    chosen = np.zeros(len(source.sets), bool)
-    chosen[starts + places.astype(np.int64)] = True
+    chosen = np.zeros(len(sets), bool)
+    chosen[rows[starts + places.astype(np.int64)]] = True
     return chosen
 
 

@@ -111,6 +111,21 @@ def random_keys(codes: np.ndarray, seed: int, *names: Name) -> np.ndarray:
     return key
 
 
+def count_earlier(numbers: np.ndarray) -> np.ndarray:
+    """Return the number of equal earlier entries for each entry.
+
+    >>> count_earlier(np.array([4, 7, 4, 4])).tolist()
+    [0, 0, 1, 2]
+    """
+    order = np.argsort(numbers, kind="stable")
+    ordered = numbers[order]
+    begins = np.r_[True, ordered[1:] != ordered[:-1]][: len(ordered)]
+    first = np.maximum.accumulate(np.where(begins, np.arange(len(ordered)), 0))
+    counts = np.empty(len(numbers), np.int64)
+    counts[order] = np.arange(len(ordered)) - first
+    return counts
+
+
 def sort_rows(keys: np.ndarray, mask: np.ndarray | None = None) -> np.ndarray:
     """Return rows in the order of their keys, rows with equal keys in file order, int64 (n,).
 

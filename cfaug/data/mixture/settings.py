@@ -135,6 +135,11 @@ class DataSettings:
                 f"data.control_source={self.control_source} needs data.control: choose from "
                 "real, counterfactual"
             )
+        if self.counterfactual_members == "one" and self.pairs_in_batch:
+            raise UserError(
+                "data.counterfactual_members=one draws one member of each set, so that "
+                "data.pairs_in_batch=true has nothing to keep together: leave out one of them"
+            )
         if self.negatives is not None:
             # Nothing may separate pairs, or show other members than their originals.
             setting = f"data.negatives={self.negatives}"
