@@ -74,20 +74,19 @@ class PredictionTable(TrainingTable):
         self.check()
         document = super().build(runs)
         part = next((part for part in document.parts if part.title in (TITLE, BASIS)), None)
-        if part is None:
-            return document
-        document = replace(document, bars=(*document.bars, self._draw(part)))
+        if part is not None:
+            document = replace(document, bars=(*document.bars, self._draw(part)))
         if not self.hashed:
             return document
         declared = sum(entry.get("expected") is not None for entry in self.compared.values())
-        verdicts = [entries[-1].text for _, entries in part.rows]
-        answer, title = count_verdicts(verdicts, declared, self.basis), part.title
+        verdicts = [entries[-1].text for _, entries in part.rows] if part else []
+        answer, title = count_verdicts(verdicts, declared, self.basis), TITLE
         arms = [runs.arm(f"{self.experiment}/{arm}") for arm in self.arms]
         if why := find_undeclared(self, runs.root, arms):
             title = "Exploratory: not declared before training"
             answer = f"Exploratory, {why}: {answer[0].lower()}{answer[1:]}"
-        said = replace(part, title=title, notes=(answer, *part.notes))
-        parts = tuple(said if other is part else other for other in document.parts)
+        said = None if part is None else replace(part, title=title, notes=(answer, *part.notes))
+        parts = tuple(said if said and other is part else other for other in document.parts)
         return replace(document, parts=parts, answer=answer)
 
     def _draw(self, part: Part) -> BarPlot:

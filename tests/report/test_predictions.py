@@ -137,6 +137,14 @@ def test_predictions_without_results_are_counted_as_missing(tmp_path):
     )
 
 
+def test_runs_without_items_leave_every_prediction_missing(tmp_path):
+    put(tmp_path)
+    for folder in tmp_path.glob("study/*/seed=*/items"):
+        shutil.rmtree(folder)
+    document = table().build(Runs(tmp_path))
+    assert "and 2 are missing without results." in document.answer
+
+
 def test_comparisons_that_predict_nothing_are_what_others_follow_from(tmp_path):
     compared = {"a": {"arm": "pairs", "baseline": "real", "column": "accuracy", "useful": USEFUL}}
     document = table(compared=compared).build(Runs(put(tmp_path)))
