@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, get_args
+from typing import ClassVar, Literal, cast, get_args
 
 from cfaug.core.binding import ReadWith
 from cfaug.core.errors import UserError
+from cfaug.core.validation import check_fields
 from cfaug.report.arm_results import Runs
 from cfaug.report.document import BarPlot, Column, Document, Entry, Part, make_part, text_column
 from cfaug.report.joint_tests import JointComparison, compare_over_seeds_and_items
@@ -42,10 +43,13 @@ class PredictionTable(TrainingTable):
         basis: the source of the predictions, such as the name of another world.
     """
 
-    compared: Mapping[str, Mapping[str, Any]]
+    compared: Mapping[str, Mapping[str, str | float | None]]
     basis: str = ""
 
     read_with: ClassVar[ReadWith] = {"seeds_and_items": []}
+
+    def __post_init__(self) -> None:
+        check_fields(self, "table")
 
     @property
     def hashed(self) -> bool:
@@ -117,15 +121,16 @@ class PredictionTable(TrainingTable):
         rows: list[tuple[tuple[str, ...], _Compared]] = []
         lacking: list[str] = []
         for entry in self.compared.values():
-            column = columns[entry["column"]]
-            row = table.get(entry["arm"], column.cell, entry["baseline"])
+            arm, baseline, key = (str(entry[name]) for name in ("arm", "baseline", "column"))
+            column = columns[key]
+            row = table.get(arm, column.cell, baseline)
             joint, refused = compare_over_seeds_and_items(
                 [row] if row is not None else [], results, items, self.arms
             )
             lacking += refused
-            arm, baseline = (self.arms[entry[name]] for name in ("arm", "baseline"))
-            labels = (f"{arm} against {baseline}", column.name if distinct else column.group)
-            about = entry["useful"], entry.get("expected")
+            compared = f"{self.arms[arm]} against {self.arms[baseline]}"
+            labels = (compared, column.name if distinct else column.group)
+            about = cast("float", entry["useful"]), cast("str | None", entry.get("expected"))
             rows += [(labels, _Compared(comparison, *about)) for comparison in joint]
         if not rows:
             return ()

@@ -44,8 +44,8 @@ def test_the_regression_minimises_the_textbook_s_loss(strength):
     features = rng.normal(size=(90, 4)) + np.eye(3, 4)[labels]
     model = fit_logistic(features, labels, strength)
     start = np.zeros(5 * 3)
-    found = minimize(softmax_loss, start, (features, labels, strength), jac=True, tol=1e-10)
-    slow = found.x.reshape(5, 3)
+    fitted = minimize(softmax_loss, start, (features, labels, strength), jac=True, tol=1e-10)
+    slow = fitted.x.reshape(5, 3)
     assert np.allclose(model.coef_.T - model.coef_.mean(0)[:, None],
                        slow[:-1] - slow[:-1].mean(1, keepdims=True), atol=2e-3)  # fmt: skip
     # The lines of CLIP's own example (github.com/openai/CLIP, README: linear-probe evaluation).

@@ -104,14 +104,14 @@ def test_the_table_of_both_worlds_is_that_of_the_answers() -> None:
     for number, (_, *shown, said) in enumerate(rows):
         arm, baseline = ROWS[number // 2]
         theirs, ours = (("ood", "names"), ("pairs", "pairs"))[number % 2]
-        found = [difference("shapescapes", arm, baseline, theirs)]
+        differences = [difference("shapescapes", arm, baseline, theirs)]
         verdicts = []
         for artist in ("fluent", "twemoji"):
-            found.append(difference("emoji", arm, baseline, f"{artist}_{ours}"))
+            differences.append(difference("emoji", arm, baseline, f"{artist}_{ours}"))
             where = {"arm": arm, "baseline": baseline, "column": f"{artist}_{ours}"}
             [entry] = [e for e in compared if {key: e[key] for key in where} == where]
-            verdicts.append(verdict(entry, *found[-1]))
-        assert shown == [words(*each) for each in found], (arm, baseline)
+            verdicts.append(verdict(entry, *differences[-1]))
+        assert shown == [words(*each) for each in differences], (arm, baseline)
         assert said.replace("*", "").split(", ") == verdicts
 
 
