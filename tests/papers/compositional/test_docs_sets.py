@@ -58,7 +58,9 @@ def lay_files(folder: Path) -> None:
         "test/nshards.txt": b"1", "classnames.txt": b"ball\ncube\nstar\n",
         "zeroshot_classification_templates.txt": b"a photo of a {c}.\na drawing of a {c}.\n",
     })  # fmt: skip
-    cifar = {f"test/{name}/{i}.jpg": photo(i) for i, name in enumerate(("cat", "dog"))}
+    names = ("cat", "dog", "cat", "dog", "cat", "dog")
+    cifar = {f"train/{name}/{i}.jpg": photo(10 + i) for i, name in enumerate(names)}
+    cifar |= {f"test/{name}/{i}.jpg": photo(i) for i, name in enumerate(names[:2])}
     put(folder / "DATA" / "cifar10", cifar)
     (folder / "conf").symlink_to(ROOT / "conf")
 
