@@ -55,7 +55,7 @@ editors: $(STAMP)  ## editors on ShapeScapes: what they keep, success, and what 
 	$(BIN)/python evaluate.py benchmark=edit_quality weights=zoo:clip-domains 'benchmark.data=$(EDITED)' benchmark.judge=oracle $(EDITORS)
 	$(BIN)/python train.py --multirun experiment=editors/more_real,editors/attention_20,editors/attention_80,editors/img2img_50,editors/img2img_80,editors/oracle seed=0,1,2,3,4 parallel=2 share_image_cache=true $(EDITORS)
 	$(BIN)/python evaluate.py name=editors $(EDITORS)
-	$(BIN)/python evaluate.py table=edit_quality $(EDITORS)
+	$(BIN)/python -m cfaug table edit_quality $(EDITORS)
 	cp runs/editors/tables/report.html runs/editors/report.html
 
 # What a paper or a world reproduces: its own targets, as in `make social`.

@@ -21,6 +21,7 @@ PUBLIC = {
     "Result": "cfaug.report.results",
     "Run": "cfaug.report.records",
     "UserError": "cfaug.core.errors",
+    "annotate": "cfaug.run.api",
     "compare": "cfaug.run.api",
     "evaluate": "cfaug.run.api",
     "fine_tune": "cfaug.run.api",
@@ -28,6 +29,7 @@ PUBLIC = {
     "mix": "cfaug.run.api",
     "open_source": "cfaug.run.api",
     "read_run": "cfaug.run.api",
+    "table": "cfaug.run.api",
 }
 """The module of every public name."""
 

@@ -1,4 +1,4 @@
-"""``cfaug train|generate|evaluate|compare|zoo|new|doctor ...``, also ``python -m cfaug ...``."""
+"""``cfaug COMMAND ...``, also ``python -m cfaug COMMAND ...``: train, generate, evaluate, ..."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ COMMANDS = {
         "cfaug.run.compare_answers",
         "compare models item by item, from any evaluator's logs",
     ),
+    "table": ("cfaug.run.table", "make a table or figure of a paper from finished evaluations"),
+    "annotate": ("cfaug.run.annotate", "let people answer questions about pairs, and read them"),
     "zoo": ("cfaug.run.zoo", "list the tiny models that are shipped"),
     "new": ("cfaug.run.new_recipe", "write a working recipe of your own to start from"),
     "doctor": ("cfaug.run.doctor", "say which optional parts are here, and how to get the others"),

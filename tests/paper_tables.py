@@ -8,7 +8,7 @@ import yaml
 
 from cfaug.planning.build import build
 from cfaug.run.compose import compose_jobs
-from cfaug.run.evaluate import EvaluateSettings
+from cfaug.run.table import TableSettings
 from tests.settings import settings_file
 
 
@@ -23,6 +23,6 @@ def table_node(name: str, *more: str) -> dict:
     if not more and "defaults:" not in text and "${" not in text:
         return yaml.safe_load(text)
     [(config, _)] = compose_jobs(
-        "evaluate", [f"table={name}", *more], multirun=False, command=EvaluateSettings
+        "table", [f"table={name}", *more], multirun=False, command=TableSettings
     )
     return config["table"]

@@ -1,4 +1,4 @@
-"""The scripts at the top, called in-process: importing Lightning is slow."""
+"""The scripts at the top and other commands, called in-process: importing Lightning is slow."""
 
 from __future__ import annotations
 
@@ -7,11 +7,16 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from cfaug.__main__ import COMMANDS
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
 def load(name: str) -> Callable[[list[str]], int]:
-    """Return a script's ``main``, for words of which the later ones replace a test's defaults."""
+    """Return a command's ``main``, for words of which the later ones replace a test's defaults."""
+    if not (ROOT / f"{name}.py").exists():
+        command = importlib.import_module(COMMANDS[name][0])
+        return lambda words: command.main(replaced(words))
     spec = importlib.util.spec_from_file_location(f"script_{name}", ROOT / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None

@@ -10,19 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from cfaug.planning.training import TrainSettings
 from cfaug.run.arguments import read
 from cfaug.run.compose import compose_jobs, first_values
-from cfaug.run.evaluate import EvaluateSettings
-from cfaug.run.generate import GenerateSettings
+from cfaug.run.launch import choose_named
 from cfaug.run.settings_files import find_settings, find_sweep, settings_folders
 from cfaug.run.usage import usage
-from tests.run.conftest import SCENES
+from tests.run.conftest import COMMANDS, SCENES
 from tests.settings import is_whole
 
 ROOT = Path(__file__).resolve().parent.parent
-COMMANDS = {"train": TrainSettings, "evaluate": EvaluateSettings, "generate": GenerateSettings}
-
 
 README = ROOT / "README.md"
 PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
@@ -58,15 +54,25 @@ LONG = {
 
 
 def readme_commands(pages: list[Path] = PAGES) -> list[tuple[str, bool]]:
-    """Return (command, marked offline) for every line of a bash block that starts with python."""
+    """Return (command, marked offline) for the commands of bash blocks that are composed by files.
+
+    ``cfaug compare`` and the commands without settings have tests of their own.
+    """
     commands = []
     text = "\n".join(page.read_text() for page in pages)
     for block in re.findall(r"```bash\n(.*?)```", text, re.DOTALL):
         for line in block.replace("\\\n", " ").splitlines():
             command, _, comment = line.partition("  # ")
-            if command.startswith("python "):
+            if command.startswith(("python ", "cfaug table ", "cfaug annotate ")):
                 commands.append((command.strip(), comment.strip().startswith("offline")))
     return commands
+
+
+def words_of(command: str) -> tuple[str, list[str]]:
+    """Return a command's script or name, and its words as they are composed."""
+    script, *words = shlex.split(command)[1:]
+    name = Path(script).stem
+    return script, choose_named(name, words) if name in ("table", "annotate") else words
 
 
 def is_there(word: str) -> bool:
@@ -85,7 +91,7 @@ def is_there(word: str) -> bool:
 ALL = [
     (command, offline)
     for command, offline in readme_commands()
-    if is_whole() or all(is_there(word) for word in shlex.split(command))
+    if is_whole() or all(is_there(word) for word in words_of(command)[1])
 ]
 
 
@@ -100,11 +106,13 @@ RUN_ELSEWHERE = {
 @pytest.mark.parametrize(
     "command",
     dict.fromkeys(
-        text for text, offline in ALL if ".py" in text and not offline and text not in RUN_ELSEWHERE
+        text
+        for text, offline in ALL
+        if not (offline or text in RUN_ELSEWHERE or text.startswith("python -"))
     ),
 )
 def test_every_command_that_is_not_run_composes(command):
-    script, *words = shlex.split(command)[1:]
+    script, words = words_of(command)
     name = Path(script).stem
     if Path(script).parent.name == "benchmarks":  # which tests/test_benchmarks.py runs
         help_text = subprocess.check_output([sys.executable, script, "--help"], cwd=ROOT, text=True)

@@ -52,7 +52,8 @@ SHARED = {
         "recipe.selection.min_clip_image=-1 recipe.selection.min_clip_direction=null"
     ),
     "ANNOTATED": (
-        "data.world.seed=108 data.world.real_scenes=60 data.world.counterfactual_pairs=60"
+        "pairs=shapescapes:counterfactual world.seed=108 world.real_scenes=60 "
+        "world.counterfactual_pairs=60"
     ),
 }
 """Words that several commands share."""

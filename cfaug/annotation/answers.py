@@ -131,7 +131,7 @@ def _answer(
     name = f"{values['key']}_{values['member']}"
     if name not in places:
         raise UserError(
-            f"{where}: {name[:80]!r} is not an image of data.counterfactual: are these the answers "
+            f"{where}: {name[:80]!r} is not an image of the pairs: are these the answers "
             "to another source's page?"
         )
     if values[field] not in choices:

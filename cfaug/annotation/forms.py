@@ -387,7 +387,7 @@ class Preference(AnnotationQuestion):
 
     Args:
         captions: names of the answers that choose a caption: first the method of
-            ``data.counterfactual``, then the method it is compared with.
+            the pairs, then the method it is compared with.
         against: the folder of the other method's sets.
         attention: number of attention checks for everyone (A.1).
         balanced: whether both orders are offered equally often.

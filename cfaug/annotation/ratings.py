@@ -108,7 +108,7 @@ def _rating(record: Mapping[str, Any], where: str, places: Mapping[str, int], fo
     name = f"{str(record['key']).strip()}_{str(record['member']).strip()}"
     if name not in places:
         raise UserError(
-            f"{where}: {name[:80]!r} is not an edited image of data.counterfactual: are these the "
+            f"{where}: {name[:80]!r} is not an edited image of the pairs: are these the "
             "answers to another source's page?"
         )
     annotator = str(record["annotator"]).strip()
@@ -255,8 +255,8 @@ def read_summary(file: Path) -> Ratings:
         return from_json(Ratings, summary)
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise UserError(
-            f"{file} is not what annotate=read writes of a form ({error}): make it with "
-            "`python evaluate.py annotate=read annotate/question=lance annotate.answers=[...]`"
+            f"{file} is not what cfaug annotate read writes of a form ({error}): make it with "
+            "`cfaug annotate read annotate/question=lance annotate.answers=[...]`"
         ) from error
 
 

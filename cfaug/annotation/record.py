@@ -125,7 +125,7 @@ def record_of(
         raise UserError(
             f"annotate.categories sorts {len(foreign)} images that most annotators accepted, or "
             f"that nobody answered ({name_some(foreign)}): give the same annotate.answers as "
-            "to annotate=taxonomy"
+            "to cfaug annotate taxonomy"
         )
     categories = dict.fromkeys(sorting.question.labels if sorting.answers else (), 0.0)
     firsts: dict[str, int] = {}  # the first image of each category
@@ -217,7 +217,7 @@ def write_record(record: AnnotationRecord, folder: Path) -> Path:
 
 
 def read_record(file: Path) -> AnnotationRecord:
-    """Read a record of answers that ``annotate=read`` wrote."""
+    """Read a record of answers that ``cfaug annotate read`` wrote."""
     try:
         record = load_json(require_regular(file).read_text(encoding="utf-8"))
         about = dict(record["agreement"])
@@ -240,12 +240,12 @@ def read_record(file: Path) -> AnnotationRecord:
         )
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise UserError(
-            f"{file} is not what annotate=read writes ({error}): make it with "
-            "`python evaluate.py annotate=read annotate.answers=[...]`"
+            f"{file} is not what cfaug annotate read writes ({error}): make it with "
+            "`cfaug annotate read annotate.answers=[...]`"
         ) from error
 
 
-# People's answers about images, as ``annotate=read`` writes them: the majority for each.
+# People's answers about images, as ``cfaug annotate read`` writes them: the majority for each.
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ def read_truth(file: Path, items: Sequence[ImageItem], question: AnnotationQuest
         raise UserError(
             f"the oracle's answers ({name_some(others)}) are not among those of the question "
             f"{question.title!r} ({', '.join(question.labels)}): let people answer it "
-            "(annotate=export)"
+            "(cfaug annotate export)"
         )
     return [labels[item.name] for item in items]
 

@@ -72,6 +72,15 @@ SCRIPT = re.compile(r"(?<![\w/.])(?:python )?(train|generate|evaluate)\.py\b")
 """Pattern of a command in messages: a script of the repository."""
 
 
+def command_of(name: str) -> str:
+    """Return how messages name a command, before ``name_commands``.
+
+    >>> command_of("train"), command_of("table")
+    ('train.py', 'cfaug table')
+    """
+    return f"{name}.py" if SCRIPT.fullmatch(f"{name}.py") else f"cfaug {name}"
+
+
 def visible(text: str) -> str:
     r"""Return text with control characters spelled out, as ``repr`` does.
 

@@ -1,7 +1,7 @@
 """Items, page and table of ``benchmark=edit_quality``.
 
-The page shows photos and edits in the order of their trade-off; ``table=edit_quality`` has what
-editors keep, their success, and the gain from their sets.
+The page shows photos and edits in the order of their trade-off; ``cfaug table edit_quality`` has
+what editors keep, their success, and the gain from their sets.
 """
 
 from __future__ import annotations

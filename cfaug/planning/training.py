@@ -178,7 +178,7 @@ class TrainSettings(OutputSettings):
         tuning: node of the parameters to train; ``None`` trains all.
         loss: node of ``LossSettings``, of ``AnswerLoss`` for questions, or of ``ClassLoss`` for
             classes; ``None`` is the loss of the model's authors.
-        declared: file of what was declared before training, which ``table=... declare=true``
+        declared: file of what was declared before training, which ``cfaug table ... declare=true``
             writes; its hash is part of the run.
         model_name: the name of the model in its card, as on the Hub; ``None`` makes one of the
             initial model, the experiment and the seed.
@@ -247,7 +247,7 @@ class TrainSettings(OutputSettings):
         except OSError as error:
             raise UserError(
                 f"declared={self.declared} cannot be read: {error.strerror}; python evaluate.py "
-                "table=NAME declare=true writes it, before anything is trained"
+                "cfaug table NAME declare=true writes it, before anything is trained"
             ) from error
         return {"declared": hashlib.sha256(content).hexdigest()}
 

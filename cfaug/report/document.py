@@ -306,8 +306,8 @@ def read_document(path: Path) -> Document:
         return from_json(Document, content)
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise UserError(
-            f"{path} is not a table as evaluate.py writes it ({error}): remove it, or make the "
-            f"table again with `python evaluate.py table={path.stem}`"
+            f"{path} is not a table as cfaug table writes it ({error}): remove it, or make the "
+            f"table again with `cfaug table {path.stem}`"
         ) from error
 
 

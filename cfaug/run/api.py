@@ -328,6 +328,73 @@ def compare(
 
 
 @_public
+def table(
+    name: str,
+    settings: Settings | None = None,
+    /,
+    *,
+    config_dir: str | Path | None = None,
+    quiet: bool = False,
+    **more: Any,
+) -> Path:
+    """Make a table of a paper from finished evaluations, as ``cfaug table`` does.
+
+    Args:
+        name: the table's name, such as ``wise_ft``; ``cfaug table --help`` lists them.
+        settings: settings of the command, such as ``{"table.experiment": "mine"}``; ``None`` for
+            the defaults.
+        config_dir: a folder of configurations and classes of one's own, as ``--config-dir``.
+        quiet: whether to print nothing, unless the call fails.
+        more: further settings, whose names hold no dot: ``declare=True``.
+
+    Returns:
+        The table's CSV file, an absolute path: a row for each number, with its interval; ``.md``,
+        ``.tex`` and ``.json`` are beside it. With ``declare`` the file of what is declared.
+
+    Raises:
+        UserError: for invalid settings, or if what the table needs was not evaluated.
+    """
+    from cfaug.run.table import TableSettings, make_table
+
+    [(config, words)] = _compose("table", settings, more, config_dir, {"table": name})
+    written = make_table(TableSettings(**config, overrides=words))
+    return next((file for file in written if file.suffix == ".csv"), written[0]).absolute()
+
+
+@_public
+def annotate(
+    step: str,
+    settings: Settings | None = None,
+    /,
+    *,
+    config_dir: str | Path | None = None,
+    quiet: bool = False,
+    **more: Any,
+) -> list[Path]:
+    """Let people answer questions about pairs, or read their answers, as ``cfaug annotate`` does.
+
+    Args:
+        step: ``export``, ``taxonomy``, ``read`` or ``simulate``.
+        settings: settings of the command, such as ``{"annotate.out": "page.html"}``; ``None`` for
+            the defaults.
+        config_dir: a folder of configurations and classes of one's own, as ``--config-dir``.
+        quiet: whether to print nothing, unless the call fails.
+        more: further settings, whose names hold no dot: ``pairs="shards/try"``.
+
+    Returns:
+        The files that were written, absolute paths: pages of questions, or answers and their page.
+
+    Raises:
+        UserError: for invalid settings, pairs or answers.
+    """
+    from cfaug.run.annotate import AnnotateSettings
+    from cfaug.run.annotate import annotate as carry_out
+
+    [(config, words)] = _compose("annotate", settings, more, config_dir, {"annotate": step})
+    return [file.absolute() for file in carry_out(AnnotateSettings(**config, overrides=words))]
+
+
+@_public
 def read_run(folder: str | Path) -> Run:
     """Read a run's folder.
 

@@ -1,17 +1,16 @@
-"""Tables of the arms of one experiment, with report and summary, and tables of papers."""
+"""The table of the arms of one experiment, with report and summary."""
 
 from __future__ import annotations
 
 import io
 import math
 import os
-import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import yaml
 
@@ -40,7 +39,6 @@ from cfaug.report.significance_rows import Primary, Table, family_of
 from cfaug.report.significance_table import RunItems, significance_table
 from cfaug.report.summary_text import steps_part, verdict
 from cfaug.report.terminal import print_parts, print_table, results_parts
-from cfaug.run.compare_items import publish
 from cfaug.run.identity import clean_name
 from cfaug.run.launch import DONE, report
 from cfaug.run.run_folder import hand_over, publish_runs
@@ -444,30 +442,3 @@ def join_experiments(root: Path, names: Sequence[str]) -> str:
         if not (folder / name).is_symlink():
             (folder / name).symlink_to(target)
     return joined
-
-
-def write_table(table: Mapping[str, Any], root: Path, *, declare: bool = False) -> int:
-    """Make one table of a paper: print it, write it in every format, and add it to the page.
-
-    Args:
-        table: the node of the table, from ``conf/table``.
-        root: the folder of all runs, whose results are tabled.
-        declare: write only what the table compares, before anything is trained.
-    """
-    from cfaug.report.arm_results import Runs
-    from cfaug.report.training_table import TrainingTable, write_declaration
-
-    if "_target_" not in table:
-        raise UserError("table=... is one of the paper's: python evaluate.py --help lists them")
-    if declare:
-        made = build(table)
-        if not isinstance(made, TrainingTable):
-            raise UserError(f"declare=true is for tables of trained arms, and not for {made.name}")
-        file = write_declaration(made, root)
-        typed = shlex.quote(f"declared={file}")
-        say(f"wrote {file}; train the arms with {typed}", sys.stdout)
-        return DONE
-    runs = Runs(root)
-    document = build(table).build(runs)
-    document = replace(document, notes=(*document.notes, *runs.left_out))
-    return publish(document, root / "tables")

@@ -142,23 +142,6 @@ def _name(names: Sequence[str], task: str, columns: ItemColumns, plan: float | N
     return clean_name("-".join([*[task] * bool(task), places + more, *questions]))
 
 
-def translate(words: Sequence[str]) -> str:
-    """Return the command that ``evaluate.py compare=...`` has become.
-
-    >>> translate(["compare=[A.csv,B.csv]", "compare_columns.by=type", "paths.runs=r"])
-    'cfaug compare A.csv B.csv columns.by=type paths.runs=r'
-    """
-    places: list[str] = []
-    settings = []
-    for word in words:
-        key, _, value = word.partition("=")
-        if key == "compare":
-            places += [part.strip().strip("'\"") for part in value.strip("[]").split(",")]
-        else:
-            settings.append(word.removeprefix("compare_"))
-    return shlex.join(["cfaug", "compare", *(places or ["A", "B"]), *settings])
-
-
 def _is_place(word: str) -> bool:
     """Return whether a word names a folder or file: such a name may hold an equals sign."""
     if not SETTING.match(word):

@@ -7,8 +7,6 @@ import json
 import shlex
 import sys
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 from cfaug.core.errors import UserError, say
 from cfaug.report.layout import write_tables
@@ -16,13 +14,9 @@ from cfaug.report.records import Run
 from cfaug.report.results import RESULTS, Result, every_result
 from cfaug.report.significance_rows import Primary
 from cfaug.report.significance_table import RunItems, significance_table
-from cfaug.report.terminal import print_document, print_table
+from cfaug.report.terminal import print_table
 from cfaug.run.evaluate_checkpoint import EvaluationTarget
 from cfaug.run.identity import clean_name
-from cfaug.run.launch import DONE
-
-if TYPE_CHECKING:
-    from cfaug.report.document import Document
 
 DIGITS = 8
 """Hexadecimal digits that tell two comparisons of one name apart."""
@@ -74,14 +68,3 @@ def digest(content: object) -> str:
     """Return a short hash of settings, which tells two comparisons of one name apart."""
     text = json.dumps(content, sort_keys=True, default=list)
     return hashlib.sha256(text.encode()).hexdigest()[:DIGITS]
-
-
-def publish(document: Document, folder: Path) -> int:
-    """Print a document, write it in every form, and add it to the folder's page of all tables."""
-    from cfaug.report.document import write_document
-    from cfaug.report.paper_tables import write_tables_page
-
-    print_document(document)
-    paths = [*write_document(document, folder), write_tables_page(folder)]
-    say("wrote " + ", ".join(map(str, paths)), sys.stdout)
-    return DONE

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from functools import lru_cache
-from itertools import islice, product, takewhile
+from itertools import combinations, islice, product
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from cfaug.run.settings_files import (
     find_settings,
     register_search_path,
     settings_folders,
+    settings_groups,
     use_folders,
 )
 from cfaug.run.unread import refuse_unread
@@ -37,7 +38,6 @@ from cfaug.run.usage import (
     ARMS,
     EXPERIMENT,
     NOTHING,
-    Compose,
     Options,
     check_choice,
     check_files,
@@ -48,8 +48,8 @@ from cfaug.run.usage import (
     register_arms,
 )
 
-EVALUATE, DATA, WITHOUT_WORLD = "evaluate", "data", "folder"
-"""A command that also works without any world, its group ``data``, and the choice it then takes."""
+WITHOUT_WORLD = {"evaluate": ("data", "folder"), "annotate": ("world", "null")}
+"""{command that also works without a world: the group that chooses one, the choice without}."""
 PRESET = "preset"
 """The node that a model's file adds for training: optimiser, batch and length (``conf/preset``)."""
 BY_SEED = "by_seed"
@@ -58,8 +58,6 @@ CALLBACKS = "callbacks"
 """The group whose files fill ``trainer.callbacks``."""
 MOST_DIGITS = 10
 """Most digits of a number that is typed, rather than calculated to the last bit."""
-ABSENT = re.compile(r"Could not override '([^']+)'\.(?: No match.*)?\nTo append")
-"""Hydra's message about a setting that the files do not have."""
 PLAIN = re.compile(r"(?!\+?hydra)(\+\w+\.)?[\w.]+=", re.ASCII)
 """The beginning of a word that may set one setting; it chooses a file if its key is a group's."""
 
@@ -129,9 +127,7 @@ def compose_jobs(
         composed = leave_out_duplicated(merged)
 
         def written(words: Sequence[str]) -> Config:
-            known = list(words)
-            _compose_adding(known, lambda some: _plain(_merge(name, some, options)), options)
-            return flatten(_container(_merge(name, known, options), resolve=False))
+            return flatten(_container(_merge(name, words, options)[0], resolve=False))
 
         as_typed = [(config, before[tuple(words)]) for config, words in composed]
         refuse_unread(name, as_typed, multirun, written)
@@ -180,40 +176,60 @@ def _parse(overrides: Sequence[str], multirun: bool) -> list[Any]:
     return parsed
 
 
-def _merge(name: str, words: Sequence[str], options: Options) -> Any:
-    """Return one job's settings as Hydra merges them, with interpolations unresolved; read only.
+def _merge(name: str, words: Sequence[str], options: Options) -> tuple[Any, list[str]]:
+    """Return one job's settings with interpolations unresolved, and its words as Hydra needs them.
 
+    A setting that the files leave out and its class takes is added; its word gets Hydra's ``+``.
     Jobs that choose the same files share what Hydra makes of these, as merging files takes most of
     the time of a sweep: 20 jobs of ``train`` take 1.0 s of a processor, and 6.7 s if Hydra merges
     each. What else is typed is then set in a copy.
+
+    Raises:
+        UserError: of a setting that there is not.
     """
-    kept = [word for word in words if not _says_nothing(word, options)]
-    # Words are obeyed in their order: those before the last one that is Hydra's are Hydra's too.
-    last = takewhile(lambda word: word[0] not in "+~" or PLAIN.match(word), reversed(kept))
-    plain = [word for word in last if PLAIN.match(word) and not options(key_of(word))][::-1]
-    tree = _merge_words(name, tuple(word for word in kept if word not in plain))
-    if not plain:
-        return tree
-    tree = deepcopy(tree)
-    return tree if _set(tree, plain) else _merge_words(name, tuple(kept))
-
-
-def _set(tree: Any, words: Sequence[str]) -> bool:
-    """Set what words say in a tree, as Hydra would; ``False`` leaves them to Hydra itself."""
     from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
 
-    try:
-        for override in _parse(words, False):
-            key, value, adds = override.key_or_group, override.value(), override.is_add()
-            is_node = "." not in key and OmegaConf.is_config(tree[key])  # perhaps of a group
-            there = OmegaConf.select(tree, key, throw_on_missing=False) if adds else None
-            if is_node or (there is not None and not isinstance(value, dict | list)):
-                return False
-            OmegaConf.update(tree, key, value, merge=True, force_add=adds)
-    except OmegaConfBaseException:
-        return False
-    return True
+    kept = [word for word in words if not _says_nothing(word, options)]
+    groups = settings_groups()
+    plain = {
+        word
+        for word in kept
+        if PLAIN.match(word) and not options(key_of(word)) and key_of(word) not in groups
+    }
+    tree, placed = _merge_files(name, [word for word in kept if word not in plain])
+    tree, known = deepcopy(tree), {**placed, **{word: word for word in words}}
+    for override in _parse([word for word in kept if word in plain], False):
+        key, value, line = override.key_or_group, override.value(), override.input_line
+        place, _, last = key.rpartition(".")
+        node = OmegaConf.select(tree, place, throw_on_missing=False) if place else tree
+        there = OmegaConf.is_dict(node) and last in node
+        if override.is_add() and there and not isinstance(value, dict | list):
+            raise UserError("it is there already: leave the + out")
+        if not (there or override.is_add()):
+            if not _may_be_added(tree, key):
+                raise UserError("there is no such setting")
+            known[line] = f"+{line}"
+        OmegaConf.update(tree, key, value, merge=True, force_add=not there)
+    return tree, [known[word] for word in words]
+
+
+def _merge_files(name: str, words: Sequence[str]) -> tuple[Any, dict[str, str]]:
+    """Return what Hydra makes of chosen files, and {word: as Hydra needs it}.
+
+    A group that is added at a place (``recipe_part@recipe=NAME``) gets Hydra's ``+``, and one that
+    is changed there does not: which it is, only Hydra knows.
+    """
+    from hydra.errors import ConfigCompositionException
+
+    at_places = [word for word in words if "@" in key_of(word) and word[0] not in "+~"]
+    for count in range(len(at_places) + 1):
+        for added in combinations(at_places, count):
+            known = {word: f"+{word}" if word in added else word for word in words}
+            try:
+                return _merge_words(name, tuple(known.values())), known
+            except ConfigCompositionException:
+                continue
+    return _merge_words(name, tuple(words)), {word: word for word in words}  # raises
 
 
 @lru_cache(maxsize=64)
@@ -221,12 +237,12 @@ def _merge_words(name: str, words: tuple[str, ...]) -> Any:
     from hydra import compose
     from omegaconf import OmegaConf
 
-    # A default of ``evaluate`` is a world's, and has a stand-in where the world is absent.
+    # A default of some is a world's, and has a stand-in where the world is absent.
     stand_in: list[str] = []
-    if name == EVALUATE and not any(key_of(word) == DATA for word in words):
-        default = f"{DATA}/{default_choice(name, DATA)}"
-        if not find_settings(settings_folders(), default):
-            stand_in = [f"{DATA}={WITHOUT_WORLD}"]
+    group, choice = WITHOUT_WORLD.get(name, ("", ""))
+    if group and not any(key_of(word) == group for word in words):
+        usual = find_settings(settings_folders(), f"{group}/{default_choice(name, group)}")
+        stand_in = [] if usual else [f"{group}={choice}"]
     tree = compose(config_name=name, overrides=[*stand_in, *words])
     if ARMS in tree:  # an experiment's file that is chosen itself brings its other arms along
         OmegaConf.set_struct(tree, False)
@@ -249,11 +265,11 @@ def _job(
         check_choice(parsed, options)
 
     def compose_words(some: Sequence[str]) -> Config:
-        return _plain(_merge(name, some, options))
+        return _plain(_merge(name, some, options)[0])
 
-    words = list(words)
     try:
-        config = _compose_adding(words, compose_words, options)
+        tree, words = _merge(name, words, options)
+        config = _plain(tree)
     except Exception as error:  # of Hydra, OmegaConf and their callees, all caused by the words
         if f"'{PRESET}." in str(error):
             raise UserError(
@@ -275,43 +291,21 @@ def _job(
     return _bind_typed(config, command, words, options), words
 
 
-def _compose_adding(words: list[str], compose_words: Compose, options: Options) -> Config:
-    """Compose words; those of settings that the files leave out get Hydra's ``+``, in place."""
-    while True:
-        try:
-            return dict(compose_words(words))
-        except Exception as error:
-            absent = ABSENT.match(str(error))
-            places = [n for n, word in enumerate(words) if absent and key_of(word) == absent[1]]
-            if absent is None or not places or words[places[-1]][0] in "+~":
-                raise
-            before, after = words[: places[-1]], words[places[-1] + 1 :]
-            groups = [word for word in after if options(key_of(word))]
-            if not _may_be_added(absent[1], [*before, *groups], compose_words):
-                raise
-            words[places[-1]] = f"+{words[places[-1]]}"
-
-
-def _may_be_added(key: str, others: Sequence[str], compose_words: Compose) -> bool:
+def _may_be_added(tree: Any, key: str) -> bool:
     """Say whether a class takes a setting that its file leaves out.
 
-    It may be an argument of the class, an entry of a dictionary that the class takes, or a group
-    that is added at a place (``recipe_part@recipe``).
+    It may be an argument of the class, or an entry of a dictionary that the class takes.
     """
-    if "@" in key:
-        return True
-    try:
-        nodes: list[Any] = [compose_words(others)]
-        names = key.split(".")
-        while names and isinstance(nodes[-1], Mapping) and names[0] in nodes[-1]:
-            nodes.append(nodes[-1][names.pop(0)])
-        if not isinstance(nodes[-1], Mapping):
-            return False
-        if TARGET in nodes[-1]:
-            taken = signature_of(locate(nodes[-1][TARGET]))
-            return len(names) == 1 and names[0] in taken
-    except Exception:  # an earlier word is invalid, and its error is reported
+    from omegaconf import OmegaConf
+
+    nodes: list[Any] = [tree]
+    names = key.split(".")
+    while names and OmegaConf.is_dict(nodes[-1]) and names[0] in nodes[-1]:
+        nodes.append(nodes[-1][names.pop(0)])
+    if not OmegaConf.is_dict(nodes[-1]):
         return False
+    if TARGET in nodes[-1]:
+        return len(names) == 1 and names[0] in signature_of(locate(nodes[-1][TARGET]))
     return len(nodes) > 1 and TARGET in nodes[-2] and names[1:] in ([], [TARGET])
 
 

@@ -2,11 +2,9 @@ r"""Evaluate finished runs, or any checkpoint, and test whether the arms differ.
 
 python evaluate.py
 python evaluate.py name=demo baseline=real
-python evaluate.py table=wise_ft
 python evaluate.py benchmark=retrieval benchmark.data=FOLDER
 python evaluate.py weights=openai/clip-vit-base-patch32 model=clip_vit_b32 \
       benchmark=classification benchmark.data=FOLDER
-python evaluate.py annotate=export data=folder data.counterfactual=FOLDER
 """
 
 from __future__ import annotations
@@ -86,9 +84,6 @@ NAMED = 6
 def evaluate(settings: EvaluateSettings, tables: dict[Path, Table] | None = None) -> int:
     """Evaluate everything that is not evaluated yet, print results, and write tables and reports.
 
-    With ``table=`` nothing is evaluated: the table is made from earlier results. With ``annotate=``
-    people instead of models are asked about the pairs of ``data.counterfactual``.
-
     Args:
         tables: dictionary to which the table of every experiment's folder is added.
 
@@ -97,18 +92,8 @@ def evaluate(settings: EvaluateSettings, tables: dict[Path, Table] | None = None
     """
     use_threads(settings.threads)
     experiment = settings.experiment
-    if settings.table is not None:
-        from cfaug.run.compare import write_table
-
-        return write_table(settings.table, settings.root, declare=settings.declare)
-    if settings.annotate is not None:
-        from cfaug.run.annotate import annotation
-
-        return annotation(settings.annotate, settings.data, settings.seed, settings.paths)
     check_place(settings.paths["cache"], "paths.cache")
     settings.check()
-    if settings.declare:
-        raise UserError("declare=true declares a table before training: name it with table=...")
     suite = build(settings.benchmark)
     check_member(suite)
     if settings.dry_run:
@@ -125,9 +110,9 @@ def evaluate(settings: EvaluateSettings, tables: dict[Path, Table] | None = None
         code, primary_metrics, _ = _evaluate_all(between, suite, opener, settings)
         runs = settings.paths["runs"]
         for folder in primary_metrics:
-            words = ["table=wise_ft", f"table.experiment={folder.name}"]
+            words = ["cfaug", "table", "wise_ft", f"table.experiment={folder.name}"]
             words += [f"paths.runs={runs}"] if runs != "runs" else []
-            say(f"next: {shlex.join(['python', 'evaluate.py', *words])}")
+            say(f"next: {shlex.join(words)}")
         return code or (USERS_MISTAKE if damaged else DONE)
     check_result_loggers([target.folder for target in finished])
     tested = [*finished, *find_checkpoints(settings, finished, without)]
@@ -486,8 +471,6 @@ class EvaluateSettings(OutputSettings):
     tabulate: Literal["asked", "all"]
     paths: RunPaths
     comparison: Node | None = None
-    table: Node | None = None
-    annotate: Node | None = None
     threads: Threads = None
     seeds: (
         RunSeed
@@ -501,7 +484,6 @@ class EvaluateSettings(OutputSettings):
     max_indistinct: Share = DEFAULT_LIMIT
     engine: Node | None = None
     dry_run: bool = False
-    declare: bool = False
     overrides: Words = ()
 
     @property
@@ -573,9 +555,38 @@ SCRIPT = Script("evaluate", EvaluateSettings, run_jobs, __doc__ or "")
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     words = sys.argv[1:] if argv is None else argv
-    if any(word.startswith(("compare=", "compare_columns")) for word in words):
-        from cfaug.run.compare_answers import translate
-
-        moved = UserError(f"logs and lists of items are compared by {translate(words)}")
-        return report(moved)
+    moved = translate(words)
+    if moved is not None:
+        return report(UserError(f"evaluate evaluates models; this is now\n{moved}"))
     return launch(SCRIPT, argv)
+
+
+def translate(words: Sequence[str]) -> str | None:
+    """Return the command that ``evaluate.py compare=``, ``table=`` or ``annotate=`` has become.
+
+    >>> translate(["compare=[A.csv,B.csv]", "compare_columns.by=type", "paths.runs=r"])
+    'cfaug compare A.csv B.csv columns.by=type paths.runs=r'
+    >>> translate(["--multirun", "table=cfmm_2,cfmm_3", "paths.runs=r"])
+    'cfaug table cfmm_2 cfmm_3 paths.runs=r'
+    >>> translate(["annotate=read", "data=folder", "data.counterfactual=F", "annotate.side=64"])
+    'cfaug annotate read pairs=F annotate.side=64'
+    >>> translate(["name=demo"])
+    """
+    commands = ("compare", "table", "annotate")
+    command = next((c for c in commands if any(w.startswith(c) for w in words)), None)
+    if command is None:
+        return None
+    names: list[str] = []
+    settings = []
+    for word in words:
+        key, _, value = word.lstrip("+-").partition("=")
+        if key == command:
+            names += [part.strip().strip("'\"") for part in value.strip("[]").split(",")]
+        elif word not in ("-m", "--multirun", "data=folder", "data=shapescapes"):
+            settings.append(word.removeprefix("compare_"))
+    names = names or {"compare": ["A", "B"], "table": ["NAME"], "annotate": ["STEP"]}[command]
+    if command == "annotate":
+        renamed = {"data.counterfactual=": "pairs=", "data.world.": "world.", "data.seed=": "seed="}
+        for before, after in renamed.items():
+            settings = [re.sub(f"^{re.escape(before)}", after, word) for word in settings]
+    return shlex.join(["cfaug", command, *names, *settings])

@@ -410,7 +410,7 @@ def _load(model: ModelSpec, protocol: type, device: str, cached: FeatureCache) -
 # ``evaluate.py wise_ft=[...]``: runs with weights between their initial and final ones.
 #
 # Rows go to ``<runs>/<experiment>/<arm>,wise_ft=<factor>/seed=<seed>/``. These are separate arms
-# beside those of the experiment, and only ``table=wise_ft`` tables them.
+# beside those of the experiment, and only ``cfaug table wise_ft`` tables them.
 
 
 def check_factors(given: object) -> tuple[float, ...]:

@@ -135,8 +135,8 @@ DEBUG = ".debug"
 """The folder of debug runs among the others."""
 TAKEN = {
     WEIGHTS: "checkpoints that are not runs (weights=..., evaluate_initial=true)",
-    "tables": "tables of papers (table=...)",
-    "annotation": "pages and answers of annotators (annotate=...)",
+    "tables": "tables of papers (cfaug table)",
+    "annotation": "pages and answers of annotators (cfaug annotate)",
     DEBUG: "runs of debug=...",
 }
 """Folders beside the experiments, with their content."""

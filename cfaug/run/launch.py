@@ -1,4 +1,4 @@
-"""The common entry of the three scripts: parse, compose and check everything, then run."""
+"""The common entry of the commands: parse, compose and check everything, then run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,14 @@ from pathlib import Path
 from typing import Any
 
 from cfaug.core.binding import Config, lists_of_numbers
-from cfaug.core.errors import USERS_MISTAKE, UserError, choose_verbosity, printing_at, say
+from cfaug.core.errors import (
+    USERS_MISTAKE,
+    UserError,
+    choose_verbosity,
+    command_of,
+    printing_at,
+    say,
+)
 from cfaug.core.processes import explain_missing, find_folder, interruptible, rank, wait_briefly
 from cfaug.core.progress import preparing
 from cfaug.core.safety.addresses import hide_keys, hide_words, scrub
@@ -97,6 +104,36 @@ def launch(script: Script, argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt as stop:
         _say_interrupted(stop)
         return INTERRUPTED
+
+
+def choose_named(group: str, typed: Sequence[str]) -> list[str]:
+    """Return a command line whose first words name choices of a group; several are a sweep.
+
+    >>> choose_named("table", ["wise_ft", "paths.runs=r"])
+    ['table=wise_ft', 'paths.runs=r']
+    >>> choose_named("table", ["cfmm_2", "cfmm_3"])
+    ['--multirun', 'table=cfmm_2,cfmm_3']
+    """
+    words = list(typed)
+    names: list[str] = []
+    while words and re.fullmatch(r"\w[\w,/-]*", words[0]):
+        names += words.pop(0).split(",")
+    if names:
+        words.insert(0, f"{group}={','.join(names)}")
+    if len(names) > 1:
+        words.insert(0, "--multirun")
+    return words
+
+
+def report_each(work: Callable[[Any], object], settings: Callable[..., Any], jobs: Jobs) -> int:
+    """Do the work of each composed job, report errors, and return the worst exit code."""
+    code = DONE if jobs else FAILED
+    for config, words in jobs:
+        try:
+            work(settings(**config, overrides=words))
+        except UserError as error:
+            code = max(code, report(error))
+    return code
 
 
 def _say_interrupted(stop: KeyboardInterrupt) -> None:
@@ -304,9 +341,9 @@ def _through_hydra(script: Script, line: CommandLine) -> int:
                 raise
         if code != DONE:
             raise UserError(
-                f"python {script.name}.py {shlex.join(overrides)} ended with exit code {code}; its "
-                "messages are above, or in hydra.launcher.submitit_folder if a launcher started it "
-                f"(by default {folders[-1]}/.submitit)"
+                f"{command_of(script.name)} {shlex.join(overrides)} ended with exit code {code}; "
+                "its messages are above, or in hydra.launcher.submitit_folder if a launcher "
+                f"started it (by default {folders[-1]}/.submitit)"
             )
         return number
 

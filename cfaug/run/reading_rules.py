@@ -181,14 +181,6 @@ ANY_EVALUATION = (
 
 EVALUATE = (
     Branch(
-        "table=...", lambda c, _: c.get("table") is not None,
-        ("table", "declare", "paths", "threads"),
-    ),
-    Branch(
-        "annotate=...", lambda c, _: c.get("annotate") is not None,
-        ("annotate", "data.counterfactual", "data.world", "data.seed", "seed", "paths", "threads"),
-    ),
-    Branch(
         "a check of questions (dry_run=true)", _checks_data,
         ("dry_run", "benchmark", "data", "seed", "paths", "threads"),
     ),
@@ -213,7 +205,7 @@ EVALUATE = (
          "forgetting_threshold", "tabulate"),
     ),
 )  # fmt: skip
-"""The ways of ``evaluate.py``; the first that is chosen counts."""
+"""The ways of ``cfaug evaluate``; the first that is chosen counts."""
 
 
 def _unread_of_benchmark(config: Config) -> dict[str, str]:
@@ -240,31 +232,35 @@ def _read_of_data(config: Config) -> set[str]:
 
 
 def _tested_sources(config: Config) -> list[str]:
-    """Return the texts in the settings of a benchmark, or of questions to people.
+    """Return the texts in the settings of a benchmark.
 
     Among them are the names of sources. Parts of a benchmark that are not read, such as the other
     members of a suite, do not count.
     """
-    if config.get("annotate") is not None:
-        settings = flatten({"data": config["data"].get("counterfactual"), "": config["annotate"]})
-    else:
-        unread = _unread_of_benchmark(config)
-        settings = flatten({"benchmark": config.get("benchmark")})
-        settings = {key: value for key, value in settings.items() if not is_under(key, unread)}
-    texts = [
-        text for name in settings.values() for text in (name if isinstance(name, list) else [name])
-    ]
-    return [text for text in texts if isinstance(text, str)]
+    unread = _unread_of_benchmark(config)
+    settings = flatten({"benchmark": config.get("benchmark")})
+    return _texts(value for key, value in settings.items() if not is_under(key, unread))
 
 
-def _drawing(sources: Iterable[str]) -> set[str]:
-    """Return the settings of a world that draw the parts that sources name."""
+def _texts(values: Iterable[Any]) -> list[str]:
+    every = [text for value in values for text in (value if isinstance(value, list) else [value])]
+    return [text for text in every if isinstance(text, str)]
+
+
+def _drawn_for_people(config: Config) -> set[str]:
+    """Return the settings of a world that draw the parts that people are asked about."""
+    named = flatten({"pairs": config["pairs"], "": config["annotate"]})
+    return _drawing(_texts(named.values()), "world")
+
+
+def _drawing(sources: Iterable[str], node: str = "data.world") -> set[str]:
+    """Return the settings of a world, at a node, that draw the parts that sources name."""
     drawn = set[str]()
     for name in sources:
         world = find_world(name)
         family = None if world is None else world.find_family(name)
         if world is not None and family is not None:
-            drawn.update(f"data.world.{setting}" for setting in world.drawn_by[family])
+            drawn.update(f"{node}.{setting}" for setting in world.drawn_by[family])
     return drawn
 
 
@@ -396,36 +392,6 @@ TRAIN = (
     ),
 )  # fmt: skip
 
-STEPS = {
-    "cfaug.run.annotate.Export": "export",
-    "cfaug.run.annotate.Taxonomy": "taxonomy",
-    "cfaug.run.annotate.ReadAnswers": "read",
-    "cfaug.run.annotate.Simulate": "simulate",
-}
-"""{class of a step: its name in ``conf/annotate``}."""
-
-
-def _step(config: Config) -> str:
-    """Return the name of a job's step of ``annotate``; "" for one of somebody's own."""
-    return STEPS.get(str((config.get("annotate") or {}).get("_target_")), "")
-
-
-def _of_question(names: Sequence[str], steps: Sequence[str]) -> Rule:
-    """Return the rule of settings of a question to people that only these steps read."""
-    return Rule(
-        tuple(f"annotate.question.{name}" for name in names),
-        "by " + ", or ".join(f"annotate={step}" for step in steps),
-        lambda config: _step(config) in ("", *steps),
-    )
-
-
-def _asks_none_of(config: Config, *kinds: str) -> bool:
-    """Say whether people are asked by none of some classes of ``cfaug.annotation``."""
-    question = (config.get("annotate") or {}).get("question") or {}
-    kind = locate(question["_target_"]) if "_target_" in question else object
-    return not any(issubclass(kind, locate(f"cfaug.annotation.{name}")) for name in kinds)
-
-
 WITH_WORLD = "with a part of the embedded world (shapescapes:PART) that it draws"
 
 EVALUATED = (
@@ -434,14 +400,12 @@ EVALUATED = (
         lambda _: False, lambda config: {"data.world", "data.seed", *_read_of_data(config)},
     ),
     Rule(
-        ("data.world",), WITH_WORLD,
-        lambda config: config.get("annotate") is None and _read_of_data(config),
+        ("data.world",), WITH_WORLD, _read_of_data,
         lambda config: _drawing(_tested_sources(config)),
     ),
     Rule(
         ("data.seed", "seed"), WITH_WORLD,
-        lambda config: _drawing(_tested_sources(config))
-        or (config.get("annotate") is None and _read_of_data(config)),
+        lambda config: _drawing(_tested_sources(config)) or _read_of_data(config),
     ),
     Rule(("failure_rule",), "with failures=FILE", lambda c: c.get("failures") is not None),
     Rule(("name", "arm"), "without runs=[...]", lambda config: config.get("runs") is None),
@@ -454,6 +418,41 @@ EVALUATED = (
         "in training, by train.py",
         lambda _: False,
     ),
+)  # fmt: skip
+
+STEPS = {
+    "cfaug.run.annotation_steps.Export": "export",
+    "cfaug.run.annotation_steps.Taxonomy": "taxonomy",
+    "cfaug.run.annotation_steps.ReadAnswers": "read",
+    "cfaug.run.annotation_steps.Simulate": "simulate",
+}
+"""{class of a step: its name in ``conf/annotate``}."""
+
+
+def _step(config: Config) -> str:
+    """Return the name of a job's step; "" for one of somebody's own."""
+    return STEPS.get(str((config.get("annotate") or {}).get("_target_")), "")
+
+
+def _of_question(names: Sequence[str], steps: Sequence[str]) -> Rule:
+    """Return the rule of settings of a question to people that only these steps read."""
+    return Rule(
+        tuple(f"annotate.question.{name}" for name in names),
+        "by cfaug annotate " + " and ".join(steps),
+        lambda config: _step(config) in ("", *steps),
+    )
+
+
+def _asks_none_of(config: Config, *kinds: str) -> bool:
+    """Say whether people are asked by none of some classes of ``cfaug.annotation``."""
+    question = (config.get("annotate") or {}).get("question") or {}
+    kind = locate(question["_target_"]) if "_target_" in question else object
+    return not any(issubclass(kind, locate(f"cfaug.annotation.{name}")) for name in kinds)
+
+
+ANNOTATED = (
+    Rule(("world",), WITH_WORLD, lambda _: False, _drawn_for_people),
+    Rule(("seed",), WITH_WORLD, _drawn_for_people),
     Rule(
         ("annotate.category_question", "annotate.categories", "annotate.screening",
          "annotate.screening_minimum", "annotate.analyses"),
@@ -563,5 +562,7 @@ GENERATE = (
 BRANCHES: Mapping[str, Sequence[Branch]] = {"evaluate": EVALUATE}
 """The branches of each command, of which the first that is chosen counts."""
 
-RULES: Mapping[str, Sequence[Rule]] = {"train": TRAIN, "generate": GENERATE, "evaluate": EVALUATED}
+RULES: Mapping[str, Sequence[Rule]] = {
+    "train": TRAIN, "generate": GENERATE, "evaluate": EVALUATED, "annotate": ANNOTATED,
+}  # fmt: skip
 """The rules of each command."""

@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from cfaug.core.errors import UserError
+from cfaug.core.errors import UserError, command_of
 from cfaug.core.files import read_limited
 from cfaug.core.known_names import HOW_RUNS_RESUME, OF_RESUMING, nearest
 from cfaug.core.processes import find_folder
@@ -414,8 +414,8 @@ def _explain_one(
         chosen = ", ".join(options(head))
         return f"no setting is called {key!r} as long as {head} is null: choose {head}={chosen}"
     owners = [
-        f"{name}.py"
-        for name in ("train", "generate", "evaluate")
+        command_of(name)
+        for name in ("train", "generate", "evaluate", "table", "annotate")
         if head not in tree and head in top_level(name)
     ]
     if owners:

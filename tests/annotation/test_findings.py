@@ -36,7 +36,7 @@ def test_answers_come_back(items, tmp_path):
     ("bad", "said"),
     [
         (line(label="maybe"), r"line 2: label='maybe': choose from original, counterfactual"),
-        (line(key="other"), r"line 2: 'other_1' is not an image of data\.counterfactual"),
+        (line(key="other"), r"line 2: 'other_1' is not an image of the pairs"),
         (line(member="../1"), "is not an image"),
         (line(annotator="<b>x</b>"), "line 2: annotator='<b>x</b>'"),
         (line(annotator="a" * 65), "annotator="),
@@ -154,7 +154,7 @@ def test_people_and_simulations_do_not_mix(items):
 def test_a_record_that_is_none_is_refused(tmp_path):
     for text in ("[]", "{}", '{"source": 1', '{"agreement": {"matrix": [[1]]}}'):
         (tmp_path / "annotation.json").write_text(text)
-        with pytest.raises(UserError, match="annotate=read"):
+        with pytest.raises(UserError, match="cfaug annotate read"):
             read_record(tmp_path / "annotation.json")
 
 

@@ -189,7 +189,7 @@ def test_a_record_that_is_none_is_refused(tmp_path):
     for text in ("[]", '{"source": 1}', '{"source": "", "title": "", "annotators": 1, "items": 1, '
                  '"fields": {"a": {"kind": "text"}}, "remarks": []}'):  # fmt: skip
         (tmp_path / "ratings.json").write_text(text)
-        with pytest.raises(UserError, match="annotate=read"):
+        with pytest.raises(UserError, match="cfaug annotate read"):
             read_summary(tmp_path / "ratings.json")
 
 

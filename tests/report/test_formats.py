@@ -144,7 +144,7 @@ def test_json_gives_the_document_back(tmp_path_factory, text, value):
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"name": 1, "parts": 3}', "no json"])
 def test_another_file_is_named(tmp_path, text):
     (tmp_path / "coco_cf_9.json").write_text(text)
-    with pytest.raises(UserError, match=r"coco_cf_9\.json is not a table.*table=coco_cf_9"):
+    with pytest.raises(UserError, match=r"coco_cf_9\.json is not a table.*cfaug table coco_cf_9"):
         write_tables_page(tmp_path)
 
 

@@ -1,4 +1,4 @@
-"""Steps of annotate= on tiny sources, and what their settings may be changed to."""
+"""Steps of ``cfaug annotate`` on tiny sources, and what their settings may be changed to."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ PAIRS = "shapescapes:ood_pairs"
 
 
 class Step(NamedTuple):
-    """A step of annotate= on a tiny source, with other values of settings than their types give."""
+    """A step on a tiny source, with other values of settings than their types give."""
 
     source: str
     words: tuple[str, ...]

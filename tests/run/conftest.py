@@ -19,18 +19,26 @@ from cfaug.core.errors import UserError
 from cfaug.core.types import CounterfactualSet
 from cfaug.data.shards.shards import read_sets
 from cfaug.planning.training import TrainSettings
+from cfaug.run.annotate import AnnotateSettings
 from cfaug.run.arguments import read
 from cfaug.run.compose import compose_jobs
 from cfaug.run.evaluate import EvaluateSettings
 from cfaug.run.generate import GenerateSettings
 from cfaug.run.generate import generate as make
+from cfaug.run.table import TableSettings
 from tests.data.layouts import table
 from tests.data.making import noise_image
 from tests.imaging.tiny import save_pipeline
 from tests.scripts import ROOT
 
 CONF = ROOT / "conf"
-COMMANDS = {"train": TrainSettings, "generate": GenerateSettings, "evaluate": EvaluateSettings}
+COMMANDS = {
+    "train": TrainSettings,
+    "generate": GenerateSettings,
+    "evaluate": EvaluateSettings,
+    "table": TableSettings,
+    "annotate": AnnotateSettings,
+}
 
 SCENES = [
     "data.world.real_scenes=80", "data.world.counterfactual_pairs=40",
@@ -157,7 +165,7 @@ def exit_with(run: Callable[..., int], words: Sequence[str]) -> None:
 
 
 def commands_of(page: Path) -> list[tuple[str, list[str]]]:
-    """Return the script and the words of every command of a page of documentation."""
+    """Return the command and the words of every command of a page of documentation."""
     from tests.test_readme import readme_commands
 
     commands = (shlex.split(command)[1:] for command, _ in readme_commands([page]))
@@ -178,6 +186,12 @@ class Place:
 
     def evaluate(self, *words: str) -> int:
         return self.script("evaluate")([*self.paths, *words])
+
+    def table(self, name: str, *words: str) -> int:
+        return self.script("table")([name, *self.paths, *words])
+
+    def annotate(self, step: str, *words: str) -> int:
+        return self.script("annotate")([step, *self.paths, *words])
 
     def plan(self, *words: str) -> dict:
         """Return what a run would do."""

@@ -1,4 +1,4 @@
-"""``evaluate.py annotate=...`` from the page to the tables, on a small world."""
+"""``cfaug annotate`` from the page to the tables, on a small world."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from tests.run.conftest import SCENES, refusal, stdout_of
 @pytest.fixture
 def annotate(place):
     def run(mode: str, *words: str) -> int:
-        named = [word for word in words if word.startswith("data.counterfactual=")]
-        world = SCENES if all("=shapescapes:" in word for word in named) else []
-        return place.evaluate(*world, f"annotate={mode}", *words)
+        if not any(word.startswith("pairs=") for word in words):
+            scenes = (word.removeprefix("data.") for word in SCENES)
+            words = (*words, "pairs=shapescapes:counterfactual", *scenes)
+        return place.annotate(mode, *words)
 
     return run
 
@@ -73,7 +74,7 @@ def test_pages_for_people(place, annotate):
             "annotators_per_item=5 is invalid",
         ),
         (["export", "annotate/question=what"], "caption_true"),
-        (["export", "data.counterfactual=null"], "name a folder"),
+        (["export", "pairs=null"], "pairs=FOLDER is missing"),
         (["read"], "annotation/answers-*.jsonl: put the files that annotators downloaded there"),
         (["read", "annotate.answers=[nowhere.jsonl]"], "nowhere.jsonl cannot be read"),
         (["taxonomy"], "no file of answers matches "),
@@ -96,8 +97,8 @@ def test_a_tilde_is_the_home_folder(annotate, tmp_path, monkeypatch):
 def test_the_oracle_knows_the_world_only(place, annotate, shards):
     assert annotate("simulate") == 0
     folder = next(shards.glob("shapescapes-*/counterfactual"))
-    assert "knows nothing of" in refusal(annotate, "simulate", f"data.counterfactual={folder}")
-    assert annotate("export", f"data.counterfactual={folder}") == 0
+    assert "knows nothing of" in refusal(annotate, "simulate", f"pairs={folder}")
+    assert annotate("export", f"pairs={folder}") == 0
     text = (place.root / "annotation" / "annotate.html").read_text()
     assert "<title>Which caption? counterfactual</title>" in text
     assert str(folder) not in text

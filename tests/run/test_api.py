@@ -305,3 +305,18 @@ def test_fine_tune_trains_in_a_worker_of_its_engine(here, monkeypatch):
     with pytest.raises(cfaug.UserError, match="the run failed"):
         cfaug.fine_tune({**numbers(TINY), "data.size": 40, "engine": "ray"})
     assert not list(Path("runs").glob("*"))
+
+
+def test_a_table_and_annotation_are_the_commands(here):
+    file = cfaug.table("edit_quality", {"table.partial": True}, quiet=True)
+    assert file == here / "runs/tables/edit_quality.csv"
+    assert file.read_text().startswith("part,")
+    with pytest.raises(cfaug.UserError, match="lacks"):
+        cfaug.table("wise_ft", {"table.experiment": "e"})
+    with pytest.raises(cfaug.UserError, match="already gives table"):
+        cfaug.table("wise_ft", table="wise_ft")
+    world = {key.removeprefix("data."): value for key, value in numbers(TINY_WORLD).items()}
+    asked = {"pairs": "shapescapes:ood_pairs", "annotate.out": "page.html", **world}
+    assert cfaug.annotate("export", asked, quiet=True) == [here / "page.html"]
+    with pytest.raises(cfaug.UserError, match="weights"):
+        cfaug.annotate("export", asked, weights="zoo:clip-0")

@@ -46,7 +46,7 @@ def test_every_command_of_the_page_runs(tmp_path, monkeypatch, script, capfd):
         if asked == "train":
             tiny = TRAINED if "data=folder" in words else [*WORLD, *TRAINED]
             words += [word for word in tiny if "data=folder" not in words or ".world." not in word]
-        if asked == "evaluate" and "table=wise_ft" not in words:
+        if asked == "evaluate":
             some = "shapescapes_id_classification,shapescapes_ood_classification"
             words += [f"benchmark.only=[{some}]", "benchmark=shapescapes"]
         if asked == "evaluate" and any(word.startswith("wise_ft=") for word in words):

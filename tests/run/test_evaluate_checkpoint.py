@@ -318,7 +318,7 @@ def test_the_ends_are_the_start_and_the_run_and_the_table_shows_both(place):
     assert place.train("seed=107", "arm=start", "trainer.max_steps=0") == 0
     said = stderr_of(place.evaluate, "name=main", "wise_ft=[0,0.5,1]", *asked)
     assert "left out, not fine-tuned" in said
-    assert f"table=wise_ft table.experiment=main paths.runs={place.root}" in said
+    assert f"cfaug table wise_ft table.experiment=main paths.runs={place.root}" in said
     assert place.evaluate("name=main", "evaluate_initial=true", *asked) == 0
     main = place.root / "main"
     by_factor = {f: rows(main / f"run,wise_ft={f}" / "seed=107") for f in ("0", "0.5", "1")}
@@ -330,7 +330,7 @@ def test_the_ends_are_the_start_and_the_run_and_the_table_shows_both(place):
 
     said = stdout_of(place.evaluate, "name=main", "wise_ft=[0,0.5,1]", *asked)
     assert "already evaluated" in said
-    said = stdout_of(place.evaluate, "table=wise_ft", "table.experiment=main")
+    said = stdout_of(place.table, "wise_ft", "table.experiment=main")
     assert "run | 0.5" in " ".join(said.split())
     assert "change of" in (place.root / "tables" / "report.html").read_text()
 

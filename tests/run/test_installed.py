@@ -143,7 +143,7 @@ def _product(file: Path):
 
 
 def test_a_paper_has_its_table_and_its_sweeps(installed):
-    assert "COCO-CFs" in installed("evaluate", "table=coco_cf_1", "table.partial=true")
+    assert "COCO-CFs" in installed("table", "coco_cf_1", "table.partial=true")
     assert (installed.work / "runs/tables/coco_cf_1.tex").is_file()
     said = installed("train", "--multirun", "sweep=sweeps/xmai_training.yaml", code=2)
     assert "shards/xmai_training" in said  # which is to be made first

@@ -424,20 +424,20 @@ def test_a_runs_identity_has_the_hash_of_the_declaration(tmp_path, shards):
 def test_a_missing_declaration_is_refused_before_anything_is_drawn(tmp_path):
     said = refusal(load("train"), [f"declared={tmp_path / 'x.json'}", f"paths.shards={tmp_path}"])
     assert "x.json cannot be read" in said
-    assert "table=NAME declare=true" in said
+    assert "cfaug table NAME declare=true" in said
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.slow
 def test_a_declaration_is_of_a_table_of_arms(tmp_path):
-    evaluate = load("evaluate")
+    table = load("table")
     for words, message in (
-        (["declare=true"], "declare is read"),
-        (["table=edit_quality", "declare=true"], "is for tables of trained arms"),
-        (["table=social_debias", "declare=true", "table.baselines=[x]"], "'x' is not an arm"),
+        (["declare=true"], "table is missing"),
+        (["edit_quality", "declare=true"], "is for tables of trained arms"),
+        (["social_debias", "declare=true", "table.baselines=[x]"], "'x' is not an arm"),
     ):
-        assert message in refusal(evaluate, [*words, f"paths.runs={tmp_path}"])
-    assert evaluate(["table=social_debias", "declare=true", f"paths.runs={tmp_path}"]) == 0
+        assert message in refusal(table, [*words, f"paths.runs={tmp_path}"])
+    assert table(["social_debias", "declare=true", f"paths.runs={tmp_path}"]) == 0
     declared = json.loads((tmp_path / "social_debias" / "declared.json").read_text())
     assert declared["baselines"][0] == "real"
     assert "title" not in declared

@@ -10,13 +10,15 @@ import pytest
 
 import cfaug
 from cfaug.core.errors import UserError
-from cfaug.run import evaluate, generate, train
+from cfaug.run import annotate, evaluate, generate, table, train
 from cfaug.run.reading_rules import BRANCHES, RULES
 from cfaug.run.unread import OUTPUT
 from tests.run.conftest import stdout_of
 from tests.run.test_own_benchmark import Own
 
-SCRIPTS = {"train": train.SCRIPT, "evaluate": evaluate.SCRIPT, "generate": generate.SCRIPT}
+SCRIPTS = {
+    module.SCRIPT.name: module.SCRIPT for module in (train, evaluate, generate, table, annotate)
+}
 
 
 def refusal(name: str, *words: str, multirun: bool = False) -> str:
@@ -42,8 +44,7 @@ UNREAD = [
     ("evaluate", ("name=mine", "seed=99"), "seed"),
     ("evaluate", ("name=mine", "data.holdout=0.9", "benchmark=heldout"), "data.holdout"),
     ("evaluate", ("runs=[folder]", "name=mine"), "name"),
-    # People are asked, a table is made, and nothing is evaluated (N12).
-    ("evaluate", ("table=edit_quality", "dry_run=true"), "dry_run"),
+    # Weights are mixed, and arms are not compared (N12).
     ("evaluate", ("wise_ft=[0,1]", "name=mine", "tabulate=all"), "tabulate"),
     # No counterfactuals are drawn (N14, N31).
     ("train", ("task=entailment", "data.size=300", "data.stratify=true"), "data.stratify"),
@@ -153,7 +154,7 @@ def test_python_is_refused_likewise():
 def test_help_lists_who_reads_what(name):
     said = stdout_of(__import__(f"cfaug.run.{name}", fromlist=["main"]).main, ["--help"])
     assert "Choices (group=option" in said
-    for rule in RULES[name]:
+    for rule in RULES.get(name, ()):
         assert f"  {', '.join(rule.settings)}: {rule.read_by}" in said
     for branch in BRANCHES.get(name, ()):
         assert f"  {branch.name}: {', '.join(branch.reads)}" in said

@@ -1,4 +1,4 @@
-"""A typed setting of annotate= changes what is written, or is refused."""
+"""A typed setting of ``cfaug annotate`` changes what is written, or is refused."""
 
 from __future__ import annotations
 
@@ -11,17 +11,19 @@ import pytest
 
 from cfaug.core.errors import UserError
 from cfaug.planning.build import build
-from cfaug.run.annotate import AnnotationSource
+from cfaug.run.annotation_steps import AnnotationSource
 from cfaug.run.arguments import flatten
+from cfaug.run.unread import find_unread_words
 from tests.contributed import contributed
 from tests.run.annotated_steps import ASKED, ASSIGNED, PAIRS, READ, Step
+from tests.run.conftest import compose, refuse_as_unread
+from tests.run.conftest import refusal as refusal_of
 from tests.run.evaluated_sources import Sources
-from tests.run.test_unread_evaluate import compose, is_unread
 
 ELSEWHERE = {
     "annotate.out": "the place of what is written",
     "annotate.question.title": "names the question in messages and headings",
-    "annotate.category_question": "only with sorted errors, or on the page of annotate=taxonomy",
+    "annotate.category_question": "only with sorted errors, or on the page of taxonomy",
     "annotate.categories": "files of sorted errors, of which there are none here",
     "annotate.question.options": "wordings of answers, whose labels every step reads",
     "annotate.question.field": "the name of an answer in all files of a survey",
@@ -127,7 +129,7 @@ def test_every_setting_of_a_step_changes_what_is_written_or_is_refused(
     monkeypatch.chdir(tmp_path)
     step = STEPS[name]
     words = [f"annotate={step.words[0]}", *step.words[1:]]
-    config = compose(*words)
+    config = compose("annotate", *words, f"pairs={PAIRS}")
     place = step.source if step.source == PAIRS else sources[step.source]
     index = sources.context.open(place)
     source = AnnotationSource("asked", index, lambda: Path("oracle.jsonl"), sources.context.open)
@@ -139,10 +141,44 @@ def test_every_setting_of_a_step_changes_what_is_written_or_is_refused(
         short = key.removeprefix("annotate.")
         other = step.others[short] if short in step.others else other_value(value)
         node = put(config["annotate"], short.split("."), other)
-        if is_unread(f"{key}=x", {**config, "annotate": node}, words):
+        typed = [*words, f"{key}=x"]
+        job = {**config, "annotate": node}
+        if typed[-1] in dict(find_unread_words("annotate", job, typed, lambda _: {})):
             continue
         if refusal(node, source, tmp_path / str(number)) is None and (
             written(node, source, tmp_path / f"{number}_again") == before
         ):
             dead.append(key)
     assert dead == []
+
+
+WORLD = ("annotate=simulate", f"pairs={PAIRS}")
+
+
+def test_a_world_is_read_where_its_pairs_are_asked_about():
+    assert compose("annotate", *WORLD, "seed=4", "world.ood_pairs=9")["seed"] == 4
+    refuse_as_unread("annotate", (*WORLD, "world.vqa_pairs=9"), "a part of the embedded world")
+    folder = ("annotate=export", "pairs=/photos")
+    refuse_as_unread("annotate", (*folder, "seed=4"), "a part of the embedded world")
+    refuse_as_unread("annotate", (*folder, "annotate.question.reported=[yes]"), "read and taxonomy")
+
+
+@pytest.mark.parametrize(
+    ("words", "command"),
+    [
+        (["annotate=export", "data=folder", "data.counterfactual=F"],
+         "cfaug annotate export pairs=F"),
+        (["table=wise_ft", "paths.runs=r"], "cfaug table wise_ft paths.runs=r"),
+        (["-m", "table=cfmm_2,cfmm_3"], "cfaug table cfmm_2 cfmm_3"),
+        (["compare=[A,B]", "compare_columns.by=type"], "cfaug compare A B columns.by=type"),
+    ],
+)  # fmt: skip
+def test_what_evaluate_did_before_is_answered_with_the_command_of_today(script, words, command):
+    assert command in refusal_of(script("evaluate"), words).splitlines()
+
+
+def test_a_command_without_its_first_word_lists_the_choices(script):
+    assert "choose from export, read, simulate" in refusal_of(script("annotate"), [])
+    assert "wise_ft" in refusal_of(script("table"), [])
+    assert "pairs=FOLDER is missing" in refusal_of(script("annotate"), ["export"])
+    assert "cfaug annotate takes it" in refusal_of(script("table"), ["wise_ft", "pairs=x"])

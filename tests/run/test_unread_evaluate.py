@@ -227,8 +227,6 @@ FOUND = {
     "N9 the holdout": (
         "weights=zoo:clip-0 data.holdout=0.9 benchmark=retrieval benchmark.data=/x",
         "data.holdout is read by benchmarks that ask about a run's own data"),
-    "N12 weights beside annotate": ("annotate=export weights=/x", "not by annotate=..."),
-    "N12 weights beside a table": ("table=edit_quality weights=/x", "not by table=..."),
     "N13 the question to a dual encoder": (
         "weights=zoo:clip-0 benchmark=pairs benchmark.data=/x benchmark.question=vqascore",
         "with a model that provides Answerer"),
@@ -275,7 +273,6 @@ READ = (
     "name=x benchmark=retrieval benchmark.data=/x benchmark.without_leaks=true",
     "weights=zoo:clip-0 benchmark=ood benchmark.where=folders "
     "benchmark.folders.cifar10_classification.data=/x",
-    "annotate=simulate seed=4",
 )
 
 

@@ -1,4 +1,4 @@
-"""A typed setting of table=, comparison= and model= is read by its class, or is refused."""
+"""A typed setting of a table, of comparison= and model= is read by its class, or is refused."""
 
 from __future__ import annotations
 

@@ -60,8 +60,8 @@ class TextPairBenchmark(SourceBenchmark):
         name: the name in tables, ending in the kind; ``None`` takes the folder's name, or the kind
             alone for several folders.
         without_leaks: whether to leave out sets of photos that the run was trained on.
-        answers: people's answers about the texts (``labels.jsonl`` of ``annotate=read``): a file,
-            or ``{METHOD: FILE}`` for several folders; they take precedence over an oracle's.
+        answers: people's answers about the texts (``labels.jsonl`` of ``cfaug annotate read``): a
+            file, or ``{METHOD: FILE}`` for several folders; they take precedence over an oracle's.
     """
 
     data: str | Sequence[str] | Mapping[str, str] | None = None  # type: ignore[assignment]

@@ -361,7 +361,7 @@ ANSWERS: Mapping[Question, Mapping[str, float]] = {
 
 
 def read_right_answers(file: str, question: Question) -> HumanAnswers:
-    """Read people's answers about texts, as ``annotate=read`` writes them: the majority for each.
+    """Read people's answers about texts, as ``cfaug annotate read`` writes them: majorities.
 
     Args:
         file: ``labels.jsonl``, with ``key``, ``member`` (0 before, 1 after), ``annotator`` and

@@ -39,7 +39,7 @@ from cfaug.stats.significance import summarise
 
 # Figure 4 of CFMM: the composition of a question set by category, length and answer.
 
-COMMANDS = ("python evaluate.py table=cfmm_figure_4 'table.questions={MINE: questions.jsonl}'",)
+COMMANDS = ("cfaug table cfmm_figure_4 'table.questions={MINE: questions.jsonl}'",)
 MEANS_NOTE = "± is over questions. Words are separated by spaces. Answers are the right options."
 KINDS_NOTE = (
     "Per cent of the questions: with the right option at each place (mostly one place gives the "

@@ -9,10 +9,10 @@ cfmm: $(STAMP) $(CFMM_QUESTIONS)  ## CFMM on ShapeScapes: does a model that sees
 	$(BIN)/python evaluate.py --multirun weights=zoo:vlm-basic-0,zoo:vlm-both-0 $(CFMM_ASK) $(CFMM)
 	$(BIN)/python train.py --multirun sweep=sweeps/cfmm_training.yaml parallel=2 $(CFMM)
 	$(BIN)/python evaluate.py name=cfmm_training comparison=cfmm_training $(CFMM)
-	$(BIN)/python evaluate.py table=cfmm_oracle table.questions=$(CFMM_QUESTIONS) $(CFMM_MODELS) $(CFMM)
-	$(BIN)/python evaluate.py --multirun table=cfmm_2,cfmm_3 $(CFMM_MODELS) $(CFMM)
-	$(BIN)/python evaluate.py table=cfmm_figure_4 'table.questions={ShapeScapes-VQA: $(CFMM_QUESTIONS)}' $(CFMM)
-	$(BIN)/python evaluate.py table=cfmm_training $(CFMM)
+	$(BIN)/python -m cfaug table cfmm_oracle table.questions=$(CFMM_QUESTIONS) $(CFMM_MODELS) $(CFMM)
+	$(BIN)/python -m cfaug table cfmm_2 cfmm_3 $(CFMM_MODELS) $(CFMM)
+	$(BIN)/python -m cfaug table cfmm_figure_4 'table.questions={ShapeScapes-VQA: $(CFMM_QUESTIONS)}' $(CFMM)
+	$(BIN)/python -m cfaug table cfmm_training $(CFMM)
 	cp runs/cfmm/tables/report.html runs/cfmm/report.html
 
 $(CFMM_QUESTIONS): | $(STAMP)

@@ -198,7 +198,7 @@ class SharingFigure:
 # Tables 1 and 7 to 10 of COCO-Counterfactuals, from ``annotation.json`` and from the paper.
 
 FOLDER = "annotation"
-"""The folder below ``paths.runs`` that ``annotate=read`` writes and tables read."""
+"""The folder below ``paths.runs`` that ``cfaug annotate read`` writes and tables read."""
 OUTCOMES = ("correct", "incorrect", "neither", "both")
 """The columns of Table 1."""
 CATEGORIES: Mapping[str, str] = dict(
@@ -211,9 +211,10 @@ CATEGORIES: Mapping[str, str] = dict(
 )  # fmt: skip
 """The paper's categories of errors, the most frequent first (COCO-CFs, Table 7)."""
 COMMANDS = (
-    "python evaluate.py annotate=export data=folder data.counterfactual=FOLDER  # people answer",
-    "python evaluate.py annotate=read data=folder data.counterfactual=FOLDER",
-    "or, on ShapeScapes: python evaluate.py annotate=simulate && python evaluate.py annotate=read",
+    "cfaug annotate export pairs=FOLDER  # people answer",
+    "cfaug annotate read pairs=FOLDER",
+    "or, on ShapeScapes, simulated people: cfaug annotate simulate, then read, both with "
+    "pairs=shapescapes:counterfactual",
 )
 
 

@@ -1,7 +1,7 @@
 .PHONY: tables
 
-TABLES := $(shell ls cfaug/papers/coco_cf/conf/table | sed -n 's/^\(coco_cf.*\)\.yaml$$/\1/p' | sort -V | paste -sd, -)
-TABLES_WORLD := data.world.seed=108 data.world.real_scenes=600 data.world.counterfactual_pairs=600
+TABLES := $(shell ls cfaug/papers/coco_cf/conf/table | sed -n 's/^\(coco_cf.*\)\.yaml$$/\1/p' | sort -V)
+TABLES_PAIRS := pairs=shapescapes:counterfactual world.seed=108 world.real_scenes=600 world.counterfactual_pairs=600
 
 tables: $(STAMP)  ## every table and figure of the paper on ShapeScapes: runs/tables/report.html (17 min, 5 seeds)
 	$(BIN)/python train.py --multirun sweep=sweeps/coco_cf_3.yaml parallel=2 share_image_cache=true
@@ -14,7 +14,7 @@ tables: $(STAMP)  ## every table and figure of the paper on ShapeScapes: runs/ta
 	$(BIN)/python evaluate.py --multirun sweep=sweeps/coco_cf_2.yaml
 	$(BIN)/python evaluate.py --multirun sweep=sweeps/coco_cf_13.yaml
 	$(BIN)/python evaluate.py --multirun sweep=sweeps/coco_cf_figure_3.yaml
-	$(BIN)/python evaluate.py annotate=simulate $(TABLES_WORLD)
-	$(BIN)/python evaluate.py annotate=read annotate.analyses.altered_subjects.at_least=10 $(TABLES_WORLD)
+	$(BIN)/python -m cfaug annotate simulate $(TABLES_PAIRS)
+	$(BIN)/python -m cfaug annotate read annotate.analyses.altered_subjects.at_least=10 $(TABLES_PAIRS)
 	$(BIN)/python benchmarks/sharing.py --pairs 20 --out runs/sharing
-	$(BIN)/python evaluate.py --multirun table=$(TABLES)
+	$(BIN)/python -m cfaug table $(TABLES)

@@ -330,7 +330,7 @@ class HumanStudyTable(PaperTable):
     """A row per question, a column per kind of edit.
 
     Args:
-        folder: the folder below ``paths.runs`` with the answers that ``annotate=read`` wrote.
+        folder: the folder below ``paths.runs`` with the answers that ``cfaug annotate read`` wrote.
     """
 
     folder: str = "annotation"

@@ -1,4 +1,4 @@
-"""``table=repair``: declared arms on the failures they were to mend, rounds, and what it cost."""
+"""``cfaug table repair``: declared arms on the failures they were to mend, rounds, costs."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ both = $(1) & other=$$!; $(2); code=$$?; wait $$other && exit $$code
 NULLS := 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19
 
 repair: $(STAMP)  ## are a model's failures found and repaired, against controls of equal size: runs/repair/report.html (19 min, 5 seeds)
-	$(BIN)/python evaluate.py table=repair declare=true $(REPAIR)
+	$(BIN)/python -m cfaug table repair declare=true $(REPAIR)
 	$(BIN)/python $(REPAIR_EDITS) $(REPAIR_WORLD) data.source=shapescapes:find limit=400 paths.shards=shards/repair/find
 	$(BIN)/python $(REPAIR_EDITS) $(REPAIR_WORLD) data.source=shapescapes:gate limit=80 paths.shards=shards/repair/gate
 	$(BIN)/python $(REPAIR_EDITS) $(REPAIR_WORLD) data.source=shapescapes:test limit=160 paths.shards=shards/repair/test
@@ -47,14 +47,14 @@ repair: $(STAMP)  ## are a model's failures found and repaired, against controls
 	$(BIN)/python train.py --multirun experiment=repair_clip/before,repair_clip/more_real,repair_clip/random,repair_clip/text_only,repair_clip/targeted seed=0,1,2 parallel=2 share_image_cache=true $(REPAIR)
 	for arm in before targeted; do $(BIN)/python train.py --multirun experiment=repair_clip/$$arm arm=$$arm name=repair_clip_two data.world.shortcut=colour_and_background seed=0,1,2 parallel=2 share_image_cache=true $(REPAIR) || exit 1; done
 	$(call both,$(BIN)/python evaluate.py name=repair benchmark=shapescapes_repair $(REPAIR),$(BIN)/python evaluate.py --multirun name=$(REPAIR_OTHERS) benchmark=shapescapes_repair 'benchmark.only=[test_repair]' $(REPAIR))
-	$(BIN)/python evaluate.py --multirun table=repair,repair_oracle $(REPAIR)
+	$(BIN)/python -m cfaug table repair repair_oracle $(REPAIR)
 	cp runs/repair/tables/report.html runs/repair/report.html
 
-REPAIR_FULL := table=repair table.name=repair_diffusion table.experiment=repair_diffusion 'table.arms.other_editor="targeted edits, by the oracle"' 'table.made=[shards/repair_diffusion/made]'
+REPAIR_FULL := repair table.name=repair_diffusion table.experiment=repair_diffusion 'table.arms.other_editor="targeted edits, by the oracle"' 'table.made=[shards/repair_diffusion/made]'
 REPAIR_DIFFUSION := generate.py --multirun recipe=repair $(REPAIR_WORLD) data.budget=160 'recipe.draws.self_replace_steps=[0.0,0.4,0.8]' part=0,1 parts=2 parallel=2
 
 repair-full: $(STAMP)  ## after make repair: the same with a diffusion model's edits in all arms, over 10 seeds (20 min)
-	$(BIN)/python evaluate.py $(REPAIR_FULL) declare=true $(REPAIR)
+	$(BIN)/python -m cfaug table $(REPAIR_FULL) declare=true $(REPAIR)
 	mkdir -p shards/repair_diffusion
 	for name in failures.jsonl find gate test retrieved; do ln -sfn ../repair/$$name shards/repair_diffusion/$$name; done
 	ln -sfn ../repair/made shards/repair_diffusion/other
@@ -63,5 +63,5 @@ repair-full: $(STAMP)  ## after make repair: the same with a diffusion model's e
 	$(BIN)/python $(REPAIR_DIFFUSION) data.failures=shards/repair/all.jsonl data.weights=equal paths.shards=shards/repair_diffusion/random
 	$(BIN)/python train.py --multirun experiment=$(REPAIR_ARMS) name=repair_diffusion seed=0,1,2,3,4,5,6,7,8,9 parallel=2 share_image_cache=true $(REPAIR)
 	$(BIN)/python evaluate.py name=repair_diffusion benchmark=shapescapes_repair $(REPAIR)
-	$(BIN)/python evaluate.py $(REPAIR_FULL) $(REPAIR)
+	$(BIN)/python -m cfaug table $(REPAIR_FULL) $(REPAIR)
 	cp runs/repair/tables/report.html runs/repair/report.html

@@ -55,8 +55,8 @@ class AttributeDetector(SourceBenchmark):
         prompts: {value: a prompt, or a list of prompts to average as unit embeddings}; ``None``
             uses ``template``.
         grids: names of the grids to use; ``None`` uses all with the attribute.
-        labels: people's answers about the images (``labels.jsonl`` of ``annotate=read``); only
-            these images are used. With ``None`` the truth is the value in each caption.
+        labels: people's answers about the images (``labels.jsonl`` of ``cfaug annotate read``);
+            only these images are used. With ``None`` the truth is the value in each caption.
         answers: {people's answer: its meaning, which is a value, ``asked`` or ``left_out``}.
         invalid: ``refuse`` or ``leave_out`` sets that are incomplete or outside of their grid.
     """

@@ -63,7 +63,7 @@ class ErrorTable(PaperTable):
         shows: the kind of table: ``categories`` (Table 1), ``examples`` of them (Table 2), or
             ``strata``, answers that fit only some labels, by another label (Table 3).
         by: the attribute whose values are the columns of ``strata``.
-        folder: the folder below ``paths.runs`` with the answers that ``annotate=read`` wrote.
+        folder: the folder below ``paths.runs`` with the answers that ``cfaug annotate read`` wrote.
 
     Raises:
         UserError: if ``shows`` is invalid.
@@ -193,8 +193,8 @@ def _reading(file: Path) -> Iterator[None]:
         yield
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise UserError(
-            f"{file} is not what annotate=read writes of this question ({error!r}): make it again "
-            "with `python evaluate.py annotate=read annotate/question=social_errors`"
+            f"{file} is not what cfaug annotate read writes of this question ({error!r}): "
+            "make it again with `cfaug annotate read annotate/question=social_errors`"
         ) from error
 
 

@@ -15,7 +15,7 @@ social: $(STAMP)  ## social bias on ShapeScapes: planted skews, false alarms, wh
 	$(BIN)/python train.py --multirun sweep=sweeps/social_debias_start.yaml seed=$(SOCIAL_SEEDS) parallel=2 $(SOCIAL)
 	$(BIN)/python train.py --multirun sweep=sweeps/social_debias.yaml seed=$(SOCIAL_SEEDS) parallel=2 share_image_cache=true $(SOCIAL)
 	$(BIN)/python evaluate.py name=social_debias benchmark=social_debias $(SOCIAL)
-	$(BIN)/python evaluate.py --multirun table=social_oracle,social_debias $(SOCIAL)
-	$(BIN)/python evaluate.py table=social_models $(SOCIAL_MODELS) $(SOCIAL)
-	$(BIN)/python evaluate.py table=social_figure_2 $(SOCIAL_MODELS) table.grid=colour_background table.subject_type=null table.conditional=null 'table.title=Figure 2 of the paper, on ShapeScapes' table.claim= $(SOCIAL)
+	$(BIN)/python -m cfaug table social_oracle social_debias $(SOCIAL)
+	$(BIN)/python -m cfaug table social_models $(SOCIAL_MODELS) $(SOCIAL)
+	$(BIN)/python -m cfaug table social_figure_2 $(SOCIAL_MODELS) table.grid=colour_background table.subject_type=null table.conditional=null 'table.title=Figure 2 of the paper, on ShapeScapes' table.claim= $(SOCIAL)
 	cp runs/social/tables/report.html runs/social/report.html

@@ -182,7 +182,7 @@ class PreferenceTable(PaperTable):
             except (TypeError, KeyError, ValueError) as error:
                 raise UserError(
                     f"{file} does not hold answers to annotate/question=preference ({error!r}): "
-                    "read them with python evaluate.py annotate=read annotate/question=preference"
+                    "read them with cfaug annotate read annotate/question=preference"
                 ) from error
             agreed = record.agreement.alpha
             notes = [] if math.isnan(agreed) else [f"Krippendorff's alpha {agreed:.2f}."]

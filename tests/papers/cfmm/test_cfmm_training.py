@@ -30,7 +30,7 @@ def test_every_arm_of_the_experiment_is_asked_the_worlds_test_and_compared(
         assert {row.benchmark for row in rows} == {"shapescapes_vqa_test_vqa"}
         assert {"acc_b", "acc_c", "acc_plus", "phi"} <= {row.metric for row in rows}
     capsys.readouterr()
-    assert script("evaluate")(["table=cfmm_training", *paths]) == 0
+    assert script("table")(["cfmm_training", *paths]) == 0
     document = read_document(tmp_path / "runs/tables/cfmm_training.json")
     titles = [part.title for part in document.parts]
     assert "Declared before looking" in titles

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from cfaug.report.document import read_document
+from cfaug.run.launch import choose_named
 from tests.run.conftest import jobs_of
 from tests.scripts import ROOT
 from zoo.vlm import main_questions
@@ -25,7 +26,8 @@ def make_lines() -> list[list[str]]:
         capture_output=True, text=True,
     ).stdout.splitlines()  # fmt: skip
     words = [shlex.split(line) for line in said if "python " in line]
-    return [command[1:] for command in words if command[1] != "-m" or command[2] == "zoo"]
+    own = [c[3:] if c[1:3] == ["-m", "cfaug"] else c[1:] for c in words]
+    return [command for command in own if command[0] != "-m" or command[1] == "zoo"]
 
 
 def words_of(*wanted: str) -> list[str]:
@@ -37,11 +39,11 @@ def words_of(*wanted: str) -> list[str]:
 def test_every_command_is_one_of_ours_and_the_questions_are_made_before():
     scripts = [command[0] for command in make_lines()]
     assert scripts[0] == "-m"
-    assert {*scripts[1:]} <= {"evaluate.py", "train.py"}
+    assert {*scripts[1:]} <= {"evaluate.py", "train.py", "table"}
     asked = words_of("weights=zoo:vlm-basic-0,zoo:vlm-both-0")
     [file] = [word.partition("=")[2] for word in asked if word.startswith("benchmark.data=")]
     assert f"out={Path(file).parent}" in make_lines()[0]
-    assert any(file in word for word in words_of("table=cfmm_figure_4"))
+    assert any(file in word for word in words_of("cfmm_figure_4"))
 
 
 @pytest.mark.slow
@@ -49,7 +51,7 @@ def test_every_command_composes():
     for script, *words in make_lines():
         if script == "-m" or any(word.startswith("sweep=") for word in words):
             continue
-        jobs_of(Path(script).stem, *words)
+        jobs_of(Path(script).stem, *(choose_named(script, words) if script == "table" else words))
 
 
 @pytest.mark.slow
@@ -61,8 +63,8 @@ def test_the_models_of_the_zoo_see_and_one_of_them_reasons(place, tmp_path, monk
              if not word.startswith(("weights=", "paths.runs=", "--"))]  # fmt: skip
     for name in MODELS:
         assert place.evaluate(*asked, f"weights=zoo:{name}", "device=cpu") == 0
-    shown = [word for word in words_of("table=cfmm_oracle") if not word.startswith("paths.runs=")]
-    assert place.evaluate(*shown) == 0
+    shown = [word for word in words_of("cfmm_oracle") if not word.startswith("paths.runs=")]
+    assert place.table(*shown) == 0
     document = read_document(place.root / "tables" / "cfmm_oracle.json")
     [part] = document.parts
     rows = {

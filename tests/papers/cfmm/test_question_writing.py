@@ -405,13 +405,12 @@ def test_a_question_set_is_expanded_by_one_command(tmp_path: Path, script, capfd
     people = tmp_path / "people"
     people.mkdir()
     ask = [
-        "annotate/question=question_review", "data=folder",
-        f"data.counterfactual={tmp_path / 'out'}",
+        "annotate/question=question_review", f"pairs={tmp_path / 'out'}",
         f"paths.cache={tmp_path / 'cache'}", f"paths.shards={tmp_path / 'shards'}",
         f"paths.runs={tmp_path / 'runs'}",
     ]  # fmt: skip
     page = people / "page.html"
-    assert script("evaluate")(["annotate=export", *ask, f"annotate.out={page}"]) == 0
+    assert script("annotate")(["export", *ask, f"annotate.out={page}"]) == 0
     assert "Right answer: 61" in page.read_text()
     said = [("0", 2, "good"), ("0", 3, "leak"), ("1", 4, "ambiguous")]
     (people / "answers.jsonl").write_text(
@@ -421,7 +420,7 @@ def test_a_question_set_is_expanded_by_one_command(tmp_path: Path, script, capfd
         )
     )
     read = [f"annotate.out={people}", f"annotate.answers=[{people / 'answers.jsonl'}]"]
-    assert script("evaluate")(["annotate=read", *ask, *read]) == 0
+    assert script("annotate")(["read", *ask, *read]) == 0
     final = [
         *words[:-1], f"export.questions={tmp_path / 'final'}",
         f"export.verified={people / 'labels.jsonl'}",

@@ -29,5 +29,5 @@ def test_a_setting_is_accepted_where_it_is_read(words):
 
 def test_mappings_that_a_table_needs_can_be_given_on_the_command_line():
     """Hydra gives no names to an empty mapping: such a setting is null by default."""
-    config = compose("evaluate", "table=cfmm_figure_4", "table.questions={A name: a/file}")
+    config = compose("table", "table=cfmm_figure_4", "table.questions={A name: a/file}")
     assert config["table"]["questions"] == {"A name": "a/file"}

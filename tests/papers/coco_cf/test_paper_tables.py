@@ -391,8 +391,7 @@ def test_settings_that_are_none_are_refused(key, value, tmp_path):
 
 @pytest.mark.slow
 def test_the_command_writes_every_form(runs, script, capsys):
-    words = ["--multirun", f"paths.runs={runs.root}", "table=coco_cf_1,coco_cf_12"]
-    assert script("evaluate")(words) == 2
+    assert script("table")(["coco_cf_1", "coco_cf_12", f"paths.runs={runs.root}"]) == 2
     said = capsys.readouterr()
     assert "table=coco_cf_1 lacks" in said.err  # which does not stop the rest
     assert "Ours: shapescapes" in said.out
@@ -401,7 +400,7 @@ def test_the_command_writes_every_form(runs, script, capsys):
     rows = list(csv.DictReader((folder / "coco_cf_12.csv").open()))
     assert {row["source"] for row in rows} == {"ours", "paper"}
     assert "Table 12" in (folder / "report.html").read_text()
-    assert script("evaluate")([f"paths.runs={runs.root / 'none'}", "table=coco_cf_12"]) == 2
+    assert script("table")(["coco_cf_12", f"paths.runs={runs.root / 'none'}"]) == 2
     assert "sweeps/coco_cf_12.yaml" in capsys.readouterr().err
 
 

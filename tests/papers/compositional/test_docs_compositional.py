@@ -29,7 +29,7 @@ ARMS = ("before", "both", "single_plain", "generated")
 
 def test_the_page_has_the_commands_of_the_experiment():
     assert [name for name, _ in commands_of(PAGE)] == [
-        "evaluate", "evaluate", "generate", "train", "evaluate", "evaluate", "evaluate",
+        "evaluate", "evaluate", "generate", "train", "evaluate", "evaluate", "table",
         "train", "evaluate",
     ]  # fmt: skip
 
@@ -63,7 +63,7 @@ def test_every_arm_is_trained_asked_and_tabled(tmp_path, monkeypatch, script, ca
     assert script("evaluate")([*words, "arm=both"]) == 0, capfd.readouterr().err
     tables = ["table.partial=true"]
     for table in ("compositional_oracle", "compositional_wise_ft"):
-        assert script("evaluate")([f"table={table}", *tables]) == 0, capfd.readouterr().err
+        assert script("table")([table, *tables]) == 0, capfd.readouterr().err
     document = read_document(tmp_path / "runs/tables/compositional_oracle.json")
     assert len(document.parts[0].rows) == len(ARMS)
     curve = read_document(tmp_path / "runs/tables/compositional_wise_ft.json")

@@ -173,7 +173,7 @@ def test_another_record_than_the_questions_is_refused(root, tmp_path):
     other = [{**tally, "counts": {"yes": 1.0}} for tally in content["tallies"]]
     with pytest.raises(MissingError, match="answers to another question"):
         table("social_1").build(written(tallies=other))
-    with pytest.raises(UserError, match="is not what annotate=read writes of this question"):
+    with pytest.raises(UserError, match="is not what cfaug annotate read writes of this question"):
         table("social_2").build(written(**{ILLUSTRATIONS: [{"key": 1}]}))
-    with pytest.raises(UserError, match="is not what annotate=read writes of this question"):
+    with pytest.raises(UserError, match="is not what cfaug annotate read writes of this question"):
         table("social_3").build(written(**{STRATA: {"offered": [], "tallies": [1]}}))

@@ -26,10 +26,10 @@ CLIP = ("weights=zoo:clip-0", "model=tiny_clip", "device=cpu", "max_indistinct=1
 def test_people_judge_images_and_prompts_are_judged_by_them(place, tmp_path, capsys):
     """24 images, 2 of each of the 6 labels asked about."""
     sets = lay_grid_sets(tmp_path / "sets", every_grid_set(("doctor", "nurse")))
-    words = ("data=folder", f"data.counterfactual={sets}", "annotate/question=social_errors")
+    words = (f"pairs={sets}", "annotate/question=social_errors")
     page = place.root / "annotation/annotate.html"
-    assert place.evaluate(
-        "annotate=export", *words, "annotate.question.strata.each=2",
+    assert place.annotate(
+        "export", *words, "annotate.question.strata.each=2",
         "annotate.assignment.annotators=1", "annotate.assignment.overlap_fraction=0",
     ) == 0  # fmt: skip
     assert "12 questions about 12 images" in capsys.readouterr().out
@@ -44,13 +44,13 @@ def test_people_judge_images_and_prompts_are_judged_by_them(place, tmp_path, cap
         lines.append({"key": item.key, "member": item.member, "annotator": "1", "label": label,
                       "seconds": 1.0, "texts": item.texts_hash})  # fmt: skip
     (page.parent / "answers-x-1.jsonl").write_text("".join(json.dumps(x) + "\n" for x in lines))
-    assert place.evaluate("annotate=read", *words) == 0
+    assert place.annotate("read", *words) == 0
     said = capsys.readouterr()
     assert "were found to show what their captions ask for" in said.out
     assert "altered_subjects is left out" in said.err
     assert "By what the captions asked for" in (page.parent / "annotation.html").read_text()
     for number in (1, 2, 3):
-        assert place.evaluate(f"table=social_{number}") == 0
+        assert place.table(f"social_{number}") == 0
         text = (place.root / f"tables/social_{number}.md").read_text()
         assert "sets, 1 annotators" in text
         assert "The paper" in text
@@ -60,7 +60,7 @@ def test_people_judge_images_and_prompts_are_judged_by_them(place, tmp_path, cap
     assert place.evaluate(*CLIP, *asked, prompts, f"benchmark.labels={labels}") == 0
     unclear = sum(line["label"] == "unclear" for line in lines)
     assert f"{48 - 12 + unclear} images are left out" in capsys.readouterr().err
-    assert place.evaluate("table=social_4") == 0
+    assert place.table("social_4") == 0
     assert f"{12 - unclear} images; {36 + unclear} more are left out" in capsys.readouterr().out
 
 
@@ -99,7 +99,7 @@ def test_models_of_skewed_worlds_are_asked_and_tabled(script, tmp_path):
     metrics = {row.metric for row in read_results(run / "results.jsonl")}
     assert {"max_skew", "max_skew_excess", "rank_gap"} <= metrics
     assert not (run / "oracle_skew.html").exists()
-    said = stdout_of(script("evaluate"), ["table=social_oracle", *paths])
+    said = stdout_of(script("table"), ["social_oracle", *paths])
     assert "is a planted skew found?" in said
     document = read_document(tmp_path / "runs" / "tables" / "social_oracle.json")
     recovery, order, alarms = document.parts
@@ -175,7 +175,7 @@ def test_every_arm_is_trained_asked_and_tabled(run, tmp_path, capfd):
         assert set(items.columns["subject"]) == HELD_OUT
         results = read_results(folder / arm / "seed=107" / "results.jsonl")
         assert {row.better for row in results if row.metric == "max_skew"} == {"lower"}
-    assert run("evaluate", "table=social_debias") == 0, capfd.readouterr()
+    assert run("table", "social_debias") == 0, capfd.readouterr()
     document = read_document(tmp_path / "runs" / "tables" / "social_debias.json")
     assert [part.title for part in document.parts[1:]] == [
         "Declared before looking", "Less real data alone", "Less before fine-tuning",

@@ -25,7 +25,7 @@ def test_visogender_is_asked_by_one_command(place, tmp_path, capsys):
     assert len(read_items(folder, "visogender_resolution")) == 60
     items = read_items(folder, "visogender_retrieval")
     assert len(items) == 6
-    assert place.evaluate("table=visogender") == 0
+    assert place.table("visogender") == 0
     assert "Single person" in capsys.readouterr().out
     assert place.evaluate(*asked) == 0
     assert "already evaluated" in capsys.readouterr().out

@@ -14,7 +14,7 @@ from cfaug.annotation.forms import Preference
 from cfaug.core.errors import UserError
 from cfaug.planning.build import build
 from cfaug.report.arm_results import MissingError, Runs
-from cfaug.run.annotate import AnnotationSource, Export, ReadAnswers, Simulate
+from cfaug.run.annotation_steps import AnnotationSource, Export, ReadAnswers, Simulate
 from tests.annotation.making import WHY, write_answers
 from tests.annotation.test_caption_form import ALL, FORM
 from tests.annotation.text_sets import write_text_sets

@@ -33,7 +33,7 @@ def test_arms_train_on_edited_captions_and_are_asked_about_them(script, place, s
     data = f"benchmark.data={{XMAI: {shards}/xmai_training/insertions}}"
     asked = ["benchmark=insertion", "benchmark.name=xmai_training", "benchmark.synonyms=null", data]
     assert place.evaluate("name=xmai_training", *asked) == 0
-    assert place.evaluate("table=xmai_training") == 0
+    assert place.table("xmai_training") == 0
     document = read_document(place.root / "tables" / "xmai_training.json")
     values, declared, *_ = document.parts
     named = [labels[0] for labels, _ in values.rows]
