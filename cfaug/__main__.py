@@ -22,6 +22,7 @@ COMMANDS = {
     ),
     "table": ("cfaug.run.table", "make a table or figure of a paper from finished evaluations"),
     "annotate": ("cfaug.run.annotate", "let people answer questions about pairs, and read them"),
+    "settings": ("cfaug.run.list_settings", "say what every setting means, and its values"),
     "zoo": ("cfaug.run.zoo", "list the tiny models that are shipped"),
     "new": ("cfaug.run.new_recipe", "write a working recipe of your own to start from"),
     "doctor": ("cfaug.run.doctor", "say which optional parts are here, and how to get the others"),

@@ -85,6 +85,7 @@ class Assignment:
     overlap_fraction: Share = 0.1
     sample: Positive | None = None
     seed: Seed = 0
+    """the seed of what is drawn"""
 
     read_with: ClassVar[ReadWith] = {"annotators_per_item": {"overlap_fraction": GIVEN}}
 

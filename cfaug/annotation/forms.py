@@ -52,6 +52,7 @@ class Field:
 
     title: str
     text: str
+    """the statement or question that people rate"""
     kind: Kind
     low: int = 1
     high: int = 5
@@ -124,6 +125,7 @@ class Form:
     """
 
     title: str
+    """the heading"""
     text: str
     fields: Mapping[str, Field]
     per_kind: Positive | None = 10

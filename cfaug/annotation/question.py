@@ -64,7 +64,9 @@ class AnnotationQuestion:
     """
 
     title: str
+    """the heading"""
     text: str
+    """the question that people read"""
     options: Mapping[str, str] = dataclasses.field(default_factory=dict)
     captions: Sequence[str] = ()
     accepted: Sequence[str] = (CORRECT,)

@@ -126,17 +126,13 @@ URGENT = re.compile(r"(error|warning|failed|interrupted)\b")
 
 @dataclass(frozen=True, kw_only=True)
 class OutputSettings:
-    """How much a command prints.
-
-    Attributes:
-        quiet: print only the sentence at the end, the paths of what was written, and errors and
-            warnings.
-        verbose: print also what is otherwise only in the files: the numbers of each run, all
-            metrics and tests, and the details of the sources.
-    """
+    """How much a command prints."""
 
     quiet: bool = False
+    """print only the sentence at the end, the paths of what was written, errors and warnings"""
     verbose: bool = False
+    """print also what is otherwise only in the files: the numbers of each run, all metrics and
+    tests, details of the sources"""
 
 
 def choose_verbosity(quiet: object, verbose: object) -> Verbosity:

@@ -42,6 +42,7 @@ class StructureCheck:
     """
 
     tagger: Tagger
+    """the tagger of parts of speech"""
     reject: bool = False
 
     name = "structure"

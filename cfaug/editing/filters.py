@@ -24,6 +24,7 @@ class PartOfSpeech:
     """Keeps candidates whose new word has the replaced word's part of speech (section 3.1)."""
 
     tagger: Tagger
+    """the tagger of parts of speech"""
     name: ClassVar[str] = "part_of_speech"
 
     def keep(self, candidates: Sequence[Candidate]) -> list[Candidate]:
@@ -111,6 +112,7 @@ class LowestPerplexity:
     """
 
     model: LanguageModel
+    """the language model"""
 
     def rank(self, groups: Sequence[Sequence[Candidate]]) -> list[list[Candidate]]:
         """Return each group by rising perplexity, with notes ``perplexity_0``, ``perplexity_1``."""
@@ -137,6 +139,7 @@ class KeyedChoice:
     """Ranks candidates at random: for worlds in which no caption is surprising."""
 
     seed: Seed = 0
+    """the seed of what is drawn"""
 
     def rank(self, groups: Sequence[Sequence[Candidate]]) -> list[list[Candidate]]:
         """Return each group in an order that depends only on the seed and the caption's key."""

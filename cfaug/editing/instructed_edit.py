@@ -79,6 +79,7 @@ class InstructedEdit:
     """
 
     model: VariationModel
+    """the language model that follows the instruction"""
     prompts: str | Sequence[EditPrompt] = "examples"
     kinds: Sequence[str] | None = None
     per_kind: Count | Mapping[str, Count] = 1
@@ -357,6 +358,7 @@ class RandomWordEdit:
     guards: Mapping[str, EditGuard | None] = field(default_factory=dict)
     checks: Mapping[str, EditGuard | None] = field(default_factory=dict)
     seed: Seed = 0
+    """the seed of what is drawn"""
 
     def __post_init__(self) -> None:
         check_fields(self, "recipe.editor")

@@ -172,6 +172,7 @@ class LabelGuard:
     rule: Literal["fixed", "paper", "algorithm_1", "released"] = "fixed"
     encoder: SentenceEmbedder | None = None
     words: ClassWords = field(default_factory=ClassWords)
+    """the words of each class, by which a text names it"""
     threshold: float = 0.5
 
     name = "label"
@@ -252,6 +253,7 @@ class NoOpGuard:
 
     encoder: SentenceEmbedder | None = None
     words: ClassWords = field(default_factory=ClassWords)
+    """the words of each class, by which a text names it"""
     threshold: float = 0.95
 
     name = "no_op"

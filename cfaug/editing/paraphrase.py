@@ -58,10 +58,13 @@ class Paraphrase:
     """
 
     tagger: Tagger
+    """the tagger of parts of speech"""
     kinds: Annotated[Sequence[Kind], MinLen(1)] = ("frame", "order")
+    """the rewritings to make: another frame, another order, a synonym"""
     per: Literal["caption", "kind"] = "caption"
     synonyms: Synonyms | None = None
     seed: Seed = 0
+    """the seed of what is drawn"""
 
     read_with: ClassVar[ReadWith] = {"synonyms": {"kinds": ("synonym",)}}
 

@@ -47,8 +47,10 @@ class RuleEdits:
     """
 
     tagger: Tagger
+    """the tagger of parts of speech"""
     wordnet: WordNet | None = None
     lists: WordLists = field(default_factory=WordLists)
+    """the words that replace others"""
 
     def vary(self, requests: Sequence[VariationRequest]) -> list[Variations]:
         """Return up to the requested number of variations of each caption, drawn by its seed."""
@@ -262,6 +264,7 @@ class FixedEdit:
 
     kind: str
     after: str
+    """the text that replaces it"""
     before: str = ""
     where: Literal["end", "start"] = "end"
     labels: Sequence[str] = ()
@@ -370,6 +373,7 @@ class AddReconstruction:
     """
 
     editor: Editor
+    """the editor of the other proposals"""
     always: bool = True
 
     def check_source(self, examples: Sequence[Example]) -> None:

@@ -71,7 +71,9 @@ class Substitution:
     """
 
     tagger: Tagger
+    """the tagger of parts of speech"""
     filler: MaskFiller
+    """the masked language model that proposes words"""
     ranker: Ranker
     filters: Sequence[CandidateFilter] | Mapping[str, CandidateFilter | None] = ()
     part_of_speech: Literal["noun", "adjective", "verb"] = "noun"

@@ -181,6 +181,7 @@ class SourceBenchmark(ABC):
     data: str | None = None
     name: str | None = None
     batch_size: Positive = 256
+    """the number of items given to the model at once"""
     without_leaks: bool = False
     leaks: Leaks | None = field(default=None, init=False, repr=False)
 

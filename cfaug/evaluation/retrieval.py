@@ -226,6 +226,7 @@ class Matching(SourceBenchmark):
     """
 
     batch_size: Positive = 64
+    """the number of items given to the model at once"""
     real: str | None = None
     seed: Seed = 0
 

@@ -165,6 +165,7 @@ class HeldOut:
     """
 
     batch_size: int = 256
+    """the number of items given to the model at once"""
     validation: bool = True
 
     reads_data: ClassVar[ReadWith] = {"data": {}}

@@ -296,6 +296,7 @@ class DetectMentioned(DetectObjects):
     """
 
     tagger: Tagger | None = None
+    """the tagger of parts of speech"""
 
     reads: ClassVar[tuple[str, ...]] = ("image", "texts")
     protocol: ClassVar[type] = OpenVocabularyDetector

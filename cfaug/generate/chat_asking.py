@@ -116,10 +116,13 @@ class ChatAsker:
 
     base_url: str
     model: str
+    """the name of the model as its server knows it"""
     cache: str | None = None
     attempts: Positive = 3
     concurrency: Processes = 8
+    """requests at once"""
     settings: ChatSettings = field(default_factory=ChatSettings)
+    """temperature, length and retries of a request"""
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -51,12 +51,14 @@ class CropAttributes:
     """
 
     model: Checkpoint
+    """the encoder of crops and attributes"""
     vocabulary: str | None = None
     most: Positive = 3
     padding: Annotated[float, Interval(ge=0, le=10)] = 0.1
     template: str = "a photo of a {attribute} {object}"
     chunk: Positive = 64
     device: str = "auto"
+    """auto, cpu, cuda, cuda:1, mps"""
 
     read_with: ClassVar[ReadWith] = {"model.logit_scale_min": [], "model.logit_scale_max": []}
 

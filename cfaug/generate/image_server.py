@@ -77,18 +77,25 @@ class ImageServer(InstructedEditor):
 
     base_url: str
     model: str
+    """the name of the model as its server knows it"""
     cache: str | None = None
     fields: Arguments | None = field(default_factory=lambda: {"response_format": "b64_json"})
     guidance: str | None = None
     seeded: bool = True
     instructions: str = "instructions"
     side: Positive = 1024
+    """the side of an image, in pixels"""
     square: bool = False
+    """whether photos are cropped to squares"""
     multiple: Positive = 16
+    """the number of pixels of which both sides are multiples"""
     photos: PhotoPreparation = field(default_factory=PhotoPreparation)
+    """how photos are cropped and scaled"""
     attempts: Positive = 3
     concurrency: Processes = 8
+    """requests at once"""
     settings: ServerSettings = field(default_factory=ServerSettings)
+    """timeouts and retries of a request"""
 
     def __post_init__(self) -> None:
         check_fields(self, "recipe.image_editor")

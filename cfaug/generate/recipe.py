@@ -91,6 +91,7 @@ class Recipe:
     """
 
     name: str
+    """the name in file names, cards and pages"""
     editor: Editor | None = None
     annotators: Mapping[str, Annotator | None] = field(default_factory=dict)
     texts_from: str | None = None
@@ -100,6 +101,7 @@ class Recipe:
     scorers: Mapping[str, Scorer | None] = field(default_factory=dict)
     report: Mapping[str, Scorer | None] = field(default_factory=dict)
     selection: Selection = field(default_factory=Selection)
+    """which candidates are kept"""
     postprocess: Postprocess | None = None
     set_per: SetPer = "proposal"
     example_per: ExamplePer = "text"
@@ -233,24 +235,23 @@ IMAGE_PARTS = (
 
 @dataclass(frozen=True, kw_only=True)
 class RunSettings:
-    """The settings of one process: its stage, its part of the shards, its handling of failures.
-
-    Args:
-        stage: ``captions`` (edits only), ``images`` (from existing edits), or ``all``.
-        part: the number of this process's part: it makes every shard i with i % ``parts`` = part.
-        publish_incomplete: whether to publish a shard without its failed items, and list them;
-            otherwise the shard is not published, and the next run retries them.
-        pipeline_scoring: whether a batch is scored in a second thread while the next one is made,
-            which saves time if images are made on a GPU.
-    """
+    """The settings of one process: its stage, its part of the shards, its handling of failures."""
 
     stage: Stage = "all"
+    """``captions``: edits only; ``images``: from edits already made; ``all``: both"""
     seed: Seed = 0
+    """the seed of every draw: noise, p, guidance scale"""
     part: int = 0
+    """this process makes every shard whose number has this remainder when divided by ``parts``"""
     parts: int = 1
+    """the number of processes that share the shards; they are independent"""
     publish_incomplete: bool = False
+    """publish a shard without its failed items, and list them; otherwise the shard waits, and
+    the next run retries them"""
     overwrite: bool = False
+    """start anew in a folder that was made with other settings"""
     pipeline_scoring: bool = False
+    """score a batch in a second thread while the next one is drawn, which saves time on a GPU"""
 
     def __post_init__(self) -> None:
         check_fields(self)

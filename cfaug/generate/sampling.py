@@ -54,6 +54,7 @@ class Draws:
     """
 
     candidates: Annotated[int, Interval(ge=1, lt=2**31)] = 100
+    """the number of candidates of a proposal"""
     p2p_threshold: tuple[Share, Share] = (0.1, 0.9)
     guidance_scale: tuple[Weight, Weight] = (7.5, 15.0)
     parameters: Mapping[str, tuple[float, float]] = field(default_factory=dict)
@@ -213,6 +214,7 @@ class GridDraws:
 
     self_replace_steps: Annotated[Sequence[Share], MinLen(1)]
     guidance_scale: Weight = 7.5
+    """the scale of classifier-free guidance"""
 
     per_example: ClassVar = True
     """Whether all proposals of an example have the same draws."""

@@ -73,6 +73,7 @@ class ServerSettings:
     key_variable: str | None = None
     timeout: PositiveNumber = 120.0
     retries: Count = 5
+    """how often a failed request is sent again"""
     backoff: Weight = 1.0
 
     def __post_init__(self) -> None:

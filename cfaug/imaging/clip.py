@@ -110,7 +110,10 @@ class LazyClipScorer(CosineScorer):
     """
 
     model: ModelSpec
+    """the weights of the dual encoder"""
     preprocessing: Literal["ip2p", "standard"] = "ip2p"
+    """``ip2p``: InstructPix2Pix's, of the decoder's floats before any rounding; ``standard``:
+    CLIP's own"""
     device: str = "auto"
     prefix: str = ""
     consistency: Unit | None = None
@@ -188,6 +191,7 @@ class LabelScorer:
 
     encoder: EmbeddingScorer
     prefix: str = ""
+    """a text before every label"""
 
     read_with: ClassVar[ReadWith] = {
         # Only its embeddings are compared.

@@ -268,6 +268,7 @@ class InstructedPhotos(InstructedEditor):
     """
 
     model: PipelineFolder
+    """the weights of the pipeline"""
     settings: Arguments | None = None
     guidance: str | None = "guidance_scale"
     instructions: str = "instructions"
@@ -275,6 +276,7 @@ class InstructedPhotos(InstructedEditor):
     square: bool = False
     multiple: Positive = 16
     photos: PhotoPreparation = field(default_factory=PhotoPreparation)
+    """how photos are cropped and scaled"""
 
     def __post_init__(self) -> None:
         check_fields(self, "recipe.image_editor")

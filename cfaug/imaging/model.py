@@ -142,11 +142,14 @@ class DiffusionWeights:
 
     weights: str
     revision: str | None = None
+    """the commit on the Hub; null: the newest"""
     vae: str | None = None
     vae_revision: str | None = None
+    """the commit of ``vae`` on the Hub; null: the newest"""
     dtype: Annotated[str, OneOf(DTYPES)] = "fp32"
     device: str = "auto"
     channels_last: bool = False
+    """the memory format of convolutions, faster on some GPUs"""
     compile: bool = False
 
     read_with: ClassVar[ReadWith] = {"vae_revision": {"vae": GIVEN}}

@@ -162,8 +162,11 @@ class InvertAndEdit(DiffusionEditor):
     remember: bool = True
     max_rows: Annotated[int, Ge(2)] = 64
     decode_rows: Positive = 16
+    """the number of latents decoded at once: memory"""
     photos: PhotoPreparation = field(default_factory=PhotoPreparation)
+    """how photos are cropped and scaled"""
     safety: SafetyChecker | None = None
+    """a check of the images; null: none"""
 
     shares_examples = True
     """Jobs of one example belong in one call: see ``cfaug.core.protocols.SharesExamples``."""

@@ -216,6 +216,7 @@ class PromptToPrompt(DiffusionEditor, SetEditor):
     """
 
     model: DiffusionWeights
+    """the weights of the pipeline"""
     steps: Annotated[int, Ge(2)] = 100
     max_rows: Annotated[int, Ge(2)] = 64
     row_multiple: Annotated[int, Ge(2)] = 2
@@ -226,7 +227,9 @@ class PromptToPrompt(DiffusionEditor, SetEditor):
     noise_on_device: bool = False
     eta: float = 1.0
     decode_rows: Positive = 16
+    """the number of latents decoded at once: memory"""
     safety: SafetyChecker | None = None
+    """a check of the images; null: none"""
 
     def __post_init__(self) -> None:
         check_fields(self, "recipe.image_editor")
@@ -314,6 +317,7 @@ class SafetyChecker:
 
     weights: str
     revision: str | None = None
+    """the commit on the Hub; null: the newest"""
     device: str = "auto"
 
     def __post_init__(self) -> None:

@@ -52,6 +52,7 @@ class Selection:
     maximise: str | None = None
     aggregate: Aggregate = "min"
     keep: Positive = 1
+    """the number of candidates to keep, the best first"""
     per: Literal["set", "group"] = "set"
     reasons: Mapping[str, str] = field(default_factory=dict)
     above: Mapping[str, float | None] = field(default_factory=dict)
@@ -317,6 +318,8 @@ def clip_selection(
         min_clip_image: least cosine of an edited image with the base image (B.1.2).
         min_clip_direction: least directional cosine; ``None`` is no threshold. The paper names no
             such threshold; InstructPix2Pix's code, whose defaults it used, has 0.2.
+        aggregate: ``min`` or ``mean`` over the images of a set.
+        keep: the number of candidates to keep, the best first.
     """
     given = {
         "min_clip_text": min_clip_text, "min_clip_image": min_clip_image,

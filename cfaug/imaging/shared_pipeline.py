@@ -60,6 +60,7 @@ class SharedPipeline(SetEditor):
 
     model: PipelineFolder
     steps: Annotated[int, Ge(2)] = 28
+    """denoising steps"""
     side: Positive | None = None
     max_rows: Annotated[int, Ge(2)] = 16
     mode: Annotated[str, OneOf(("ip2p", "p2p"))] = "ip2p"

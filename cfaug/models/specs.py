@@ -214,7 +214,9 @@ class OpenClip(Spec):
     logit_scale_min: float | None = OPENAI_LOGIT_SCALE[0]
     logit_scale_max: float | None = OPENAI_LOGIT_SCALE[1]
     train_logit_scale: bool = field(default=True, repr=False)
+    """whether the temperature is trained"""
     max_tokens: Positive | None = field(default=None, repr=False)
+    """the most tokens of a caption that positions are interpolated to; null: the model's limit"""
 
     provides: ClassVar[tuple[type, ...]] = (DualEncoder, Matcher)
 

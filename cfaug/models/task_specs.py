@@ -138,7 +138,9 @@ class ImageCaptioning(ImageCheckpoint):
     prompt: str = ""
     prefix: str = ""
     num_beams: Positive = 1
+    """beams of the search for a caption; 1 is greedy"""
     max_new_tokens: Positive = 50
+    """the most tokens of a caption"""
     min_new_tokens: Positive | None = None
     repetition_penalty: float = 1.0
 
@@ -156,6 +158,7 @@ class ObjectDetection(Checked):
     """An object detector with its own classes: YOLOS, DETR, ..."""
 
     threshold: Share = 0.5
+    """the least score of a detection"""
 
     provides = (Detector,)
     implementation = "cfaug.models.detector.HFDetector"
@@ -178,6 +181,7 @@ class ZeroShotDetection(Checked):
     vocabulary: str | None = None
     template: str = "{label}"
     threshold: Share = 0.3
+    """the least score of a detection"""
     overlap: Share = 0.3
     most: Positive | None = 50
 

@@ -154,67 +154,73 @@ OPTIONAL_GROUPS = ("tuning", "loss", "optimized_metric", "declared", "model_name
 
 @dataclass(frozen=True, kw_only=True)
 class TrainSettings(OutputSettings):
-    """The settings of one run, which ``conf/train.yaml`` describes.
-
-    Args:
-        arm: the arm's name; ``None`` names it after the overrides.
-        seed: the seed of the order of examples and of dropout.
-        data: node of ``DataSettings``.
-        optim: node of ``OptimSettings``.
-        trainer: node of ``TrainerSettings``.
-        logger: node of ``LoggerSettings``.
-        paths: folders of runs, shards and indexes.
-        overwrite: remove another run in the folder and start anew.
-        debugging: train in ``.debug`` among the runs, which no table reads.
-        part: number of this part of a sweep, from 0.
-        on_error: ``continue`` with the other runs of a sweep when one fails, or ``stop``.
-        share_image_cache: share decoded images between the runs of a process.
-        image_cache_mib: memory of the shared images in MiB, in all processes together.
-        extend: continue a finished run to more steps.
-        optimized_metric: column of ``metrics.csv`` that a sweeper of Hydra's gets of each run:
-            ``train/loss``, ``val/loss``, or ``val/`` and one of ``trainer.val_metrics``; ``None``
-            for no sweeper.
-        threads: number of torch's threads; ``None`` uses all cores.
-        tuning: node of the parameters to train; ``None`` trains all.
-        loss: node of ``LossSettings``, of ``AnswerLoss`` for questions, or of ``ClassLoss`` for
-            classes; ``None`` is the loss of the model's authors.
-        declared: file of what was declared before training, which ``cfaug table ... declare=true``
-            writes; its hash is part of the run.
-        model_name: the name of the model in its card, as on the Hub; ``None`` makes one of the
-            initial model, the experiment and the seed.
-        preset: the training settings of the model's file, already filled into the others.
-    """
+    """The settings of ``cfaug train``: those of one run."""
 
     name: str
+    """the experiment: runs that belong in one table"""
     arm: str | None
+    """the arm's name; null: a name from the overrides that change the result"""
     seed: RunSeed
+    """the seed of the order of examples and of dropout; the papers use 107 to 131"""
     data: Node
+    """the examples: real and counterfactual sources, and how they are mixed"""
     model: Annotated[Node, Makes("cfaug.models.specs.ModelSpec")]
+    """the model to fine-tune"""
     optim: Annotated[Node, Makes("cfaug.train.settings.OptimSettings")]
+    """the optimiser and its schedule"""
     trainer: Annotated[Node, Makes("cfaug.train.settings.TrainerSettings")]
+    """the length of the training, its precision, processes and checkpoints"""
     logger: Annotated[
         Node, Makes("cfaug.train.settings.LoggerSettings", "lightning.pytorch.loggers.Logger")
     ]
+    """where metrics are logged"""
     paths: RunPaths
+    """folders of ``runs``, ``shards``, ``cache``, of ``data`` for scale=paper, and
+    ``image_roots`` in which a list may name images"""
     dry_run: DryRun | Annotated[Literal["measure"], Means("the time of three real steps")]
+    """print counts, steps and the time it will take, and stop; ``json``: the same for programs;
+    ``measure``: time three steps"""
     overwrite: bool
+    """start anew in a folder that holds another run"""
     debugging: bool = False
+    """the run goes to ``paths.runs``/.debug, which no table reads; debug=... sets it"""
     part: int = 0
+    """this process trains the runs of a sweep whose number has this remainder when divided by
+    ``parts``"""
     parts: int = 1
+    """the number of processes that share a sweep, as sweeps/train.sbatch has it"""
     parallel: Annotated[Processes, Means("runs at once")] = 1
+    """runs of a sweep at once, each with its share of the cores"""
     engine: Node | None = None
+    """where the runs of a sweep are trained; null: on this machine"""
     on_error: Literal["continue", "stop"] = "continue"
+    """``continue`` with the other runs of a sweep when one fails, or ``stop``"""
     share_image_cache: bool = False
+    """runs of a sweep share decoded images; results are byte-identical"""
     image_cache_mib: Annotated[Positive, Means("MiB of decoded images")] = 4096
+    """memory of the shared images in MiB, in all processes together"""
     extend: bool = False
+    """continue a finished run to more steps (``trainer.max_steps``, ``max_epochs``) from the
+    state that ``trainer.keep_last=true`` kept; the schedule is computed anew for the new length"""
     optimized_metric: str | None = None
+    """what a sweeper of Hydra's (hydra/sweeper=optuna) gets of each run: ``train/loss``,
+    ``val/loss``, or ``val/`` and one of ``trainer.val_metrics``"""
     threads: Threads = None
+    """torch's threads on a CPU; null: all cores"""
     tuning: Node | None = None
+    """the parameters that are trained; null: all"""
     loss: Node | None = None
+    """the loss; null: that of the model's authors"""
     declared: str | None = None
+    """a file of what is compared, which ``cfaug table NAME declare=true`` writes before anything
+    is trained: its hash is part of each run, and the table calls everything else exploratory"""
     model_name: str | None = None
+    """the name of the model in its card, as on the Hub, such as my-clip; null: one of the
+    initial model, the experiment and the seed"""
     preset: Preset | None = None
+    """the training settings of the model's file, already filled into the others"""
     by_seed: Mapping[str, str] | None = None
+    """the settings that depend on the run's seed, as they are written"""
     overrides: Words = ()
 
     def check(self) -> None:
@@ -246,7 +252,7 @@ class TrainSettings(OutputSettings):
             content = require_regular(Path(self.declared).expanduser()).read_bytes()
         except OSError as error:
             raise UserError(
-                f"declared={self.declared} cannot be read: {error.strerror}; python evaluate.py "
+                f"declared={self.declared} cannot be read: {error.strerror}; "
                 "cfaug table NAME declare=true writes it, before anything is trained"
             ) from error
         return {"declared": hashlib.sha256(content).hexdigest()}

@@ -51,10 +51,13 @@ class PaperTable:
 
     name: str
     title: str
+    """the heading"""
     paper: str = ""
     claim: str = ""
     commands: Sequence[str] = ()
+    """the commands that make what it needs"""
     notes: Sequence[str] = ()
+    """sentences under the table"""
     partial: bool = False
 
     def require(self, data: object, *lacking: str) -> None:

@@ -27,14 +27,22 @@ from cfaug.run.launch import Jobs, Script, choose_named, launch, report_each
 
 @dataclass(frozen=True, kw_only=True)
 class AnnotateSettings(OutputSettings):
-    """The top level of ``conf/annotate.yaml``, which describes each setting."""
+    """The settings of ``cfaug annotate``."""
 
     annotate: Node
+    """the step: ``export`` a page of questions, ``read`` answers, sort errors (``taxonomy``), or
+    ``simulate`` answers"""
     pairs: str | None
+    """the pairs to ask about: a folder of sets in any form, or ``WORLD:PART``"""
     world: Node | None
+    """the settings of the world, for ``pairs=WORLD:PART``"""
     seed: RunSeed
+    """the seed of the world, as of a run: its scenes are drawn with seed + 1, or with
+    ``world.seed``"""
     paths: RunPaths
+    """folders of pages and answers (``runs``), of worlds (``shards``) and of indexes (``cache``)"""
     threads: Threads = None
+    """torch's threads on a CPU; null: all cores"""
     overrides: Words = ()
 
 

@@ -136,9 +136,12 @@ class Export:
 
     out: str
     question: AnnotationQuestion | Form
+    """the question, or form of several"""
     assignment: Assignment
+    """who labels which images"""
     screening: str | None
     pages: Literal["one", "each"]
+    """``one`` page for everybody, or ``each``: a page for every annotator"""
     side: int
 
     def __post_init__(self) -> None:
@@ -210,12 +213,18 @@ class Taxonomy:
     """
 
     out: str
+    """the page to write, an .html file"""
     question: AnnotationQuestion
+    """the question, or form of several"""
     category_question: AnnotationQuestion
+    """the question by which rejected images are sorted"""
     answers: Sequence[str]
+    """files of answers, or patterns of their names"""
     sample: int
     seed: Seed
+    """the seed of the sample"""
     side: int
+    """longest side of the pictures, in pixels"""
 
     def run(self, source: AnnotationSource) -> list[Path]:
         """Write the page, and return its file."""
@@ -261,7 +270,9 @@ class ReadAnswers:
 
     out: str
     question: AnnotationQuestion | Form
+    """the question, or form of several"""
     category_question: AnnotationQuestion
+    """the question by which rejected images are sorted"""
     answers: Sequence[str]
     categories: Sequence[str]
     screening: str | None
@@ -374,11 +385,14 @@ class Simulate:
 
     out: str
     question: AnnotationQuestion | CaptionForm
+    """the question, or form of several"""
     category_question: AnnotationQuestion
+    """the question by which rejected images are sorted"""
     assignment: Assignment
     mistakes: float
     sorted_errors: int
     causes: Causes
+    """the category of an error"""
 
     def run(self, source: AnnotationSource) -> list[Path]:
         """Write the files, and return them."""

@@ -38,13 +38,18 @@ TOP = ("places", "columns", "newest", "plan", "quiet", "verbose", "paths", "hydr
 
 @dataclass(frozen=True, kw_only=True)
 class CompareSettings(OutputSettings):
-    """The top level of ``conf/compare.yaml``, which describes each setting."""
+    """The settings of ``cfaug compare``."""
 
     places: Sequence[str] | None
+    """two folders or files, or more, as typed: ``cfaug compare A B``"""
     columns: Annotated[Node, Makes("cfaug.report.item_lists.item_tables.ItemColumns")]
+    """the roles of columns in files of items"""
     newest: bool
+    """of several logs of one task take the newest"""
     plan: PositiveNumber | Annotated[None, Means("no plan")]
+    """points of a difference: how large a test has to be to find it is told from these answers"""
     paths: Annotated[dict[str, str], Keys(("runs",))]
+    """``runs``: the tables and the page are written into its folder ``compared``"""
     overrides: Sequence[str] = ()
 
 

@@ -449,41 +449,81 @@ def _read_tested(run: Run) -> EvaluationTarget:
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateSettings(OutputSettings):
-    """The top level of ``conf/evaluate.yaml``, which describes each setting."""
+    """The settings of ``cfaug evaluate``."""
 
     name: str | Sequence[str] | None
+    """one experiment; [a,b]: their arms in one table; null: every experiment under
+    ``paths.runs``"""
     arm: str | None
+    """one arm; null: every arm"""
     runs: Sequence[str] | None
+    """a list of run folders, in place of ``name`` and ``arm``"""
     weights: str | None
+    """a checkpoint to evaluate: a save_pretrained folder, a Hub id, ``zoo:NAME``"""
     seed: RunSeed
+    """the seed of the world that ``weights`` are tested on"""
     benchmark: Annotated[Node, Makes("cfaug.evaluation.suites.SuiteMember")]
+    """what is measured"""
     baseline: str | Sequence[str] | None
+    """the arm (or arms) to test against; null: those of ``comparison``. With ``weights``, the
+    name of a checkpoint that was evaluated before with the same settings: the two are compared
+    over items"""
     model: Annotated[Node, Makes("cfaug.models.specs.ModelSpec")]
+    """the kind of model that ``weights`` are loaded as; without weights its own are tested. A
+    run has its own"""
     data: Node
+    """the world that ``weights`` are tested on; a run has its own data"""
     device: str
+    """auto, cpu, cuda, cuda:1, mps"""
     feature_cache: CacheSize
+    """GiB of embeddings and matching scores to keep in ``paths.cache``/features; 0: none"""
     label_frequency: str | None
+    """how altered subjects are compared with class names, for label_frequency.json of each run:
+    ``words``, as in COCO-CFs, section A.2; ``lemmas`` counts singular and plural as one word;
+    null: no counts"""
     evaluate_initial: bool
+    """evaluate the initial weights of runs as well"""
     forgetting_threshold: (
         Annotated[Share, Means("such as 0.02 for two percentage points")]
         | Annotated[None, Means("no warning")]
     )
+    """warn if accuracy or recall@1 is lower than with the initial weights by more than this"""
     tabulate: Literal["asked", "all"]
+    """benchmarks to table and correct for: ``asked``, those of this command; ``all``, every one
+    with results"""
     paths: RunPaths
+    """folders of ``runs``, ``shards``, ``cache``, of ``data`` for suites, and ``image_roots`` in
+    which a list may name images"""
     comparison: Node | None = None
+    """the baselines of an experiment's arms, and how arms are named"""
     threads: Threads = None
+    """torch's threads on a CPU; null: all cores"""
     seeds: (
         RunSeed
         | Annotated[Sequence[RunSeed], MinLen(1), Means("such as [107,108]")]
         | Annotated[None, Means("those that all arms have")]
     ) = None
+    """the seeds to evaluate and compare, such as [107,108]; null: all, and the table has those
+    of every arm"""
     items: KeepItems = "new"
+    """keep test items in items/ of each run: ``new``, those of new results; ``all``, of old ones
+    too"""
     failures: str | None = None
+    """a file for the edits after which models fail more often than without them, a line of JSON
+    for each, for benchmark=stress, choice, pairs, matching, retrieval or vqa (docs/repair.md)"""
     failure_rule: Node = field(default_factory=dict)
+    """which are failures: declared before they are measured"""
     wise_ft: Factor | Annotated[Sequence[Factor], MinLen(1)] | None = None
+    """mix the weights of runs with their initial weights (WiSE-FT, Wortsman et al., 2022):
+    [0,0.25,0.5,0.75,1] from the initial weights to the run's; ``cfaug table wise_ft`` shows
+    gains and costs"""
     max_indistinct: Share = DEFAULT_LIMIT
+    """refuse a benchmark if the model reads more than this share of its captions like another
+    one: words that it does not know, or captions that are too long for it. 1: never"""
     engine: Node | None = None
+    """where checkpoints are evaluated; null: in this process"""
     dry_run: bool = False
+    """report problems in the questions of benchmark=vqa, and stop"""
     overrides: Words = ()
 
     @property

@@ -30,14 +30,25 @@ class ExportSettings(TypedDict):
     """The exports of complete shards, and details that only the publisher knows."""
 
     hub: str | None
+    """an empty folder for parquet, dataset card and datasheet, as the Hub holds them"""
     layout: Literal["pairs", "members", "grid"] | None
+    """with ``hub``: pairs, members, or grid, which has the columns of SocialCounterfactuals (two
+    attributes); null: as the sets are"""
     croissant: str | None
+    """with ``hub``: a new file of Croissant metadata (JSON-LD) about it"""
     clip_benchmark: str | None
+    """an empty folder for the retrieval set that CLIP_benchmark reads"""
     questions: str | None
+    """for a recipe of questions: an empty folder for questions.jsonl and its images"""
     lmms_eval: str | None
+    """an empty folder TASK for a task of lmms-eval: questions, or pairs of images"""
     vlmevalkit: str | None
+    """a new file NAME.tsv: the same for VLMEvalKit"""
     verified: str | None
+    """people's verdicts about questions (labels.jsonl of ``cfaug annotate read``); only
+    questions found good are exported"""
     about: Node
+    """details that only the publisher knows"""
 
 
 def check_exports(folder: Path, export: Mapping[str, Any], *, overwrite: bool) -> None:

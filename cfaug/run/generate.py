@@ -102,32 +102,59 @@ class SourceSettings(TypedDict):
     """The examples: a file or folder, a part of the embedded world, or a grid of captions."""
 
     source: str | None
+    """a list of captions (jsonl, csv, tsv, txt), a folder of images in any known form, or the
+    unedited examples of ``WORLD:PART``; for a recipe of questions a set of these: our jsonl, or
+    a released one"""
     grid: str | None
+    """in place of a source a grid of captions, for a recipe of grids: ``race_gender``, ..., or
+    FILE.yaml"""
     keep_duplicates: bool
+    """keep duplicated and misprinted subjects of a grid's list"""
     leave_out: Mapping[str, float] | None
+    """shares of the world's captions that omit these: ``{colour: 1, background: 0}``"""
     world: Node | None
+    """the settings of the world, for ``data.source=WORLD:PART``"""
     extra: Sequence[str]
+    """columns of a list of captions to copy to the members; all further columns of a folder are
+    copied, except those of parquet read as classes"""
     failures: str | None
+    """failures to repair: a file that ``cfaug evaluate failures=FILE`` wrote"""
     budget: Positive
+    """the number of images to make for the failures"""
     weights: Literal["effect", "equal"]
+    """``effect``: more images for failures of a larger effect; ``equal``: as many for every line
+    of the file"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GenerateSettings(RunSettings, OutputSettings):
-    """The top level of ``conf/generate.yaml``, which describes each setting."""
+    """The settings of ``cfaug generate``."""
 
     recipe: Annotated[Node, Makes("cfaug.generate.recipe.Recipe")]
+    """how captions are edited, images drawn, scored and selected"""
     zoo: Annotated[Mapping[str, str | ZooPart | None], Keys(("name",), (("knows", str | None),))]
+    """the models that the recipe uses"""
     data: SourceSettings
+    """the examples to begin with"""
     shards: Node
+    """the size and format of shards, and the size of batches"""
     export: ExportSettings
+    """what is written once every part is complete"""
     paths: GenerationPaths
+    """folders of ``shards``, ``worlds``, ``cache``, and ``image_roots`` in which a list may name
+    images"""
     limit: Positive | Annotated[None, Means("all")]
+    """the number of examples to take from the start; null: all"""
     parallel: Processes
+    """parts of a sweep (``-m part=0,1 parts=2``) at once, each with its share of the cores"""
     dry_run: DryRun
+    """print the plan, and stop; ``json``: the same for programs"""
     force: bool = False
+    """a zoo that has seen only drawn scenes also gets a source of your own"""
     threads: Threads = None
+    """torch's threads on a CPU; null: two, as with 1, so that bytes are those of any machine"""
     engine: Node | None = None
+    """where shards are made; null: in this process"""
     overrides: Sequence[str] = ()
 
 

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from cfaug.core.errors import (
 from cfaug.core.processes import explain_missing, find_folder, interruptible, rank, wait_briefly
 from cfaug.core.progress import preparing
 from cfaug.core.safety.addresses import hide_keys, hide_words, scrub
-from cfaug.run.arguments import CommandLine, own_settings, read
+from cfaug.run.arguments import FOLDER_FLAGS, WITH_VALUE, CommandLine, own_settings, read
 from cfaug.run.compose import PRESET, compose_jobs, first_values, listed_keys, resolve
 from cfaug.run.hydra_settings import refuse_settings_of_hydra
 from cfaug.run.settings_files import CONF, register_search_path, settings_of
@@ -107,17 +108,20 @@ def launch(script: Script, argv: Sequence[str] | None = None) -> int:
 
 
 def choose_named(group: str, typed: Sequence[str]) -> list[str]:
-    """Return a command line whose first words name choices of a group; several are a sweep.
+    """Return a command line in which bare words name choices of a group; several are a sweep.
 
     >>> choose_named("table", ["wise_ft", "paths.runs=r"])
     ['table=wise_ft', 'paths.runs=r']
-    >>> choose_named("table", ["cfmm_2", "cfmm_3"])
-    ['--multirun', 'table=cfmm_2,cfmm_3']
+    >>> choose_named("table", ["--config-dir", "mine", "cfmm_2", "cfmm_3"])
+    ['--multirun', 'table=cfmm_2,cfmm_3', '--config-dir', 'mine']
     """
-    words = list(typed)
     names: list[str] = []
-    while words and re.fullmatch(r"\w[\w,/-]*", words[0]):
-        names += words.pop(0).split(",")
+    words: list[str] = []
+    for before, word in pairwise(["", *typed]):
+        if re.fullmatch(r"\w[\w,/-]*", word) and before not in {*FOLDER_FLAGS, *WITH_VALUE}:
+            names += word.split(",")
+        else:
+            words.append(word)
     if names:
         words.insert(0, f"{group}={','.join(names)}")
     if len(names) > 1:
@@ -145,7 +149,7 @@ def _launch(script: Script, words: Sequence[str]) -> int:
     if {"--help", "-h"} & set(words):
         folder = own_settings(words)
         users = [] if folder is None else [settings_of(folder)]
-        say(usage(script.name, script.examples, users, words), sys.stdout)
+        say(usage(script.name, script.examples, users, words, script.command), sys.stdout)
         return DONE
     if "--version" in words:
         say(version_lines(), sys.stdout)

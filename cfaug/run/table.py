@@ -29,12 +29,17 @@ from cfaug.run.launch import Jobs, Script, choose_named, launch, report_each
 
 @dataclass(frozen=True, kw_only=True)
 class TableSettings(OutputSettings):
-    """The top level of ``conf/table.yaml``, which describes each setting."""
+    """The settings of ``cfaug table``."""
 
     table: Node
+    """the table to make, chosen by its name"""
     paths: RunPaths
+    """``runs``: the folder of all runs, whose results are tabled; ``runs``/tables gets the table"""
     declare: bool = False
+    """write only what the table compares, to ``declared.json`` of its experiment, before
+    anything is trained"""
     threads: Threads = None
+    """torch's threads on a CPU; null: all cores"""
     overrides: Words = ()
 
     @property

@@ -167,18 +167,21 @@ def _explain_unread(word: str, key: str, reason: str) -> str:
     return f"{word} would have no effect: {key} is read {reason}{LEAVE_OUT}"
 
 
-def describe_readers(command: str, targets: Mapping[str, str]) -> list[str]:
-    """Return a line for each way in which a command reads only some settings, for ``--help``.
+def describe_readers(command: str, targets: Mapping[str, Any] | None) -> list[str]:
+    """Return a line for each way in which only some settings are read, for ``--help``.
 
     Args:
-        targets: {node: the class that its chosen file names}.
+        targets: {node: its class} of the groups to describe; ``None`` describes the command.
     """
-    lines = [f"  {branch.name}: {', '.join(branch.reads)}" for branch in BRANCHES.get(command, ())]
-    lines += [f"  {', '.join(rule.settings)}: {rule.read_by}" for rule in RULES.get(command, ())]
-    for node, target in targets.items():
-        for name, conditions in declared_by(locate(target)).items():
-            lines.append(f"  {node}.{name}: with {describe_conditions(conditions, f'{node}.')}")
-    return lines
+    if targets is None:
+        ways = [(branch.name, branch.reads) for branch in BRANCHES.get(command, ())]
+        rules = [(", ".join(rule.settings), (rule.read_by,)) for rule in RULES.get(command, ())]
+        return [f"  {subject}: {', '.join(words)}" for subject, words in (*ways, *rules)]
+    return [
+        f"  {node}.{name}: with {describe_conditions(conditions, f'{node}.')}"
+        for node, target in targets.items()
+        for name, conditions in declared_by(target).items()
+    ]
 
 
 def refuse_unread_by_runs(

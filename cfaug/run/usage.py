@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, is_typeddict
 
+import yaml
+
+from cfaug.core.annotations import annotation_of, base_of
 from cfaug.core.errors import UserError, command_of
 from cfaug.core.files import read_limited
 from cfaug.core.known_names import HOW_RUNS_RESUME, OF_RESUMING, nearest
 from cfaug.core.processes import find_folder
 from cfaug.core.safety.yaml_text import MOST_CHARACTERS, parse_yaml
+from cfaug.core.targets import TARGET, locate
 from cfaug.run.arguments import flatten, key_of
 from cfaug.run.settings_files import CONF, find_settings, settings_folders, settings_groups
 from cfaug.run.unread import describe_readers
+from cfaug.settings.declarations import declarations, meanings_of
 
 # ``experiment=demo/real`` is the arm ``real`` of ``conf/experiment/demo.yaml``.
 #
@@ -223,50 +230,65 @@ def _names(folders: Iterable[Path], group: str, *, nested: bool) -> list[str]:
     return sorted(names)
 
 
-def usage(name: str, examples: str, users: Sequence[Path] = (), words: Sequence[str] = ()) -> str:
-    """Return the help text of a script.
+def usage(
+    name: str,
+    examples: str,
+    users: Sequence[Path] = (),
+    words: Sequence[str] = (),
+    command: Callable[..., Any] | None = None,
+) -> str:
+    """Return the help text of a command: its choices, and its settings at the top.
+
+    A group beside ``--help``, ``trainer`` or ``benchmark=vqa``, shows the settings of its choice.
 
     Args:
         name: the root configuration, ``train`` for ``train.py``.
-        examples: the purpose of the script, and commands to start from.
+        examples: the purpose of the command, and words to start from.
         users: the user's own folders of settings.
-        words: the words beside ``--help``; a choice such as ``benchmark=vqa`` shows its settings.
+        words: the words beside ``--help``.
+        command: the class of its settings at the top.
     """
     root_file, folders = _root(name), settings_folders(users)
     usual, beside = _chosen(root_file), _entries_beside(root_file)
-    chosen = dict(usual)
+    chosen: dict[str, str | None] = {}
     for group, _, typed in (word.partition("=") for word in words):
-        if group in chosen and _find(f"{group}/{typed}") is not None:
-            chosen[group] = typed
+        if group in usual:
+            chosen[group] = typed if _find(f"{group}/{typed}") is not None else usual[group]
+    targets = {group: locate(target) for group, target in classes_of(chosen or usual)}
     lines = [examples.strip()]
-    if usual:
-        lines += ["", "Choices (group=option; the default is marked *):"]
-    for group, default in usual.items():
-        nested = group not in beside
-        names = set(_names(folders, group, nested=nested))
+    if usual and not chosen:
+        lines += ["", "Choices (group=option; the default is marked *), and names of settings:"]
+    for group, default in {} if chosen else usual.items():
+        names = set(_names(folders, group, nested=group not in beside))
         marked = [f"{choice}*" if choice == default else choice for choice in sorted(names)]
         lines.append(f"  {group}: {', '.join(marked)}")
+        if group in targets:
+            keys = ", ".join(setting.name for setting in declarations(targets[group]))
+            lines += textwrap.wrap(f"{group}.({keys})", 110, initial_indent=" " * 6,
+                                   subsequent_indent=" " * 8)  # fmt: skip
     lines += ["", "Settings (key=value) and their defaults:"]
     for group, option in chosen.items():
         if option is not None:
-            lines += [f"{group}:", *_with_nested(_find(f"{group}/{option}"))]
-    for group, option in beside.items():
+            lines += [f"{group}:", *_with_nested(_find(f"{group}/{option}"), targets.get(group))]
+    for group, option in beside.items() if chosen else ():
         for other, default in usual.items():
-            option = option.replace(f"${{{other}}}", str(default))
+            option = option.replace(f"${{{other}}}", str(chosen.get(other, default)))
         file = _find(f"{group}/{option}")
         if file is not None:
             lines += [f"{option} (added to {group}):", *_with_nested(file)]
-    lines += [line.removeprefix("  ") for line in _body(root_file)]
-    if readers := describe_readers(name, dict(_targets(chosen))):
+    if not chosen:
+        lines += [line.removeprefix("  ") for line in _body(root_file, command)]
+    if readers := describe_readers(name, targets if chosen else None):
         lines += ["", "Settings that are read only in some cases:", *readers]
-    lines += [
-        "",
-        "--multirun (-m) runs every combination of key=a,b; --cfg job prints the settings.",
-    ]
+    lines += [""]
+    if usual and not chosen:
+        group = next((group for group in usual if group in targets), next(iter(usual)))
+        lines += [f"{group} --help, or {group}=OPTION --help, shows the settings of a group."]
+    lines += ["--multirun (-m) runs every combination of key=a,b; --cfg job prints the settings."]
     return "\n".join(lines)
 
 
-def _targets(chosen: Mapping[str, str | None]) -> Iterator[tuple[str, str]]:
+def classes_of(chosen: Mapping[str, str | None]) -> Iterator[tuple[str, str]]:
     """Yield (group, its class) for the files chosen of each group, or for those they extend."""
     for group, choice in chosen.items():
         option = choice
@@ -282,11 +304,15 @@ def _targets(chosen: Mapping[str, str | None]) -> Iterator[tuple[str, str]]:
             option = next((text for text in texts if text != "_self_" and "@" not in text), None)
 
 
-def _with_nested(file: Path | None) -> list[str]:
-    """Return a file's settings followed by those that it takes from another group's file."""
+def _with_nested(file: Path | None, kind: Any = None) -> list[str]:
+    """Return a file's settings followed by those that it takes from another group's file.
+
+    Args:
+        kind: the class that takes them, unless the file names one.
+    """
     if file is None:
         return []
-    lines = _body(file)
+    lines = _body(file, kind)
     for key, option in _defaults(file):
         group, _, package = key.removeprefix(BESIDE).strip().partition("@")
         if package and option is not None and not group.startswith("override"):
@@ -294,23 +320,50 @@ def _with_nested(file: Path | None) -> list[str]:
             beside = _find(f"{file.parent.name}/{group}")
             taken = _find(f"{group.lstrip('/')}/{option}") if option else beside
             if package == HERE or taken is None:
-                lines += _with_nested(taken)
+                lines += _with_nested(taken, kind)
                 continue
             named = package.removeprefix("_global_.")
             lines += [f"  {named}:", *(f"  {line}" for line in _with_nested(taken))]
     return lines
 
 
-def _body(file: Path) -> list[str]:
-    """Return a file's settings, indented, without the defaults list and Hydra's own section."""
+def _body(file: Path, kind: Any = None) -> list[str]:
+    """Return a file's settings, indented, without the defaults list and Hydra's own section.
+
+    A line without a comment gets what the class says of its setting.
+    """
+    text = file.read_text(encoding="utf-8")
+    root = yaml.compose(text, yaml.SafeLoader)
+    meanings = dict(_meanings(root, kind))
     kept: list[str] = []
     skipping = False
-    for line in file.read_text(encoding="utf-8").splitlines():
+    for number, line in enumerate(text.splitlines()):
         if line and not line[0].isspace():
             skipping = line.startswith(("defaults:", "hydra:"))
         if not skipping and line.strip() and not line.strip().startswith(OWN_LINES):
-            kept.append(f"  {line}")
+            meaning = "" if "#" in line else meanings.get(number, "")
+            kept.append(f"  {line}  # {meaning}" if meaning else f"  {line}")
     return kept
+
+
+SENTENCE = re.compile(r"(?<!\.)\.\s(?=[A-Z])")
+"""The end of a sentence that another one follows."""
+
+
+def _meanings(node: yaml.Node | None, kind: Any) -> Iterator[tuple[int, str]]:
+    """Yield (number of a line, first sentence about its setting) of a node of YAML."""
+    if not isinstance(node, yaml.MappingNode):
+        return
+    target = next((value.value for key, value in node.value if key.value == TARGET), None)
+    with suppress(UserError):  # of a class that needs a package which is not here
+        kind = kind if target is None else locate(target)
+    if kind is None:
+        return
+    meanings = meanings_of(kind)
+    for key, value in node.value:
+        yield key.start_mark.line, SENTENCE.split(meanings.get(key.value, ""))[0]
+        inner = base_of(annotation_of(kind, key.value))
+        yield from _meanings(value, inner if is_typeddict(inner) else None)
 
 
 MISSING = re.compile(r"^Interpolation key '([^']+)' not found")

@@ -98,6 +98,7 @@ class TrainerSettings:
     max_epochs: Count | None = 3
     devices: Processes = 1
     num_nodes: Positive = 1
+    """the number of machines; torchrun says which this is"""
     accelerator: Literal["auto", "cpu", "gpu", "mps"] = "auto"
     device: str | None = None
     precision: Literal["32", "bf16", "bf16-mixed", "16-mixed"] = "32"

@@ -47,6 +47,7 @@ class Lora:
 
     targets: Sequence[str]
     r: Positive = 8
+    """the rank of the adapters"""
     alpha: PositiveNumber = 16
     dropout: PartialShare = 0.0
     merge: bool = True

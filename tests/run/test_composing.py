@@ -344,11 +344,12 @@ def test_an_experiment_of_several_arms_names_them(place):
 
 
 def test_what_follows_from_other_choices_is_no_choice_but_is_shown():
+    shown = usage("generate", "", words=["recipe"])
+    assert "substitution/shapescapes (added to recipe):" in shown
     printed = usage("generate", "")
     (recipes,) = (line for line in printed.splitlines() if line.startswith("  recipe: "))
     assert {"substitution*", "photo_edits"} <= set(recipes.removeprefix("  recipe: ").split(", "))
     assert "recipe/substitution" not in printed
-    assert "substitution/shapescapes (added to recipe):" in printed
     assert {"substitution", "photo_edits"} <= set(options_in("generate")("recipe"))
     assert "demo/real" in options_in("train")("experiment")
     assert name_both("generate", "recipe", "clare/paper") == "recipe=clare zoo=paper"
@@ -371,7 +372,12 @@ def test_choices_of_ones_own_are_listed_beside_ours(tmp_path, script, capsys):
 def test_a_choice_beside_help_shows_its_settings(script):
     said = stdout_of(script("evaluate"), ["benchmark=stress", "--help"])
     assert "clusters: " in said
-    assert "auto*" in said  # the default is still the default
+    assert "auto*" not in said  # of this choice alone
+    assert "benchmark.control: with" in said
+    alone = stdout_of(script("evaluate"), ["--help"])
+    assert "auto*" in alone
+    assert "evaluate the initial weights of runs as well" in alone  # which the class says
+    assert len(alone.splitlines()) <= 80
 
 
 def test_a_setting_of_a_part_of_the_zoo_is_answered_with_the_one_to_set():

@@ -52,8 +52,10 @@ class CheckListEdits:
     share: Share = 0.1
     replacements: Positive = 3
     lists: WordLists = field(default_factory=WordLists)
+    """the words that replace others"""
     keep_unchanged: bool = True
     seed: Seed = 0
+    """the seed of what is drawn"""
 
     def __post_init__(self) -> None:
         check_fields(self, "recipe.editor")

@@ -187,11 +187,13 @@ class ClareEdits:
 
     filler: MaskFiller
     tagger: Tagger
+    """the tagger of parts of speech"""
     likelihoods: Likelihoods = field(default_factory=Likelihoods)
     similarity: WindowSimilarity | None = None
     share: Share = 0.1
     keep_unchanged: bool = True
     seed: Seed = 0
+    """the seed of what is drawn"""
     chunk: Positive = 500
     max_words: Positive = 300
 

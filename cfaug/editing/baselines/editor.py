@@ -286,6 +286,7 @@ class EasyDataAugmentation:
     synonyms: Synonyms = field(default_factory=Synonyms)
     keep_unchanged: bool = True
     seed: Seed = 0
+    """the seed of what is drawn"""
 
     def __post_init__(self) -> None:
         check_fields(self, "recipe.editor")
@@ -390,6 +391,7 @@ class RandomDeletion:
     share: Share = 0.1
     keep_unchanged: bool = True
     seed: Seed = 0
+    """the seed of what is drawn"""
 
     def __post_init__(self) -> None:
         check_fields(self, "recipe.editor")
@@ -451,10 +453,12 @@ class NegclipSwaps:
     """
 
     tagger: Tagger
+    """the tagger of parts of speech"""
     kinds: Annotated[Sequence[Kind], MinLen(1)] = get_args(Kind)
     per: Literal["caption", "kind"] = "caption"
     repair_article: bool = False
     seed: Seed = 0
+    """the seed of what is drawn"""
 
     def __post_init__(self) -> None:
         check_fields(self, "recipe.editor")

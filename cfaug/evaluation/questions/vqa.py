@@ -111,6 +111,7 @@ class VisualQuestions(WritesModelPage):
     wording: str = "plain"
     option_order: Order = "given"
     order_seed: Seed = 0
+    """the seed of shuffled options"""
     demonstrations: str | None = None
     shots: Count = 0
     chain_of_thought: ChainOfThought | None = None
@@ -118,6 +119,7 @@ class VisualQuestions(WritesModelPage):
     blind: bool = True
     prior: bool = True
     batch_size: Positive = 64
+    """the number of items given to the model at once"""
     without_leaks: bool = False
     page: Positive | None = 200
     leaks: Leaks | None = field(default=None, init=False, repr=False)

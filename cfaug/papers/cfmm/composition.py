@@ -64,6 +64,7 @@ class CompositionFigure(PaperTable):
     image_roots: Sequence[str] = ()
     shown: int = 10
     commands: Sequence[str] = COMMANDS
+    """the commands that make what it needs"""
 
     def build(self, runs: Runs) -> Document:
         """Return the paper's numbers, ours, and the plots."""

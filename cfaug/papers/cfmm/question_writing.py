@@ -105,8 +105,10 @@ class QuestionExpansion:
     """
 
     writer: QuestionWriter
+    """the model that writes questions"""
     count: Positive = 3
     ask_for: Positive = 5
+    """the number of questions that it is asked for, at least ``count``"""
     prompt: str = "printed"
     seed: Seed = 0
     max_words: Positive = 60

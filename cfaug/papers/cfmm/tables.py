@@ -89,6 +89,7 @@ class QuestionTable(PaperTable):
     categories: Mapping[str, str] = field(default_factory=dict)
     models: Models | None = None
     commands: Sequence[str] = COMMANDS
+    """the commands that make what it needs"""
 
     @property
     def benchmarks(self) -> Mapping[str, str]:

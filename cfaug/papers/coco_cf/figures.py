@@ -54,10 +54,13 @@ class GapFigure:
 
     name: str
     title: str
+    """the heading"""
     models: Mapping[str, Mapping[Place, str]]
     benchmarks: Mapping[Place, str]
     commands: Sequence[str]
+    """the commands that make what it needs"""
     notes: Sequence[str] = ()
+    """sentences under the table"""
     partial: bool = False
 
     def build(self, runs: Runs) -> Document:
@@ -151,9 +154,11 @@ class SharingFigure:
 
     name: str
     title: str
+    """the heading"""
     commands: Sequence[str]
     folder: str = "sharing"
     notes: Sequence[str] = ()
+    """sentences under the table"""
     partial: bool = False
 
     def build(self, runs: Runs) -> Document:
@@ -233,6 +238,7 @@ class AnnotationTable(PaperTable):
     shows: Literal["labels", "categories", "examples", "subjects"]
     first: int = 0
     commands: Sequence[str] = COMMANDS
+    """the commands that make what it needs"""
 
     read_with: ClassVar[ReadWith] = {"first": {"shows": ("examples",)}}
 

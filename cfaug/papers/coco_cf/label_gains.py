@@ -42,12 +42,15 @@ class GainTable:
 
     name: str
     title: str
+    """the heading"""
     paper: str
     columns: Mapping[str, Mapping[str, Any]]
     before: str
     mixtures: Mapping[str, str]
     commands: Sequence[str]
+    """the commands that make what it needs"""
     notes: Sequence[str] = ()
+    """sentences under the table"""
     partial: bool = False
 
     def build(self, runs: Runs) -> Document:

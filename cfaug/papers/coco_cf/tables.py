@@ -44,17 +44,20 @@ class ArmsTable:
 
     name: str
     title: str
+    """the heading"""
     paper: str
     labels: Mapping[str, str | None]
     columns: Mapping[str, Mapping[str, Any]]
     rows: Sequence[Mapping[str, Any]]
     commands: Sequence[str]
+    """the commands that make what it needs"""
     world: str | None = None
     folders: str | None = None
     baseline: str | None = None
     controls: Mapping[Place, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
     curve: bool = False
     notes: Sequence[str] = ()
+    """sentences under the table"""
     partial: bool = False
 
     @property
@@ -167,12 +170,15 @@ class DropTable:
 
     name: str
     title: str
+    """the heading"""
     paper: str
     columns: Mapping[str, Mapping[str, Any]]
     models: Mapping[str, Mapping[Place, str] | None]
     datasets: Mapping[str, Mapping[Place, str]]
     commands: Sequence[str]
+    """the commands that make what it needs"""
     notes: Sequence[str] = ()
+    """sentences under the table"""
     partial: bool = False
 
     def build(self, runs: Runs) -> Document:

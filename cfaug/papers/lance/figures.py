@@ -35,6 +35,7 @@ class SensitivityFigure(StressTable):
     """The change of the true class's probability by kind of edit (Figure 3)."""
 
     part: str = EDITED
+    """the part of the items"""
 
     def build(self, runs: Runs) -> Document:
         """Return a table and bars: a row per kind, a column per model."""
@@ -161,6 +162,7 @@ class InsightsFigure(StressTable):
     """The interventions on a class that move a model most (Figure 6)."""
 
     shown: int = 3
+    """the number of clusters to show"""
 
     def build(self, runs: Runs) -> Document:
         """Return a table of the insights and their pictures."""

@@ -131,6 +131,7 @@ class DiscoveryTable(StressTable):
     sets: Mapping[str, str]
     minimum: float = MINIMUM
     alpha: float = 0.05
+    """the largest p of a factor that is discovered"""
 
     def build(self, runs: Runs) -> Document:
         """Return a part with precision and recall, and one with the finding for each classifier.
@@ -355,6 +356,7 @@ class EditQualityTable(PaperTable):
     folders: Mapping[str, str]
     judge: str = "zoo:judge-domains"
     style: str = "clear"
+    """the style of the world in which edits were made"""
 
     def build(self, runs: Runs) -> Document:
         """Return a part with a row for each folder and kind of edit.

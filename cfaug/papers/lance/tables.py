@@ -47,6 +47,7 @@ class StressTable(ModelsTable):
 
     benchmark: str = "stress"
     commands: Sequence[str] = COMMANDS
+    """the commands that make what it needs"""
 
     def read(self, runs: Runs) -> dict[str, list[tuple[Path, StressItems]]]:
         """Return each classifier's answers, one per checkpoint, with the checkpoint's folder."""

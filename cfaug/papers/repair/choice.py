@@ -55,6 +55,7 @@ class RepairChoice:
     failures: str | None = None
     budget: Annotated[int, Ge(LEAST["effect"] * SHARE)] = 2000
     seed: Seed = 0
+    """the seed of what is drawn"""
     judge: ModelSpec | None = None
     least_yield: Share = 0.05
     weights: FailureWeights = "effect"

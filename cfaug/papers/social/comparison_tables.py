@@ -384,6 +384,7 @@ class SkewTable(ModelsTable):
 
     benchmark: str = "skew"
     commands: Sequence[str] = COMMANDS
+    """the commands that make what it needs"""
 
     def read(self, runs: Runs) -> list[ModelAnswers]:
         """Return the answers of each model."""

@@ -313,6 +313,7 @@ class ProportionsFigure(SkewTable):
 
     subject: str
     grid: str
+    """the grid of attributes"""
     k: int | None = None
     labellings: Sequence[str] | None = None
 

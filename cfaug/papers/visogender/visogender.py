@@ -97,6 +97,7 @@ class VisoGender:
     images: str | None = None
     name: str = "visogender"
     batch_size: Positive = 256
+    """the number of items given to the model at once"""
     without_missing: bool = False
     without_leaks: bool = False
     templates: Mapping[str, str] = field(default_factory=lambda: dict(TEMPLATES))

@@ -190,6 +190,7 @@ class AblationFigure(Ablation):
 
     vary: Sequence[str]
     x_title: str
+    """the label of the horizontal axis"""
     tasks: Mapping[str, str] = field(default_factory=lambda: {"Retrieval": "insertion"})
     metrics: Sequence[str] | None = None
 

@@ -159,6 +159,7 @@ class PairTable(ModelsTable):
     benchmark: str = "insertion"
     methods: Mapping[str, str] = field(default_factory=dict)
     commands: Sequence[str] = RETRIEVAL_COMMANDS
+    """the commands that make what it needs"""
 
     def read(
         self, runs: Runs, wrap: Callable[[str, Items], TextPairItems]

@@ -44,6 +44,7 @@ class CountTable(PairTable):
     """A row per method; counts need no model, so each of our columns is one set of answers."""
 
     commands: Sequence[str] = OVERLAP_COMMANDS
+    """the commands that make what it needs"""
     benchmark: str = "text_overlap"
 
     counts: ClassVar[Sequence[tuple[str, str, Callable[[Any, str], Entry]]]]

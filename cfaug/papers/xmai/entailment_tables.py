@@ -105,6 +105,7 @@ class EntailmentTable(PairTable):
     relevance_models: Models | None = None
     first: str = "XMAI"
     commands: Sequence[str] = ENTAILMENT_COMMANDS
+    """the commands that make what it needs"""
 
     def build(self, runs: Runs) -> Document:
         """Return the paper's numbers, and ours in the paper's layout and with tests."""

@@ -89,6 +89,7 @@ class Insertion(WritesModelPage, TextPairBenchmark):
     prefix: str = PREFIX
     pairs_per_batch: Annotated[int, Ge(FEWEST)] = 1000
     seed: Seed = 0
+    """the seed of what is drawn"""
     sentence_encoder: SentenceEmbedder | None = None
     synonyms: str | None = WORDNET
     page: Positive | None = 60

@@ -61,6 +61,7 @@ class SceneDetector:
     error_rate: Share = 0.0
     errors: Annotated[Sequence[Annotated[str, OneOf(ERRORS)]], MinLen(1)] = ERRORS
     seed: Seed = 0
+    """the seed of what is drawn"""
     world: WorldSettings | None = None
 
     name = DETECTIONS

@@ -88,6 +88,7 @@ class AttributeFiller:
     """
 
     seed: Seed = 0
+    """the seed of what is drawn"""
 
     def fill(self, blanks: Sequence[Blank], top_k: int) -> list[list[Fill]]:
         """Return each blank's ``top_k`` most probable words."""

@@ -66,6 +66,7 @@ class OracleEdit:
     """
 
     world: WorldSettings
+    """the settings of the world"""
 
     uses_models: ClassVar[bool] = False
 
@@ -151,7 +152,9 @@ class OracleSets:
     """
 
     image_size: Annotated[int, Ge(8)]
+    """the side of a picture, in pixels"""
     style: Annotated[str, OneOf(STYLES)]
+    """how scenes are drawn"""
     shuffled: bool = False
 
     uses_models: ClassVar[bool] = False

@@ -266,6 +266,7 @@ class WorldSettings:
     edits: Annotated[tuple[Annotated[str, OneOf(KINDS)], ...], MinLen(1)] = ("subject",)
     shortcut: Annotated[str, OneOf(SHORTCUTS)] = "background"
     domains: Annotated[tuple[Annotated[str, OneOf(DOMAINS)], ...], MinLen(1)] = (PHOTO,)
+    """the domains in which training scenes are drawn"""
     colours: Annotated[tuple[Annotated[str, OneOf(COLOURS)], ...], MinLen(2)] = tuple(COLOURS)
     backgrounds: Annotated[tuple[Annotated[str, OneOf(PLACES)], ...], MinLen(2)] = tuple(PLACES)
     skew: Share = 0.0

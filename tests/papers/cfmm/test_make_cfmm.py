@@ -26,8 +26,8 @@ def make_lines() -> list[list[str]]:
         capture_output=True, text=True,
     ).stdout.splitlines()  # fmt: skip
     words = [shlex.split(line) for line in said if "python " in line]
-    own = [c[3:] if c[1:3] == ["-m", "cfaug"] else c[1:] for c in words]
-    return [command for command in own if command[0] != "-m" or command[1] == "zoo"]
+    lines = [c[3:] if c[1:3] == ["-m", "cfaug"] else c[1:] for c in words]
+    return [command for command in lines if command[0] != "-m" or command[1] == "zoo"]
 
 
 def words_of(*wanted: str) -> list[str]:

@@ -1,0 +1,204 @@
+r"""Say what every setting means, which values it takes, and when it is read.
+
+cfaug settings                      # all of them: docs/settings.md
+cfaug settings trainer              # a group
+cfaug settings benchmark=retrieval  # a choice of it, your own with --config-dir
+cfaug settings evaluate             # the top of a command
+cfaug settings --json > settings.schema.json   # a JSON Schema, for an editor of YAML files
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from cfaug.core.annotations import annotation_of, base_of
+from cfaug.core.errors import UserError, say
+from cfaug.core.known_names import nearest
+from cfaug.core.processes import find_folder
+from cfaug.core.safety.yaml_text import parse_yaml
+from cfaug.core.targets import TARGET, locate
+from cfaug.core.validation import write_value
+from cfaug.run.arguments import own_settings
+from cfaug.run.launch import DONE, report
+from cfaug.run.settings_files import CONF, settings_folders, settings_of, use_folders
+from cfaug.run.usage import classes_of
+from cfaug.settings.declarations import Declaration, declarations, schema_of
+
+COMMANDS = ("train", "generate", "evaluate", "compare", "table", "annotate")
+"""The commands with settings, each with a ``SCRIPT`` in its module."""
+MODULES = {"compare": "compare_answers"}
+NAMED = 4
+"""Most places of a class that are named."""
+HEAD = """# Settings
+
+Every setting of the tool: its values, its default, and what it means, as the classes declare them
+(`cfaug settings` prints this page). `cfaug settings benchmark=retrieval` prints a part of it, also
+of the papers and of your own. A setting is typed as `key=value`, with the names before it:
+`trainer.max_steps=100`; files in `conf/` choose classes and values that differ from these defaults.
+
+`cfaug settings --json > settings.schema.json` writes a JSON Schema of all settings. With the line
+`# yaml-language-server: $schema=settings.schema.json` an editor completes and checks a YAML file.
+"""
+
+
+class Part(NamedTuple):
+    """Settings that belong together: of a class, or at the top of a command.
+
+    Attributes:
+        group: the command, or the group of files that choose the class.
+        kind: the class.
+        places: where it is chosen, such as ``benchmark=retrieval``.
+        values: {setting: its default}, of those that a command's file gives.
+    """
+
+    group: str
+    kind: Callable[..., Any]
+    places: tuple[str, ...]
+    values: Mapping[str, Any] = {}
+
+
+def list_parts(folders: Sequence[Path]) -> list[Part]:
+    """Return the commands' settings, then the classes that files name, by the first that does."""
+    parts = []
+    for name in COMMANDS:
+        command = import_module(f"cfaug.run.{MODULES.get(name, name)}").SCRIPT.command
+        file = find_folder(CONF) / f"{name}.yaml"
+        values = parse_yaml(file.read_text(encoding="utf-8"), file)
+        for entry in values.pop("defaults"):
+            values |= entry if isinstance(entry, Mapping) else {}
+        parts.append(Part(name, command, (f"cfaug {name}",), values))
+        for setting in declarations(command):
+            inner = base_of(annotation_of(command, setting.name))
+            if hasattr(inner, "__required_keys__"):  # a dictionary with declared keys
+                place = f"cfaug {name} {setting.name}.NAME"
+                parts.append(Part(name, inner, (place,), values[setting.name]))
+    places: dict[tuple[str, Any], list[str]] = {}
+    for file, group, home in sorted(
+        (file, file.relative_to(folder).parts[0], folder)
+        for folder in folders
+        for file in folder.glob("*/**/*.yaml")
+    ):
+        choice = f"{group}={file.relative_to(home / group).with_suffix('').as_posix()}"
+        content = parse_yaml(file.read_text(encoding="utf-8"), file) or {}
+        for _, target in classes_of({group: choice.partition("=")[2]}):
+            content = {TARGET: target, **content}
+        for path, target in _targets(content, ""):
+            place = f"{choice}{f' ({path})' if path else ''}"
+            known = next((key for key in places if key[1] == target), (group, target))
+            places.setdefault(known, []).append(place)
+    for (group, target), where in places.items():
+        try:
+            kind = locate(target)
+        except UserError:  # of a package that is not here
+            continue
+        if declarations(kind):
+            parts.append(Part(group, kind, tuple(dict.fromkeys(where))))
+    return parts
+
+
+def _targets(node: Any, path: str) -> Iterator[tuple[str, str]]:
+    """Yield (path, class) of every node that names a class of cfaug's or of the user's."""
+    if isinstance(node, Mapping):
+        target = node.get(TARGET)
+        if isinstance(target, str) and "${" not in target:
+            yield path, target
+        for key, value in node.items():
+            yield from _targets(value, f"{path}.{key}" if path else str(key))
+    elif isinstance(node, list):
+        for item in node:
+            yield from _targets(item, path)
+
+
+def describe(part: Part) -> list[str]:
+    """Return a part in Markdown: its places, its purpose, and a table of its settings."""
+    shown = [f"`{place}`" for place in part.places[:NAMED]]
+    more = [f"{len(part.places) - NAMED} more"] * (len(part.places) > NAMED)
+    purpose = (part.kind.__doc__ or "").strip().split("\n\n")[0].replace("\n", " ")
+    lines = [f"### {part.kind.__name__}", "", f"{', '.join([*shown, *more])}. {purpose}", ""]
+    lines += ["| setting | values | default | meaning |", "|---|---|---|---|"]
+    return [*lines, *(_row(setting, part.values) for setting in declarations(part.kind)), ""]
+
+
+def _row(setting: Declaration, values: Mapping[str, Any]) -> str:
+    typed = setting.default
+    if setting.name in values and not isinstance(values[setting.name], Mapping):
+        typed = write_value(values[setting.name])
+    read = f"read with {setting.read_if}" if setting.read_if else ""
+    meaning = "; ".join(filter(None, [setting.meaning, read])) or " "
+    default = f"`{typed}`" if typed else " " if values else "required"
+    cells = [f"`{setting.name}`", setting.values, default, meaning]
+    return " | ".join(["", *(cell.replace("|", r"\|") for cell in cells), ""]).strip()
+
+
+def schema(parts: Sequence[Part]) -> dict[str, Any]:
+    """Return a JSON Schema of nodes with a class, wherever they stand in a file."""
+    kinds = {f"{part.kind.__module__}.{part.kind.__qualname__}": part.kind for part in parts}
+    named = [
+        {
+            "if": {"type": "object", "required": [TARGET], "properties": {TARGET: {"const": name}}},
+            "then": {"$ref": f"#/$defs/{name}"},
+        }
+        for name in kinds
+    ]
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$ref": "#/$defs/node",
+        "$defs": {
+            "node": {
+                "allOf": [
+                    *named,
+                    {"if": {"type": "object"},
+                     "then": {"additionalProperties": {"$ref": "#/$defs/node"}}},
+                    {"if": {"type": "array"}, "then": {"items": {"$ref": "#/$defs/node"}}},
+                ]
+            },
+            **{name: schema_of(kind) for name, kind in kinds.items()},
+        },
+    }  # fmt: skip
+
+
+def list_settings(words: Sequence[str]) -> str:
+    """Return what is asked for: everything of the tool, or groups, choices and commands."""
+    users = [settings_of(folder)] if (folder := own_settings(words)) else []
+    wanted = [word for word in words if word[0] != "-" and word != str(folder)]
+    if folder is not None:
+        use_folders(users)
+        sys.path += [str(folder.resolve())]
+    as_json = "--json" in words
+    folders = settings_folders(users) if wanted or as_json else [find_folder(CONF)]
+    parts = list_parts(folders)
+    if wanted:
+        names = [{part.group, *(p.partition(" (")[0] for p in part.places)} for part in parts]
+        known = sorted(set().union(*names))
+        for word in wanted:
+            if word not in known:
+                near = nearest(word, known)
+                hint = f"did you mean {near}? " if near else ""
+                raise UserError(f"{word} has no settings here: {hint}cfaug settings lists them all")
+        parts = [part for part, its in zip(parts, names, strict=True) if its.intersection(wanted)]
+    if as_json:
+        return json.dumps(schema(parts), indent=1, ensure_ascii=False)
+    lines = [] if wanted else [HEAD]
+    for group in dict.fromkeys(part.group for part in parts):
+        title = f"`cfaug {group}`" if group in COMMANDS else f"`{group}=...`"
+        lines += [f"## {title}", ""]
+        lines += [line for part in parts if part.group == group for line in describe(part)]
+    return "\n".join(lines).rstrip("\n")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the settings, and return the exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    if {"-h", "--help"} & set(words):
+        say((__doc__ or "").strip(), sys.stdout)
+        return DONE
+    try:
+        print(list_settings(words))  # of commands as the classes name them
+    except UserError as error:
+        return report(error)
+    return DONE
