@@ -29,9 +29,12 @@ from cfaug.stats.ranking import KS
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
+    from cfaug.data.index.reading import ScanReport
     from cfaug.data.mixture.records import HeldOutTest, Join
     from cfaug.data.mixture.settings import DataSettings
     from cfaug.data.questions import QuestionImage
+    from cfaug.data.sources.fields import Fields
+    from cfaug.data.sources.row import Description
     from cfaug.train.settings import LossSettings
 
 
@@ -415,6 +418,43 @@ def check_sources(data: DataSettings, opened: Opened) -> None:
             f"data.counterfactual={data.counterfactual} holds pairs (it was read as {read.form}), "
             "all of which are drawn without it: leave it out, or choose edited or unedited"
         )
+
+
+def check_fields(data: DataSettings, opened: Opened) -> None:
+    """Refuse fields whose column no source has, unless one is named that this run does not read."""
+    named = [data.real, data.counterfactual, data.control_source]
+    indexes = [opened.real, opened.counterfactual, opened.control]
+    pairs = zip(named, indexes, strict=True)
+    unread = [name for name, index in pairs if name is not None and index is None]
+    read = {index.source: index.reading for index in indexes if index is not None}
+    try:
+        refuse_missing(data.fields, read)
+    except UserError as error:
+        if not unread:
+            raise
+        say_once(f"note: {error} ({', '.join(unread)} is not read by this run)")
+
+
+def refuse_missing(
+    fields: Fields | None, sources: Mapping[str, ScanReport | Description | None]
+) -> None:
+    """Refuse ``data.fields`` if one of its columns is in no source.
+
+    Args:
+        sources: {source: how it was read}.
+    """
+    from cfaug.data.sources.fields import FieldNames, missing_columns
+
+    renamed = {pair for reading in sources.values() if reading for pair in reading.renamed}
+    columns = {name: r.columns for name, r in sources.items() if r and r.columns}
+    missing = [c for name, c in FieldNames(fields).pairs() if f"{name}={c}" not in renamed]
+    if missing and not columns:
+        raise UserError(
+            "data.fields would have no effect: of lists, parquet and tars it renames columns, and "
+            f"{' and '.join(sources) or 'what is read'} has none of these; leave it out"
+        )
+    if missing:
+        raise UserError(missing_columns(missing, columns))
 
 
 def check_undrawn(data: DataSettings, words: Sequence[str]) -> None:

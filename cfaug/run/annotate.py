@@ -134,7 +134,8 @@ def annotation(
         paths: the folders ``shards``, ``cache`` and ``image_roots``.
     """
     from cfaug.core.worlds import is_world
-    from cfaug.planning.sources import label_file, open_source, permitted_roots
+    from cfaug.data.sources.fields import reading_by
+    from cfaug.planning.sources import label_file, open_source, permitted_roots, refuse_missing
 
     if "_target_" not in node:
         raise UserError("annotate=... is one of export, taxonomy, read, simulate")
@@ -157,9 +158,11 @@ def annotation(
     cache, roots = Path(paths["cache"]), permitted_roots(paths)
 
     def open_other(other: str) -> Index:
-        return open_source(other, settings.world, settings.seed, shards, cache, roots)
+        with reading_by(settings.fields):
+            return open_source(other, settings.world, settings.seed, shards, cache, roots)
 
     index = open_other(name)
+    refuse_missing(settings.fields, {name: index.reading})
     say_source("pairs", name, index)
     shown = name if is_world(name) else Path(name).resolve().name
     build(node).run(AnnotationSource(shown, index, oracle, open_other))

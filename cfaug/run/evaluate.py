@@ -168,7 +168,10 @@ def evaluate(settings: EvaluateSettings, tables: dict[Path, Table] | None = None
 def _opener(settings: EvaluateSettings) -> DataOpener:
     paths, cache = settings.paths, settings.cache
     features = cache.folder if cache.limit and settings.wise_ft is None else None
-    return DataOpener(Path(paths["shards"]), Path(paths["cache"]), permitted_roots(paths), features)
+    return DataOpener(
+        Path(paths["shards"]), Path(paths["cache"]), permitted_roots(paths), features,
+        settings.data.get("fields"),
+    )  # fmt: skip
 
 
 def _check_data(suite: object, settings: EvaluateSettings) -> int:
@@ -243,6 +246,7 @@ def _evaluate_all(
             if target.folder in failed:
                 raise failed[target.folder]
             benchmarks = open_member(suite, describe_data(target, opener))
+            opener.check_fields()
             if rule is not None:
                 check_failure_cells(benchmarks)
             names = primary_metrics.setdefault(experiment_folder(target.folder), {})
@@ -341,6 +345,7 @@ def _evaluator(settings: EvaluateSettings) -> Callable[[EvaluationTarget], UserE
     def evaluate_target(target: EvaluationTarget) -> UserError | None:
         try:
             benchmarks = open_member(suite, describe_data(target, opener))
+            opener.check_fields()
             _run_benchmarks(target, benchmarks, settings, printed)
         except UserError as error:
             return error

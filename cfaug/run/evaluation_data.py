@@ -18,6 +18,7 @@ from cfaug.core.validation import write_value
 from cfaug.core.weights import resolve
 from cfaug.core.worlds import is_questions, is_world, worlds
 from cfaug.data.mixture.settings import data_seed
+from cfaug.data.sources.fields import reading_by
 from cfaug.models.specs import HFClip, NoModelSpec
 from cfaug.planning.build import build
 from cfaug.planning.sources import (
@@ -26,6 +27,7 @@ from cfaug.planning.sources import (
     open_questions,
     open_source,
     part_folder,
+    refuse_missing,
     say_source,
 )
 from cfaug.report.checkpoint_tables import WEIGHTS
@@ -40,16 +42,23 @@ if TYPE_CHECKING:
 
     from cfaug.core.types import CounterfactualSet
     from cfaug.data.index import Index
+    from cfaug.data.index.reading import ScanReport
     from cfaug.data.mixture.records import Mixture
     from cfaug.data.mixture.settings import DataSettings
     from cfaug.data.questions import QuestionImage
+    from cfaug.data.sources.fields import Fields
     from cfaug.data.sources.row import Reader
     from cfaug.evaluation.context import EvaluationContext
     from cfaug.evaluation.edit_masks import EditOracle
 
 
 class DataOpener:
-    """Opens each source once, however many runs share it."""
+    """Opens each source once, however many runs share it.
+
+    Args:
+        fields: the names of columns of what a benchmark names, ``data.fields`` of the command; a
+            run's own sources are read by its own.
+    """
 
     def __init__(
         self,
@@ -57,20 +66,32 @@ class DataOpener:
         cache: Path,
         image_roots: Sequence[Path] = (),
         features: Path | None = None,
+        fields: Fields | None = None,
     ) -> None:
         self.shards, self.cache, self.image_roots = shards, cache, image_roots
-        self.features = features
+        self.features, self.fields = features, fields
+        self._read: dict[str, ScanReport | None] = {}
         self._open: dict[tuple[Any, ...], Index] = {}
         self._questions: dict[tuple[Any, ...], Sequence[QuestionImage]] = {}
 
     def open(self, name: str, data: DataSettings) -> Index:
         """Return the index of a source that a run's settings name."""
         world = (data.world, data.seed) if is_world(name) else None
-        if (name, world) not in self._open:
-            self._open[name, world] = open_source(
-                name, data.world, data.seed, self.shards, self.cache, self.image_roots
-            )
-        return self._open[name, world]
+        of_run = name in (data.real, data.counterfactual, data.control_source)
+        fields = data.fields if of_run else self.fields
+        key = (name, world, repr(fields))
+        if key not in self._open:
+            with reading_by(fields):
+                self._open[key] = open_source(
+                    name, data.world, data.seed, self.shards, self.cache, self.image_roots
+                )
+        if fields == self.fields:
+            self._read[name] = self._open[key].reading
+        return self._open[key]
+
+    def check_fields(self) -> None:
+        """Refuse fields whose column no source has that was opened."""
+        refuse_missing(self.fields, self._read)
 
     def open_test(self, name: str, data: DataSettings) -> Index:
         """Open a benchmark's data, and print what was recognised."""
@@ -87,10 +108,13 @@ class DataOpener:
             reader = reader.with_roots(self.image_roots)
             key = (folder, reader.kind, reader.image_roots, reader.without_missing)
             if key not in self._open:
-                self._open[key] = open_index(folder, self.cache, reader.image_roots, reader)
+                with reading_by(self.fields):
+                    self._open[key] = open_index(folder, self.cache, reader.image_roots, reader)
             index = self._open[key]
         else:
-            index = open_index(folder, self.cache, self.image_roots, reader)
+            with reading_by(self.fields):
+                index = open_index(folder, self.cache, self.image_roots, reader)
+        self._read[folder] = index.reading
         say_source("test", folder, index)
         return index
 

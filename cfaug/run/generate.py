@@ -107,6 +107,7 @@ class SourceSettings(TypedDict):
     leave_out: Mapping[str, float] | None
     world: Node | None
     extra: Sequence[str]
+    fields: Mapping[str, str | Sequence[str]] | None
     failures: str | None
     budget: Positive
     weights: Literal["effect", "equal"]
@@ -287,6 +288,7 @@ def find_source(settings: GenerateSettings, recipe: Recipe) -> Callable[[], Sequ
             grid=data["grid"],
             keep_duplicates=data["keep_duplicates"],
             leave_out=data["leave_out"],
+            fields=data["fields"],
         )
     )
 

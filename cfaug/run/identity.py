@@ -44,6 +44,7 @@ LEFT_OUT = {
     "trainer.gradient_checkpointing": False,
     "trainer.deterministic": False,
     "model.max_tokens": None,
+    "data.fields": None,
     "model.train_logit_scale": True,
 }
 """{setting: the value with which an identity lacks it}, as in runs from before there was such."""

@@ -176,7 +176,8 @@ def _checks_data(config: Config, words: Sequence[str]) -> bool:
 
 
 ANY_EVALUATION = (
-    "benchmark", "items", "failures", "failure_rule", "paths", "threads", "engine", "dry_run"
+    "benchmark", "items", "failures", "failure_rule", "paths", "threads", "engine", "dry_run",
+    "data.fields",
 )  # fmt: skip
 
 EVALUATE = (
@@ -186,7 +187,8 @@ EVALUATE = (
     ),
     Branch(
         "annotate=...", lambda c, _: c.get("annotate") is not None,
-        ("annotate", "data.counterfactual", "data.world", "data.seed", "seed", "paths", "threads"),
+        ("annotate", "data.counterfactual", "data.world", "data.seed", "data.fields", "seed",
+         "paths", "threads"),
     ),
     Branch(
         "a check of questions (dry_run=true)", _checks_data,
@@ -431,7 +433,8 @@ WITH_WORLD = "with a part of the embedded world (shapescapes:PART) that it draws
 EVALUATED = (
     Rule(
         ("data",), "by benchmarks that ask about a run's own data, such as benchmark=heldout",
-        lambda _: False, lambda config: {"data.world", "data.seed", *_read_of_data(config)},
+        lambda _: False,
+        lambda config: {"data.world", "data.seed", "data.fields", *_read_of_data(config)},
     ),
     Rule(
         ("data.world",), WITH_WORLD,
@@ -485,7 +488,7 @@ def _read_with_source(config: Config) -> set[str]:
     examples = ExampleSettings(
         source=data["source"], grid=data["grid"], world=data["world"], extra=data["extra"],
         per=recipe.get("example_per", "text"), images=recipe.get("source_images", False),
-        limit=None, seed=config["seed"], paths=config["paths"],
+        limit=None, seed=config["seed"], paths=config["paths"], fields=data["fields"],
     )  # fmt: skip
     try:
         return set(settings_read(examples))
@@ -530,7 +533,7 @@ GENERATE = (
     Rule(("shards.image_format",), "by recipes that make images of their own",
          _draws_images),
     Rule((*(f"recipe.{part}" for part in TEXT_PARTS), "shards.sets_per_shard", "data.grid",
-          "data.keep_duplicates", "data.leave_out", "data.extra"),
+          "data.keep_duplicates", "data.leave_out", "data.extra", "data.fields"),
          _EDITS, lambda config: config["stage"] != "images"),
     Rule(("data", "limit", "recipe.example_per"),
          f"{_EDITS}, or by recipes with the source's images (recipe.source_images=true)",
@@ -542,6 +545,8 @@ GENERATE = (
          lambda config: "keep_duplicates" in _read_with_source(config)),
     Rule(("data.extra",), "with a list of captions (data.source=FILE)",
          lambda config: "extra" in _read_with_source(config)),
+    Rule(("data.fields",), "with a list, parquet or tars (data.source=FILE or FOLDER)",
+         lambda config: "fields" in _read_with_source(config)),
     Rule(("data.leave_out",), "with sources in the embedded world (shapescapes:PART)",
          lambda config: "leave_out" in _read_with_source(config)),
     Rule(("data.world",), "with sources in the embedded world (shapescapes:PART)",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, is_dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -71,6 +72,9 @@ class DataSettings:
             captions or images as wrong answers; ``both``, pairs in one batch, each member right
             about its own. All of these have the numbers of examples and steps of ``both``.
             ``None``: every member is an ordinary example.
+        fields: the names of columns in the sources, ``{caption: title, image: meta.file}``, where
+            they are not those that readers know (``cfaug.data.sources.fields``); ``None`` if they
+            are. A source without such a column is read as it is.
     """
 
     real: str | None
@@ -97,9 +101,14 @@ class DataSettings:
     holdout: PartialShare | None = 0
     counterfactual_captions: Captions = "own"
     negatives: Negatives | None = None
+    fields: Mapping[str, str | Sequence[str]] | None = None
 
     def __post_init__(self) -> None:
         check_fields(self, "data")
+        if self.fields is not None:
+            from cfaug.data.sources.fields import read_fields
+
+            read_fields(self.fields)
         if self.world is not None and not is_dataclass(self.world):
             raise UserError(f"data.world={self.world} should be null or settings of its own")
         if self.plan is None and self.cf_ratio is None:
@@ -307,7 +316,7 @@ class QuestionData(DataSettings):
             "plan": None, "control": None, "human_labels": None, "real_captions": "all",
             "counterfactual_members": "all", "counterfactual_captions": "own",
             "counterfactual_holdout": 0, "holdout": 0, "shuffle": "global",
-            "negatives": None,
+            "negatives": None, "fields": None,
         }  # fmt: skip
         for name, value in usual.items():
             if getattr(self, name) != value:

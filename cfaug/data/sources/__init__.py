@@ -7,7 +7,6 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 
 from cfaug.core.errors import UserError, name_some, say
@@ -41,6 +40,7 @@ from cfaug.data.sources.columns import (
 from cfaug.data.sources.compositional import ITEM_LISTS, ITEM_TABLES, ItemList
 from cfaug.data.sources.edit_lists import EditList
 from cfaug.data.sources.edited_folders import EditedFolders
+from cfaug.data.sources.fields import field_names
 from cfaug.data.sources.folders import SidecarText, hidden_below, images_below
 from cfaug.data.sources.labelled import CifarBinary, LabelledParquet
 from cfaug.data.sources.naming_lists import naming_lists
@@ -342,7 +342,8 @@ def import_folder(reader: Reader, path: Path, cache: Path) -> Path:
         identity = reader.identity(path)
     except OSError as error:
         raise unreadable_error(path, error) from error
-    about = json.dumps([FORMAT, reader.kind, str(path), identity], sort_keys=True)
+    named = field_names().key
+    about = json.dumps([FORMAT, reader.kind, str(path), identity, *named], sort_keys=True)
     name = hashlib.sha256(about.encode()).hexdigest()[:32]
     folder = cache.expanduser().resolve() / f"imported-{name}"
     if _whole(folder):
@@ -358,7 +359,8 @@ def import_folder(reader: Reader, path: Path, cache: Path) -> Path:
                 why = f"all are left out: {'; '.join(left_out)}" if left_out else "no rows"
                 raise UserError(f"{path} holds no set ({why}); fetch its files again")
             # Called last, after all content has been read.
-            write_json(temporary / IMPORTED, asdict(reader.describe(path)))
+            described = field_names().describe(reader.describe(path))
+            write_json(temporary / IMPORTED, described.json())
     except OSError as error:
         raise UserError(
             f"the shards of {path} cannot be kept in {folder.parent}: {error.strerror}; "

@@ -28,6 +28,7 @@ from cfaug.data.shards.shards import (
     read_chosen,
     read_commit,
 )
+from cfaug.data.sources.fields import field_names
 from cfaug.data.sources.folders import hidden_phrase
 from cfaug.data.sources.row import (
     NEGATIVES,
@@ -139,10 +140,8 @@ class TarReader(Reader):
                             continue
                     if not chosen_text:
                         self._texts, chosen_text = unread_captions(sample), True
-                    try:
+                    with errors.collect():
                         yield from self._rows(sample, classes)
-                    except UserError as error:
-                        errors.note(error)
         errors.report()
 
     def check(self, tar_file: Path) -> None:
@@ -234,6 +233,11 @@ class TarSample:
     key: str
     parts: Sample
 
+    def __post_init__(self) -> None:
+        ignored = field_names().ignored
+        if ignored:
+            self.parts = {e: part for e, part in self.parts.items() if e not in ignored}
+
     @property
     def where(self) -> str:
         """The place of the sample, for messages."""
@@ -264,7 +268,7 @@ class TarSample:
             about = load_json(self.text(".json")) if ".json" in self.parts else {}
         except ValueError as error:
             raise UserError(f"{self.where}.json is not JSON: {error}") from error
-        return about if isinstance(about, dict) else {}
+        return field_names().rename(about if isinstance(about, dict) else {}, self.file, self.parts)
 
     def fields(self) -> dict[str, Any]:
         """Return the fields that may say the split: ``set`` of a member of ours is its set."""
@@ -314,7 +318,8 @@ class OwnShards(TarReader):
             return Description(left_out=(*list_unfinished(path), *others), notes=tuple(notes))
         about = json_file(file)
         try:
-            about.setdefault("notes", [])  # imports of before have none
+            for name in ("notes", "renamed", "columns"):  # which an import may lack
+                about.setdefault(name, [])
             return Description(
                 *(tuple(map(str, about[field.name])) for field in fields(Description))
             )

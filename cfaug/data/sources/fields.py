@@ -1,0 +1,297 @@
+"""The names of a user's own columns, ``data.fields``: rows are seen under the names readers know.
+
+While a source is open (:func:`reading_by`), what readers of columns are given is renamed: the rows
+of lists and of parquet, the types of parquet, the json of a tar's samples. No reader knows of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from cfaug.core.errors import UserError, name_some
+from cfaug.core.known_names import nearest
+from cfaug.core.validation import write_value
+from cfaug.data.sources.row import Description, HeaderError
+
+Fields = Mapping[str, str | Sequence[str]]
+"""{name that readers know: the column's own name, ``meta.title`` if it is nested}."""
+IGNORED = "ignored"
+KNOWN: Mapping[str, str] = {
+    "image": "the image, or its file",
+    "caption": "its caption, or a list of captions",
+    "label": "its class",
+    "split": "train, val, test",
+    "group": "the photo, which may have several rows",
+    "id": "the name of a set",
+    "detections": "the objects in the image",
+    "cf_image": "the image of the counterfactual",
+    "cf_caption": "the caption of the counterfactual",
+    "neg_caption": "captions that are wrong about the image",
+    "counterfactuals": "a list of further images with captions",
+    "photo": "the photo that was edited",
+    "edit": "the edited photo",
+    "edits": "a list of edited photos",
+    "kind": "the kind of the edit",
+    "before": "the words before the edit, or the photo",
+    "after": "the words after it, or the edited photo",
+    "severity": "the strength of the edit",
+    "reconstruction": "the photo as the editor makes it without an edit",
+    "file": "the photo of a list with special columns",
+    "image_id": "the number or name of the photo",
+    "hypothesis": "a text about the photo",
+    "premise": "a caption of the photo",
+    "objects": "the names of objects",
+    "attributes": "the names of their attributes",
+    "original": "the text before its change",
+    "modified": "the changed text",
+    IGNORED: "one or several columns that are not read at all",
+}
+"""{name that ``data.fields`` may give a column: the column's content}."""
+NUMBERED = re.compile(r"(image|caption|edit|kind)_?\d+")
+"""Names with the number of a set's member or of an edit."""
+ALSO = {"text": "caption", "class": "label", "edit_kind": "kind"}
+"""Other names of some."""
+MEANS = {**ALSO, "image_id": "group", ".txt": "caption", ".cls": "label"}
+"""What else says the same as a column: other columns, and members of a tar's sample."""
+SHOWN = 20
+"""Most columns that a message names."""
+
+
+def read_fields(fields: Fields) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Return {name that readers know: own name}, and the columns that are ignored.
+
+    Raises:
+        UserError: for a name that no reader knows, and a column that is named twice.
+    """
+    names: dict[str, str] = {}
+    ignored: tuple[str, ...] = ()
+    for name, column in fields.items():
+        usual, known = ALSO.get(name, name), [*KNOWN, *ALSO]
+        if name not in known and NUMBERED.fullmatch(name) is None:
+            near = nearest(name, known)
+            hint = f"did you mean {near}? " if near else ""
+            raise UserError(
+                f"data.fields: no reader knows a column {name!r}: {hint}On the left stand "
+                f"{', '.join(KNOWN)}, image_0, caption_0, image_1, ...; on the right the names in "
+                "the source"
+            )
+        if name == IGNORED:
+            ignored = (column,) if isinstance(column, str) else tuple(column)
+        elif not isinstance(column, str):
+            raise UserError(
+                f"data.fields.{name}={write_value(column)} should be the name of one column"
+            )
+        elif usual in names:
+            raise UserError(f"data.fields={write_value(fields)} names {usual} twice: leave out one")
+        else:
+            names[usual] = column
+    both = next((column for column in ignored if column in names.values()), None)
+    if both is not None:
+        raise UserError(f"data.fields: {both} is both read and ignored: leave out one")
+    if not names and not ignored:
+        raise UserError("data.fields={} renames nothing: leave it out")
+    return names, ignored
+
+
+class FieldNames:
+    """The names of one source's columns while it is open.
+
+    Args:
+        fields: ``data.fields``; ``None`` for the names that readers know.
+
+    Attributes:
+        fields: {name that readers know: the column's own name}.
+        ignored: own names of columns that are not read.
+    """
+
+    def __init__(self, fields: Fields | None) -> None:
+        self.fields, self.ignored = ({}, ()) if fields is None else read_fields(fields)
+        self._named = {*self.fields.values(), *self.ignored}
+        self._deepest = max((column.count(".") for column in self._named), default=0)
+        self._seen: dict[Path, dict[str, None]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._named)
+
+    @property
+    def key(self) -> list[Any]:
+        """JSON that is added to what a cache is keyed by; nothing without fields."""
+        return [sorted(self.fields.items()), sorted(self.ignored)] if self else []
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that were seen, by their own names."""
+        return tuple(dict.fromkeys(name for seen in self._seen.values() for name in seen))
+
+    @property
+    def renamed(self) -> tuple[str, ...]:
+        """``NAME=COLUMN`` of every field whose column was seen."""
+        seen = set(self.columns)
+        return tuple(f"{name}={column}" for name, column in self.pairs() if column in seen)
+
+    def pairs(self) -> list[tuple[str, str]]:
+        """Return (name, own name) of every column that is named."""
+        return [*self.fields.items(), *((IGNORED, column) for column in self.ignored)]
+
+    def origin(self, name: str) -> str:
+        """Return the own name of a column, as far as columns were seen."""
+        column = self.fields.get(name, name)
+        return column if column in self.columns else name
+
+    def rename(
+        self, record: dict[str, Any], file: Path, members: Iterable[str] = ()
+    ) -> dict[str, Any]:
+        """Return a record under the names that readers know, its columns in their order.
+
+        Args:
+            record: the values of columns, or their types, by their own names.
+            members: the extensions of a tar's sample.
+
+        Raises:
+            HeaderError: if two columns of the file could be meant by one name.
+        """
+        if not self:
+            return record
+        there = columns_in(record, self._deepest)
+        self._see(file, (*there, *members))
+        found = {name: column for name, column in self.fields.items() if column in there}
+        gone = {*found.values(), *self.ignored}
+        inner = {column for column in gone if column not in record}
+        renamed: dict[str, Any] = {}
+        for column, value in record.items():
+            for name, source in found.items():
+                if source == column or (source in inner and source.startswith(f"{column}.")):
+                    renamed[name] = there[source]
+            if column not in gone:
+                rest = _without(value, f"{column}.", inner)
+                renamed |= {column: rest} if rest or rest is value else {}
+        return renamed
+
+    def records(
+        self, file: Path, records: Iterator[tuple[str, Mapping[str, Any]]]
+    ) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """Return (place, record) of every record of a file, renamed."""
+        if not self:
+            return records
+        return ((where, self.rename(dict(record), file)) for where, record in records)
+
+    def head(self, text: str) -> str:
+        """Return the start of a json with the names of its renamed keys behind it."""
+        quoted = (f'"{column.partition(".")[0]}"' for column in self.fields.values())
+        there = (name for name, key in zip(self.fields, quoted, strict=True) if key in text)
+        return text + "".join(f' "{name}":' for name in there)
+
+    def _see(self, file: Path, names: Iterable[str]) -> None:
+        seen = self._seen.setdefault(file, {})
+        new = [name for name in names if name not in seen]
+        seen.update(dict.fromkeys(new))
+        for name, column in self.fields.items() if new else ():
+            others = (o for o in seen if MEANS.get(o.lower(), o.lower()) == name)
+            other = next((o for o in others if o not in self._named), None)
+            if column in seen and other is not None:
+                raise HeaderError(
+                    f"{file} has {column!r}, which data.fields reads as {name}, and {other!r} "
+                    f"beside it: which is meant? To read {column}, add {IGNORED}: {other} to "
+                    f"data.fields; to read {other}, leave {name} out of it"
+                )
+
+    def describe(self, described: Description) -> Description:
+        """Return a description with what was renamed."""
+        if not self:
+            return described
+        return replace(described, renamed=self.renamed, columns=self.columns)
+
+    def explain(self, message: str) -> str:
+        """Return an error about a source with what fields made of its columns."""
+        missing = [column for _, column in self.pairs() if column not in self.columns]
+        if not self.columns:
+            return message
+        if missing:
+            first = str(next(iter(self._seen)))
+            message = f"{missing_columns(missing, {first: self.columns})}\n{message}"
+        return f"{message} (read with data.fields: {', '.join(self.renamed) or 'nothing of it'})"
+
+
+_CURRENT: ContextVar[FieldNames] = ContextVar("fields", default=FieldNames(None))  # noqa: B039
+
+
+def field_names() -> FieldNames:
+    """Return the names of the columns of the source that is open."""
+    return _CURRENT.get()
+
+
+@contextmanager
+def reading_by(fields: Fields | None) -> Iterator[FieldNames]:
+    """Open a source by the names of its own columns; ``None`` is the names that readers know.
+
+    Raises:
+        UserError: an error of a reader, with the names by which it read.
+    """
+    names = FieldNames(fields)
+    token = _CURRENT.set(names)
+    try:
+        yield names
+    except UserError as error:
+        if not names:
+            raise
+        raise UserError(names.explain(str(error))) from error
+    finally:
+        _CURRENT.reset(token)
+
+
+def version_of(file: Path) -> tuple[Any, ...]:
+    """Return what changes whenever a file, or the names of its columns, may have changed."""
+    stat = file.stat()
+    return (stat.st_size, stat.st_mtime_ns, *map(repr, field_names().key))
+
+
+def fields_phrase(renamed: Sequence[str]) -> str:
+    """Return the phrase about columns that ``data.fields`` renamed."""
+    return f"columns read by data.fields: {', '.join(renamed)}"
+
+
+def missing_columns(missing: Sequence[str], sources: Mapping[str, Sequence[str]]) -> str:
+    """Return the sentence about columns that are named and not there, the nearest ones first.
+
+    Args:
+        sources: {source: its columns}.
+    """
+    there = [column for columns in sources.values() for column in columns]
+    near = {name: get_close_matches(name, there, 1, 0.5) for name in missing}
+    hints = [f"{name!r}" + "".join(f" (did you mean {n}?)" for n in near[name]) for name in missing]
+    first = [name for names in near.values() for name in names]
+    listed = (
+        f"{source} has " + name_some(sorted(columns, key=lambda name: name not in first), SHOWN)
+        for source, columns in sources.items()
+    )
+    return f"data.fields: no column {' and none '.join(hints)}; {'; '.join(listed)}"
+
+
+def columns_in(record: Mapping[str, Any], deepest: int) -> dict[str, Any]:
+    """Return the values of a record and, as ``OUTER.INNER``, those inside its objects.
+
+    >>> columns_in({"meta": {"title": "a dog"}, "file": "a.jpg"}, 1)
+    {'meta': {'title': 'a dog'}, 'file': 'a.jpg', 'meta.title': 'a dog'}
+    """
+    there = dict(record)
+    for name, value in record.items() if deepest else ():
+        if isinstance(value, Mapping):
+            for inner, part in columns_in(value, deepest - 1).items():
+                there.setdefault(f"{name}.{inner}", part)
+    return there
+
+
+def _without(value: Any, place: str, gone: Iterable[str]) -> Any:
+    """Return a value without some of the values inside it, and the objects that this empties."""
+    if not isinstance(value, Mapping) or not any(name.startswith(place) for name in gone):
+        return value
+    kept = {name: part for name, part in value.items() if place + name not in gone}
+    rest = {name: _without(part, f"{place}{name}.", gone) for name, part in kept.items()}
+    return {name: part for name, part in rest.items() if part or part is kept[name]}
