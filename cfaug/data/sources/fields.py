@@ -6,12 +6,15 @@ of lists and of parquet, the types of parquet, the json of a tar's samples. No r
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
 from difflib import get_close_matches
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +119,7 @@ class FieldNames:
         self._named = {*self.fields.values(), *self.ignored}
         self._deepest = max((column.count(".") for column in self._named), default=0)
         self._seen: dict[Path, dict[str, None]] = {}
+        self._asked: dict[Path, str] = {}
 
     def __bool__(self) -> bool:
         return bool(self._named)
@@ -159,19 +163,16 @@ class FieldNames:
         """
         if not self:
             return record
-        there = columns_in(record, self._deepest)
+        there = paths_in(record, self._deepest)
         self._see(file, (*there, *members))
-        found = {name: column for name, column in self.fields.items() if column in there}
-        gone = {*found.values(), *self.ignored}
-        inner = {column for column in gone if column not in record}
+        found = {name: there[column] for name, column in self.fields.items() if column in there}
+        rest = record
+        for path in (*found.values(), *(there[name] for name in self.ignored if name in there)):
+            rest = _without(rest, path)
         renamed: dict[str, Any] = {}
-        for column, value in record.items():
-            for name, source in found.items():
-                if source == column or (source in inner and source.startswith(f"{column}.")):
-                    renamed[name] = there[source]
-            if column not in gone:
-                rest = _without(value, f"{column}.", inner)
-                renamed |= {column: rest} if rest or rest is value else {}
+        for column in record:
+            renamed |= {n: value_at(record, path) for n, path in found.items() if path[0] == column}
+            renamed |= {column: rest[column]} if column in rest else {}
         return renamed
 
     def records(
@@ -184,9 +185,12 @@ class FieldNames:
 
     def head(self, text: str) -> str:
         """Return the start of a json with the names of its renamed keys behind it."""
-        quoted = (f'"{column.partition(".")[0]}"' for column in self.fields.values())
-        there = (name for name, key in zip(self.fields, quoted, strict=True) if key in text)
-        return text + "".join(f' "{name}":' for name in there)
+
+        def has(column: str) -> bool:
+            keys = (column, column.partition(".")[0])
+            return any(json.dumps(k, ensure_ascii=a) in text for k in keys for a in (True, False))
+
+        return text + "".join(f' "{n}":' for n, column in self.fields.items() if has(column))
 
     def _see(self, file: Path, names: Iterable[str]) -> None:
         seen = self._seen.setdefault(file, {})
@@ -196,11 +200,13 @@ class FieldNames:
             others = (o for o in seen if MEANS.get(o.lower(), o.lower()) == name)
             other = next((o for o in others if o not in self._named), None)
             if column in seen and other is not None:
-                raise HeaderError(
+                self._asked[file] = (
                     f"{file} has {column!r}, which data.fields reads as {name}, and {other!r} "
                     f"beside it: which is meant? To read {column}, add {IGNORED}: {other} to "
                     f"data.fields; to read {other}, leave {name} out of it"
                 )
+        if file in self._asked:
+            raise HeaderError(self._asked[file])
 
     def describe(self, described: Description) -> Description:
         """Return a description with what was renamed."""
@@ -274,24 +280,29 @@ def missing_columns(missing: Sequence[str], sources: Mapping[str, Sequence[str]]
     return f"data.fields: no column {' and none '.join(hints)}; {'; '.join(listed)}"
 
 
-def columns_in(record: Mapping[str, Any], deepest: int) -> dict[str, Any]:
-    """Return the values of a record and, as ``OUTER.INNER``, those inside its objects.
+def paths_in(record: Mapping[str, Any], deepest: int) -> dict[str, tuple[str, ...]]:
+    """Return the place of each value of a record and, as ``OUTER.INNER``, of those in its objects.
 
-    >>> columns_in({"meta": {"title": "a dog"}, "file": "a.jpg"}, 1)
-    {'meta': {'title': 'a dog'}, 'file': 'a.jpg', 'meta.title': 'a dog'}
+    >>> paths_in({"meta": {"title": "a dog"}, "file": "a.jpg"}, 1)
+    {'meta': ('meta',), 'file': ('file',), 'meta.title': ('meta', 'title')}
     """
-    there = dict(record)
+    there: dict[str, tuple[str, ...]] = {name: (name,) for name in record}
     for name, value in record.items() if deepest else ():
         if isinstance(value, Mapping):
-            for inner, part in columns_in(value, deepest - 1).items():
-                there.setdefault(f"{name}.{inner}", part)
+            for inner, path in paths_in(value, deepest - 1).items():
+                there.setdefault(f"{name}.{inner}", (name, *path))
     return there
 
 
-def _without(value: Any, place: str, gone: Iterable[str]) -> Any:
-    """Return a value without some of the values inside it, and the objects that this empties."""
-    if not isinstance(value, Mapping) or not any(name.startswith(place) for name in gone):
-        return value
-    kept = {name: part for name, part in value.items() if place + name not in gone}
-    rest = {name: _without(part, f"{place}{name}.", gone) for name, part in kept.items()}
-    return {name: part for name, part in rest.items() if part or part is kept[name]}
+def value_at(record: Any, path: Sequence[str]) -> Any:
+    """Return the value at a place of a record."""
+    return reduce(getitem, path, record)
+
+
+def _without(record: dict[str, Any], path: Sequence[str]) -> dict[str, Any]:
+    """Return a record without the value at a place, and without the objects that this empties."""
+    first, *inside = path
+    if first not in record:  # two names of one column
+        return record
+    rest = _without(record[first], inside) if inside else None
+    return {k: rest if k == first else v for k, v in record.items() if k != first or rest}
