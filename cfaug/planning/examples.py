@@ -22,7 +22,7 @@ from cfaug.planning.build import build
 from cfaug.planning.sources import (
     part_folder,
     permitted_roots,
-    refuse_missing,
+    refuse_unused,
     say_once,
     say_source,
     settle_part,
@@ -55,6 +55,7 @@ class ExampleSettings:
         leave_out: {``colour`` or ``background``: share of the world's captions that omit it};
             ``None`` omits nothing.
         fields: the names of the source's own columns (``cfaug.data.sources.fields``).
+        reader: a reader of the user's own (``cfaug.data.sources.own_rows``).
     """
 
     source: str | None
@@ -69,6 +70,7 @@ class ExampleSettings:
     keep_duplicates: bool = False
     leave_out: Mapping[str, float] | None = None
     fields: Fields | None = None
+    reader: Any = None
 
 
 def open_examples(settings: ExampleSettings) -> Callable[[], Sequence[Example]]:
@@ -114,6 +116,8 @@ def _choose_reader(name: str, settings: ExampleSettings) -> Reader:
     if is_world(name):
         return _read_world
     home = split_home(Path(local_source(name)).expanduser())[0]
+    if settings.reader is not None:
+        return _read_folder
     if home.suffix.lower() not in (".txt", *LISTS) or home.is_dir():
         return _read_folder
     # A list of captions, or a list about photos in a format of its own.
@@ -144,7 +148,7 @@ def _read_originals(name: str, settings: ExampleSettings) -> Sequence[Example]:
 
     with reading_by(settings.fields) as names:
         captions = read_modified_captions(name)
-    refuse_missing(settings.fields, {name: names.describe(Description())})
+    refuse_unused(settings.fields, None, {name: names.describe(Description())})
     if captions.duplicates:
         say(f"{name}: {captions.duplicates} duplicated captions are left out", sys.stdout)
     examples = original_examples(captions)
@@ -164,7 +168,7 @@ def _read_list(name: str, settings: ExampleSettings) -> Sequence[Example]:
     with reading_by(settings.fields) as names:
         caption_list = read_captions(name, limit, settings.extra)
     described = names.describe(Description())
-    refuse_missing(settings.fields, {name: described})
+    refuse_unused(settings.fields, None, {name: described})
     if caption_list.duplicates:
         say(f"{name}: {caption_list.duplicates} duplicated captions are left out", sys.stdout)
     by_fields = f"; {fields_phrase(described.renamed)}" if described.renamed else ""
@@ -178,9 +182,9 @@ def _read_folder(name: str, settings: ExampleSettings) -> Sequence[Example]:
     from cfaug.data.index import open_index
 
     roots = permitted_roots(settings.paths)
-    with reading_by(settings.fields):
+    with reading_by(settings.fields, settings.reader):
         index = open_index(local_source(name), Path(settings.paths["cache"]), roots)
-    refuse_missing(settings.fields, {name: index.reading})
+    refuse_unused(settings.fields, settings.reader, {name: index.reading})
     say_source("source", name, index)
     if index.kind == MODIFIED:  # only the original text of each pair
         every = _read_index(index, replace(settings, limit=None))
@@ -235,6 +239,6 @@ READ_BY: Mapping[Reader, tuple[str, ...]] = {
     _read_world: ("world", "leave_out"),
     _read_list: ("extra", "fields"),
     _read_originals: ("fields",),
-    _read_folder: ("fields",),
+    _read_folder: ("fields", "reader"),
 }
 """The settings of ``data`` that each reader uses beside the name of what it reads."""

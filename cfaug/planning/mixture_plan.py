@@ -104,7 +104,10 @@ def prepare_sources(runs: Sequence[tuple[DataSettings, Mapping[str, Any]]]) -> N
     wanted = {}
     for settings, paths in runs:
         names = (*needed_sources(settings), settings.control_source, settings.human_labels)
-        wanted[settings.seed, settings.world, names, repr(settings.fields)] = (settings, paths)
+        wanted[settings.seed, settings.world, names, repr((settings.fields, settings.reader))] = (
+            settings,
+            paths,
+        )
     if len(wanted) < 2:
         return
     # Forked before torch is imported, so a process costs next to nothing.
@@ -123,7 +126,7 @@ def open_sources(data: DataSettings, paths: Mapping[str, Any]) -> Opened:
     shards, cache, roots = Path(paths["shards"]), Path(paths["cache"]), permitted_roots(paths)
 
     def open_one(name: str) -> Index:
-        with reading_by(data.fields):
+        with reading_by(data.fields, data.reader):
             return open_source(name, data.world, data.seed, shards, cache, roots, fetch=True)
 
     opened = open_data(data, open_one, shards)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from cfaug.data.mixture.settings import DataSettings
     from cfaug.data.questions import QuestionImage
     from cfaug.data.sources.fields import Fields
-    from cfaug.data.sources.row import Description
+    from cfaug.data.sources.row import Description, Reader
     from cfaug.train.settings import LossSettings
 
 
@@ -421,30 +421,38 @@ def check_sources(data: DataSettings, opened: Opened) -> None:
 
 
 def check_fields(data: DataSettings, opened: Opened) -> None:
-    """Refuse fields whose column no source has, unless one is named that this run does not read."""
+    """Refuse fields and a reader that no source uses; say so if one is named that is not read."""
     named = [data.real, data.counterfactual, data.control_source]
     indexes = [opened.real, opened.counterfactual, opened.control]
     pairs = zip(named, indexes, strict=True)
     unread = [name for name, index in pairs if name is not None and index is None]
     read = {index.source: index.reading for index in indexes if index is not None}
     try:
-        refuse_missing(data.fields, read)
+        refuse_unused(data.fields, data.reader, read)
     except UserError as error:
         if not unread:
             raise
         say_once(f"note: {error} ({', '.join(unread)} is not read by this run)")
 
 
-def refuse_missing(
-    fields: Fields | None, sources: Mapping[str, ScanReport | Description | None]
+def refuse_unused(
+    fields: Fields | None,
+    reader: Reader | None,
+    sources: Mapping[str, ScanReport | Description | None],
 ) -> None:
-    """Refuse ``data.fields`` if one of its columns is in no source.
+    """Refuse ``data.fields`` if one of its columns is in no source, ``data.reader`` if none is its.
 
     Args:
         sources: {source: how it was read}.
     """
     from cfaug.data.sources.fields import FieldNames, missing_columns
 
+    kinds = {getattr(reading, "kind", None) for reading in sources.values()}
+    if reader is not None and reader.kind not in kinds:
+        raise UserError(
+            f"data.reader would have no effect: {type(reader).__name__} recognises none of the "
+            f"sources that are read ({', '.join(sources) or 'none'}); leave it out"
+        )
     renamed = {pair for reading in sources.values() if reading for pair in reading.renamed}
     columns = {name: r.columns for name, r in sources.items() if r and r.columns}
     missing = [c for name, c in FieldNames(fields).pairs() if f"{name}={c}" not in renamed]

@@ -135,7 +135,7 @@ def annotation(
     """
     from cfaug.core.worlds import is_world
     from cfaug.data.sources.fields import reading_by
-    from cfaug.planning.sources import label_file, open_source, permitted_roots, refuse_missing
+    from cfaug.planning.sources import label_file, open_source, permitted_roots, refuse_unused
 
     if "_target_" not in node:
         raise UserError("annotate=... is one of export, taxonomy, read, simulate")
@@ -158,11 +158,11 @@ def annotation(
     cache, roots = Path(paths["cache"]), permitted_roots(paths)
 
     def open_other(other: str) -> Index:
-        with reading_by(settings.fields):
+        with reading_by(settings.fields, settings.reader):
             return open_source(other, settings.world, settings.seed, shards, cache, roots)
 
     index = open_other(name)
-    refuse_missing(settings.fields, {name: index.reading})
+    refuse_unused(settings.fields, settings.reader, {name: index.reading})
     say_source("pairs", name, index)
     shown = name if is_world(name) else Path(name).resolve().name
     build(node).run(AnnotationSource(shown, index, oracle, open_other))

@@ -116,7 +116,7 @@ def open_source(
             addresses of remote shards, which are copied into ``paths.cache`` once.
         settings: settings of ``cfaug train`` that choose the world and the folders: ``seed``,
             ``data.seed``, ``data.world.*`` and ``paths.*``, and ``data.fields``, the names of the
-            source's own columns; ``None`` for the defaults.
+            source's own columns, and ``data.reader``; ``None`` for the defaults.
         config_dir: a folder of configurations and classes of one's own, as ``--config-dir``.
         quiet: whether to print nothing, unless the call fails.
         more: further settings, whose names hold no dot.
@@ -131,19 +131,19 @@ def open_source(
     from cfaug.data.sources.fields import reading_by
     from cfaug.planning.build import build
     from cfaug.planning.sources import open_source as open_named
-    from cfaug.planning.sources import permitted_roots, refuse_missing
+    from cfaug.planning.sources import permitted_roots, refuse_unused
 
     _check_path(name, "the name of a source")
     [(config, words)] = _compose("train", settings, more, config_dir)
     refuse_others(words, OPEN_SOURCE, "cfaug.open_source")
     paths = config["paths"]
     data = build(config["data"]).with_seed(config["seed"])
-    with reading_by(data.fields):
+    with reading_by(data.fields, data.reader):
         index = open_named(
             str(name), data.world, data.seed, Path(paths["shards"]), Path(paths["cache"]),
             permitted_roots(paths), fetch=True,
         )  # fmt: skip
-    refuse_missing(data.fields, {str(name): index.reading})
+    refuse_unused(data.fields, data.reader, {str(name): index.reading})
     return index
 
 

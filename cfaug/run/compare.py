@@ -33,7 +33,6 @@ from cfaug.report.records import (
     experiment_folder,
     leak_sentences,
     read_config,
-    setting_node,
 )
 from cfaug.report.results import RESULTS, Result, arms_of
 from cfaug.report.significance_rows import Primary, Table, family_of
@@ -41,6 +40,7 @@ from cfaug.report.significance_table import RunItems, significance_table
 from cfaug.report.summary_text import steps_part, verdict
 from cfaug.report.terminal import print_parts, print_table, results_parts
 from cfaug.run.compare_items import publish
+from cfaug.run.evaluation_data import build_run_data
 from cfaug.run.identity import clean_name
 from cfaug.run.launch import DONE, report
 from cfaug.run.run_folder import hand_over, publish_runs
@@ -264,7 +264,7 @@ def compare(
     headline = settings.headline(rows, arms, baselines[0], labels, list(primary))
     sampled = next(run.folder for run in tabled if run.arm == headline.tested[0])
     config = read_config(sampled)
-    data = build(setting_node(config, "data", sampled), trusted=False)
+    data = build_run_data(config, sampled)
     report = write_report(
         experiment,
         title=f"cfaug: {experiment.name}",

@@ -108,6 +108,7 @@ class SourceSettings(TypedDict):
     world: Node | None
     extra: Sequence[str]
     fields: Mapping[str, str | Sequence[str]] | None
+    reader: Annotated[Node, Makes("cfaug.data.sources.row.Reader")] | None
     failures: str | None
     budget: Positive
     weights: Literal["effect", "equal"]
@@ -289,6 +290,7 @@ def find_source(settings: GenerateSettings, recipe: Recipe) -> Callable[[], Sequ
             keep_duplicates=data["keep_duplicates"],
             leave_out=data["leave_out"],
             fields=data["fields"],
+            reader=None if data["reader"] is None else build(data["reader"]),
         )
     )
 

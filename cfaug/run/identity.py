@@ -45,6 +45,7 @@ LEFT_OUT = {
     "trainer.deterministic": False,
     "model.max_tokens": None,
     "data.fields": None,
+    "data.reader": None,
     "model.train_logit_scale": True,
 }
 """{setting: the value with which an identity lacks it}, as in runs from before there was such."""

@@ -177,7 +177,7 @@ def _checks_data(config: Config, words: Sequence[str]) -> bool:
 
 ANY_EVALUATION = (
     "benchmark", "items", "failures", "failure_rule", "paths", "threads", "engine", "dry_run",
-    "data.fields",
+    "data.fields", "data.reader",
 )  # fmt: skip
 
 EVALUATE = (
@@ -187,8 +187,8 @@ EVALUATE = (
     ),
     Branch(
         "annotate=...", lambda c, _: c.get("annotate") is not None,
-        ("annotate", "data.counterfactual", "data.world", "data.seed", "data.fields", "seed",
-         "paths", "threads"),
+        ("annotate", "data.counterfactual", "data.world", "data.seed", "data.fields",
+         "data.reader", "seed", "paths", "threads"),
     ),
     Branch(
         "a check of questions (dry_run=true)", _checks_data,
@@ -434,7 +434,9 @@ EVALUATED = (
     Rule(
         ("data",), "by benchmarks that ask about a run's own data, such as benchmark=heldout",
         lambda _: False,
-        lambda config: {"data.world", "data.seed", "data.fields", *_read_of_data(config)},
+        lambda config: {
+            "data.world", "data.seed", "data.fields", "data.reader", *_read_of_data(config)
+        },
     ),
     Rule(
         ("data.world",), WITH_WORLD,
@@ -489,6 +491,7 @@ def _read_with_source(config: Config) -> set[str]:
         source=data["source"], grid=data["grid"], world=data["world"], extra=data["extra"],
         per=recipe.get("example_per", "text"), images=recipe.get("source_images", False),
         limit=None, seed=config["seed"], paths=config["paths"], fields=data["fields"],
+        reader=data["reader"],
     )  # fmt: skip
     try:
         return set(settings_read(examples))
@@ -533,7 +536,7 @@ GENERATE = (
     Rule(("shards.image_format",), "by recipes that make images of their own",
          _draws_images),
     Rule((*(f"recipe.{part}" for part in TEXT_PARTS), "shards.sets_per_shard", "data.grid",
-          "data.keep_duplicates", "data.leave_out", "data.extra", "data.fields"),
+          "data.keep_duplicates", "data.leave_out", "data.extra", "data.fields", "data.reader"),
          _EDITS, lambda config: config["stage"] != "images"),
     Rule(("data", "limit", "recipe.example_per"),
          f"{_EDITS}, or by recipes with the source's images (recipe.source_images=true)",
@@ -547,6 +550,8 @@ GENERATE = (
          lambda config: "extra" in _read_with_source(config)),
     Rule(("data.fields",), "with a list, parquet or tars (data.source=FILE or FOLDER)",
          lambda config: "fields" in _read_with_source(config)),
+    Rule(("data.reader",), "with a source of rows (data.source=FILE or FOLDER)",
+         lambda config: "reader" in _read_with_source(config)),
     Rule(("data.leave_out",), "with sources in the embedded world (shapescapes:PART)",
          lambda config: "leave_out" in _read_with_source(config)),
     Rule(("data.world",), "with sources in the embedded world (shapescapes:PART)",

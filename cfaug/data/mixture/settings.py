@@ -5,14 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, is_dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from cfaug.core.errors import UserError
+from cfaug.core.targets import Makes
 from cfaug.core.validation import PartialShare, Positive, Seed, Share, Workers, check_fields
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
     from cfaug.data.mixture.pool import Labels, MixturePlan
+    from cfaug.data.sources.row import Reader
 
 
 Captions = Literal["own", "neutral", "shuffled"]
@@ -75,6 +77,8 @@ class DataSettings:
         fields: the names of columns in the sources, ``{caption: title, image: meta.file}``, where
             they are not those that readers know (``cfaug.data.sources.fields``); ``None`` if they
             are. A source without such a column is read as it is.
+        reader: a reader of the user's own, such as a ``cfaug.data.sources.own_rows.RowReader``, for
+            sources that it recognises; ``None`` for the readers of cfaug alone.
     """
 
     real: str | None
@@ -102,6 +106,7 @@ class DataSettings:
     counterfactual_captions: Captions = "own"
     negatives: Negatives | None = None
     fields: Mapping[str, str | Sequence[str]] | None = None
+    reader: Annotated[Reader, Makes("cfaug.data.sources.row.Reader")] | None = None
 
     def __post_init__(self) -> None:
         check_fields(self, "data")
@@ -316,7 +321,7 @@ class QuestionData(DataSettings):
             "plan": None, "control": None, "human_labels": None, "real_captions": "all",
             "counterfactual_members": "all", "counterfactual_captions": "own",
             "counterfactual_holdout": 0, "holdout": 0, "shuffle": "global",
-            "negatives": None, "fields": None,
+            "negatives": None, "fields": None, "reader": None,
         }  # fmt: skip
         for name, value in usual.items():
             if getattr(self, name) != value:

@@ -134,7 +134,9 @@ def split_folder(path: Path) -> Path:
         return path
     if not (home / split).is_dir() and (listed := _list_of_split(home, split)) is not None:
         return listed
-    selected = not path.exists() and any(reader.reads(path) for reader in READERS)
+    given = field_names().reader
+    readers = READERS if given is None else (given, *READERS)
+    selected = not path.exists() and any(reader.reads(path) for reader in readers)
     if selected and (not (home / split).is_dir() or _lists_split(path)):
         return path
     if not split or not (home / split).is_dir():
@@ -199,6 +201,9 @@ def find_reader(path: Path, image_roots: Sequence[Path] = ()) -> Reader:
         if path.is_dir():
             os.listdir(path)  # otherwise an unreadable folder would look like a missing file
         reader = next((candidate for candidate in READERS if candidate.reads(path)), None)
+        given = field_names().reader
+        if given is not None and not isinstance(reader, OwnShards) and given.reads(path):
+            return given.with_roots(image_roots)
         if isinstance(reader, ItemList):
             reader = item_list(path)
         if reader is None or isinstance(reader, SidecarText | ImageFolder):  # they read no list

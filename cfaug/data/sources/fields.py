@@ -21,7 +21,7 @@ from typing import Any
 from cfaug.core.errors import UserError, name_some
 from cfaug.core.known_names import nearest
 from cfaug.core.validation import write_value
-from cfaug.data.sources.row import Description, HeaderError
+from cfaug.data.sources.row import Description, HeaderError, Reader
 
 Fields = Mapping[str, str | Sequence[str]]
 """{name that readers know: the column's own name, ``meta.title`` if it is nested}."""
@@ -108,13 +108,16 @@ class FieldNames:
 
     Args:
         fields: ``data.fields``; ``None`` for the names that readers know.
+        reader: ``data.reader``, by which the source is read if it reads such a one; ``None`` for
+            the readers of cfaug alone.
 
     Attributes:
         fields: {name that readers know: the column's own name}.
         ignored: own names of columns that are not read.
     """
 
-    def __init__(self, fields: Fields | None) -> None:
+    def __init__(self, fields: Fields | None, reader: Reader | None = None) -> None:
+        self.reader = reader
         self.fields, self.ignored = ({}, ()) if fields is None else read_fields(fields)
         self._named = {*self.fields.values(), *self.ignored}
         self._deepest = max((column.count(".") for column in self._named), default=0)
@@ -234,13 +237,17 @@ def field_names() -> FieldNames:
 
 
 @contextmanager
-def reading_by(fields: Fields | None) -> Iterator[FieldNames]:
-    """Open a source by the names of its own columns; ``None`` is the names that readers know.
+def reading_by(fields: Fields | None, reader: Reader | None = None) -> Iterator[FieldNames]:
+    """Open a source by the names of its own columns, and by a reader of the user's own.
+
+    Args:
+        fields: ``data.fields``; ``None`` for the names that readers know.
+        reader: ``data.reader``; ``None`` for the readers of cfaug alone.
 
     Raises:
         UserError: an error of a reader, with the names by which it read.
     """
-    names = FieldNames(fields)
+    names = FieldNames(fields, reader)
     token = _CURRENT.set(names)
     try:
         yield names

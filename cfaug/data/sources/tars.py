@@ -120,13 +120,23 @@ class TarReader(Reader):
     def open(self, path: Path) -> Iterator[Row]:
         """Yield the pairs of every tar."""
         classes, errors = self.class_names(path), ErrorCollector()
+        first = True
+        for sample in self.samples(path):
+            if first:
+                self._texts, first = unread_captions(sample), False
+            with errors.collect():
+                yield from self._rows(sample, classes)
+        errors.report()
+
+    def samples(self, path: Path) -> Iterator[TarSample]:
+        """Yield the samples of the chosen split, each to be read before the next one."""
         self._hidden = Counter[str]()  # of the last scan, as it is described
         self._choice = SplitChoice()
         files = self.files(path)
         # Files may be called by their split, as train-00000.tar.
         kinds = {split_kind(_first_word(tar_file)) for tar_file in files} - {None}
         named = split_home(path)[1] is not None or len(kinds) > 1
-        chosen = chosen_text = False
+        chosen = False
         for tar_file in with_copies(files):
             self.check(tar_file)
             with require_regular(tar_file).open("rb") as handle:
@@ -138,11 +148,7 @@ class TarReader(Reader):
                             self._choice, chosen = self._choose(path), True
                         if not self._choice.reads(about):
                             continue
-                    if not chosen_text:
-                        self._texts, chosen_text = unread_captions(sample), True
-                    with errors.collect():
-                        yield from self._rows(sample, classes)
-        errors.report()
+                    yield sample
 
     def check(self, tar_file: Path) -> None:
         """Check a tar as a whole before it is scanned."""
@@ -253,6 +259,11 @@ class TarSample:
         where = f"{self.where}{extension}"
         digest = check_image(lambda at, n: os.pread(self.handle, n, offset + at), length, where)
         return offset, length, digest
+
+    def image_bytes(self) -> bytes:
+        """Return the encoded image, after checking it."""
+        offset, length, _ = self.image()
+        return os.pread(self.handle, length, offset)
 
     def text(self, extension: str) -> str:
         """Return a member of text by its extension."""

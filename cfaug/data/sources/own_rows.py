@@ -1,0 +1,204 @@
+"""A reader of one's own, ``data.reader``: from each row of a list, parquet or tar to examples.
+
+A class with one method is enough::
+
+    class Headlines(RowReader):
+        def read(self, row):
+            text = f"{row['headline']}. {row['subline']}"
+            return Example(key=row["id"], group=row["id"], texts=(text,), image=row.image("file"))
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from cfaug.core.errors import UserError
+from cfaug.core.files import require_regular, visible_files
+from cfaug.core.pixels import check_images_differ, content_digest
+from cfaug.core.types import CounterfactualSet, Edit, Example, Member
+from cfaug.data.captions import replaced_run
+from cfaug.data.sources.caption_list import image_name, source_home
+from cfaug.data.sources.columns import chosen_records
+from cfaug.data.sources.folders import images_below, locate
+from cfaug.data.sources.lists import LISTS
+from cfaug.data.sources.parquet import image_of, parquet_files, require_image
+from cfaug.data.sources.parquet_splits import split_of
+from cfaug.data.sources.row import (
+    Description,
+    ErrorCollector,
+    Reader,
+    caption,
+    class_caption,
+    files_identity,
+    split_home,
+)
+from cfaug.data.sources.tars import TarReader
+
+
+@dataclass(frozen=True)
+class RowImage:
+    """An image of a row, as ``Example.image`` takes it: its encoded file."""
+
+    data: bytes
+
+    @property
+    def digest(self) -> str:
+        """The hash of the file."""
+        return content_digest(self.data).hex()
+
+    def read(self) -> bytes:
+        return self.data
+
+
+Opener = Callable[["SourceRow", str], bytes]
+"""A function that returns the image in a column of a row."""
+
+
+class SourceRow(dict[str, Any]):
+    """A row of a source: {column: value}, and its images.
+
+    The row of a tar has the fields of its json, and its texts as ``.txt`` and ``.cls``.
+
+    Attributes:
+        where: the place of the row, for messages.
+    """
+
+    def __init__(self, values: Mapping[str, Any], where: str, opener: Opener) -> None:
+        super().__init__(values)
+        self.where, self._opener = where, opener
+
+    def __missing__(self, column: str) -> Any:
+        there = ", ".join(map(repr, self))
+        raise UserError(f"{self.where} has no column {column!r}; there are {there}")
+
+    def image(self, column: str = "image") -> RowImage:
+        """Return the image in a column, or whose file a column names; a tar's sample has one.
+
+        Raises:
+            UserError: if there is none, or it is not an image.
+        """
+        return RowImage(require_image(self._opener(self, column), f"{self.where}: {column}"))
+
+
+class RowReader(Reader):
+    """A reader of rows that another class makes examples of, by its method ``read``.
+
+    The source is a list (csv, tsv, json, jsonl), a folder with one, or a folder of parquet files or
+    of tars; it is imported into shards, again when its files or the module of the class change.
+    ``recognises`` may be overridden where only one of several sources is to be read so.
+    """
+
+    imported: ClassVar[bool] = True
+    has_parts: ClassVar[bool] = True
+    kind = "own_rows"
+    form = "rows read by a class of your own"
+    description = "a list, parquet or tars, by data.reader"
+    image_roots: tuple[Path, ...] = ()
+
+    def read(self, row: SourceRow) -> Example | Sequence[Example]:
+        """Return the example of a row, or several: the members of one counterfactual set.
+
+        The first of several is the original. An example without an image has the row's
+        (``row.image()``), one without texts the caption of its label. No example leaves the row
+        out. Keys are unique in the source.
+        """
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return f"{type(self).__module__}.{type(self).__qualname__}({vars(self)})"
+
+    def with_roots(self, image_roots: Sequence[Path]) -> RowReader:
+        reader = copy.copy(self)
+        reader.image_roots = tuple(image_roots)
+        return reader
+
+    def recognises(self, path: Path) -> bool:
+        return bool(self.files(path))
+
+    def files(self, path: Path) -> list[Path]:
+        """Return the list, or the files of parquet or the tars."""
+        home = split_home(path)[0]
+        if home.is_file():
+            return [home] if home.suffix.lower() in LISTS else []
+        lists = visible_files(f for f in home.glob("*.*") if f.suffix.lower() in LISTS)
+        several = parquet_files(home) or TarReader().files(home)
+        return several or (lists if len(lists) == 1 else [])
+
+    def describe(self, path: Path) -> Description:
+        return Description(notes=(f"read by {type(self).__module__}.{type(self).__qualname__}",))
+
+    def identity(self, path: Path) -> Any:
+        """Return what changes with the files, the images beside a list, and the class."""
+        files = self.files(path)
+        images = images_below(source_home(path)) if files[0].suffix.lower() in LISTS else []
+        module = Path(inspect.getfile(type(self))).read_bytes()
+        return [repr(self), hashlib.sha256(module).hexdigest(), *files_identity([*files, *images])]
+
+    def open(self, path: Path) -> Iterator[CounterfactualSet]:
+        """Yield the set that each row is read as."""
+        errors = ErrorCollector()
+        for row in self._rows(path):
+            with errors.collect():
+                examples = self.read(row)
+                every = [examples] if isinstance(examples, Example) else list(examples)
+                if every:
+                    yield _set_of(every, row)
+        errors.report()
+
+    def _rows(self, path: Path) -> Iterator[SourceRow]:
+        first = self.files(path)[0]
+        if first.suffix.lower() in LISTS:
+            home = source_home(path)
+
+            def read_file(row: SourceRow, column: str) -> bytes:
+                name = image_name(row[column], row.where)
+                file = locate(home, name, row.where, self.image_roots)
+                return require_regular(file).read_bytes()
+
+            for where, record in chosen_records(path, first):
+                yield SourceRow(record, where, read_file)
+        elif first.suffix.lower() == ".parquet":
+            for where, cells in split_of(path).records():
+                yield SourceRow(cells, where, lambda row, column: image_of(row, column, row.where))
+        else:
+            for sample in TarReader().samples(path):
+                texts = {
+                    name: sample.text(name) for name in (".txt", ".cls") if name in sample.parts
+                }
+                yield SourceRow(
+                    {**sample.about(), **texts}, sample.where, lambda *_, s=sample: s.image_bytes()
+                )
+
+
+def _set_of(examples: Sequence[Example], row: SourceRow) -> CounterfactualSet:
+    """Return a row's examples as members of a set, each with its texts."""
+    where, (first, *others) = row.where, examples
+    if not all(isinstance(example, Example) for example in examples):
+        raise UserError(f"{where}: read() returned {examples!r:.80}, not examples")
+    images = {
+        str(number): require_image((example.image or row.image()).read(), where)
+        for number, example in enumerate(examples)
+    }
+    if others:
+        check_images_differ([(f"image {name}", data) for name, data in images.items()], where)
+    members: list[Member] = []
+    for number, example in enumerate(examples):
+        if not example.texts and example.label is None:
+            raise UserError(f"{where}: the example {example.key!r} has neither a text nor a label")
+        for text in example.texts or (class_caption(str(example.label)),):
+            line = caption(text, where)
+            if number and line == members[0].text:
+                raise UserError(f"{where}: a counterfactual's caption is the original's, {line!r}")
+            edit = Edit("text", *replaced_run(members[0].text, line)) if number else None
+            members.append(
+                Member(line, str(number), example.key, edit, example.label, example.extra)
+            )
+    return CounterfactualSet(
+        first.key, first.group, tuple(members), images, provenance={"source": RowReader.kind}
+    )
