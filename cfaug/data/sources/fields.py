@@ -26,39 +26,17 @@ from cfaug.data.sources.row import Description, HeaderError, Reader
 Fields = Mapping[str, str | Sequence[str]]
 """{name that readers know: the column's own name, ``meta.title`` if it is nested}."""
 IGNORED = "ignored"
-KNOWN: Mapping[str, str] = {
-    "image": "the image, or its file",
-    "caption": "its caption, or a list of captions",
-    "label": "its class",
-    "split": "train, val, test",
-    "group": "the photo, which may have several rows",
-    "id": "the name of a set",
-    "detections": "the objects in the image",
-    "cf_image": "the image of the counterfactual",
-    "cf_caption": "the caption of the counterfactual",
-    "neg_caption": "captions that are wrong about the image",
-    "counterfactuals": "a list of further images with captions",
-    "photo": "the photo that was edited",
-    "edit": "the edited photo",
-    "edits": "a list of edited photos",
-    "kind": "the kind of the edit",
-    "before": "the words before the edit, or the photo",
-    "after": "the words after it, or the edited photo",
-    "severity": "the strength of the edit",
-    "reconstruction": "the photo as the editor makes it without an edit",
-    "file": "the photo of a list with special columns",
-    "image_id": "the number or name of the photo",
-    "hypothesis": "a text about the photo",
-    "premise": "a caption of the photo",
-    "objects": "the names of objects",
-    "attributes": "the names of their attributes",
-    "original": "the text before its change",
-    "modified": "the changed text",
-    IGNORED: "one or several columns that are not read at all",
-}
-"""{name that ``data.fields`` may give a column: the column's content}."""
+"""The name of columns that are not read at all."""
+KNOWN = (
+    "image", "caption", "label", "split", "group", "id", "detections",
+    "cf_image", "cf_caption", "neg_caption", "counterfactuals",  # of pairs
+    "photo", "edit", "edits", "kind", "before", "after", "severity", "reconstruction",  # of edits
+    "file", "image_id", "hypothesis", "premise", "objects", "attributes", "original", "modified",
+    IGNORED,
+)  # fmt: skip
+"""The names that ``data.fields`` may give to columns."""
 NUMBERED = re.compile(r"(image|caption|edit|kind)_?\d+")
-"""Names with the number of a set's member or of an edit."""
+"""Such names with the number of a set's member or of an edit."""
 ALSO = {"text": "caption", "class": "label", "edit_kind": "kind"}
 """Other names of some."""
 MEANS = {**ALSO, "image_id": "group", ".txt": "caption", ".cls": "label"}

@@ -27,7 +27,7 @@ from cfaug.data.sources.caption_list import image_name, source_home
 from cfaug.data.sources.columns import chosen_records
 from cfaug.data.sources.folders import images_below, locate
 from cfaug.data.sources.lists import LISTS
-from cfaug.data.sources.parquet import image_of, parquet_files, require_image
+from cfaug.data.sources.parquet import MAX_BYTES, image_of, parquet_files, require_image
 from cfaug.data.sources.parquet_splits import split_of
 from cfaug.data.sources.row import (
     Description,
@@ -43,47 +43,37 @@ from cfaug.data.sources.tars import TarReader
 
 @dataclass(frozen=True)
 class RowImage:
-    """An image of a row, as ``Example.image`` takes it: its encoded file."""
+    """An image of a row: its encoded file."""
 
     data: bytes
 
     @property
     def digest(self) -> str:
-        """The hash of the file."""
         return content_digest(self.data).hex()
 
     def read(self) -> bytes:
         return self.data
 
 
-Opener = Callable[["SourceRow", str], bytes]
-"""A function that returns the image in a column of a row."""
-
-
 class SourceRow(dict[str, Any]):
-    """A row of a source: {column: value}, and its images.
-
-    The row of a tar has the fields of its json, and its texts as ``.txt`` and ``.cls``.
+    """A row of a source, {column: value}; of a tar the fields of its json, ``.txt`` and ``.cls``.
 
     Attributes:
         where: the place of the row, for messages.
     """
 
-    def __init__(self, values: Mapping[str, Any], where: str, opener: Opener) -> None:
+    def __init__(
+        self, values: Mapping[str, Any], where: str, open_image: Callable[[SourceRow, str], bytes]
+    ) -> None:
         super().__init__(values)
-        self.where, self._opener = where, opener
+        self.where, self._open_image = where, open_image
 
     def __missing__(self, column: str) -> Any:
-        there = ", ".join(map(repr, self))
-        raise UserError(f"{self.where} has no column {column!r}; there are {there}")
+        raise UserError(f"{self.where} has no column {column!r}; there are {', '.join(self)}")
 
     def image(self, column: str = "image") -> RowImage:
-        """Return the image in a column, or whose file a column names; a tar's sample has one.
-
-        Raises:
-            UserError: if there is none, or it is not an image.
-        """
-        return RowImage(require_image(self._opener(self, column), f"{self.where}: {column}"))
+        """Return the image in a column, or in the file that it names; a tar's sample has one."""
+        return RowImage(require_image(self._open_image(self, column), f"{self.where}: {column}"))
 
 
 class RowReader(Reader):
@@ -145,11 +135,25 @@ class RowReader(Reader):
         errors = ErrorCollector()
         for row in self._rows(path):
             with errors.collect():
-                examples = self.read(row)
-                every = [examples] if isinstance(examples, Example) else list(examples)
-                if every:
-                    yield _set_of(every, row)
+                examples = self._read(row)
+                if examples:
+                    yield _set_of(examples, row)
         errors.report()
+
+    def _read(self, row: SourceRow) -> list[Example]:
+        try:
+            examples = self.read(row)
+            every = [examples] if isinstance(examples, Example) else list(examples)
+        except Exception as error:  # of somebody's own code
+            if isinstance(error, UserError) and str(error).startswith(row.where):
+                raise
+            raise UserError(
+                f"{row.where}: {type(self).__name__}.read: {type(error).__name__}: {error}"
+            ) from error
+        wrong = next((example for example in every if not isinstance(example, Example)), None)
+        if wrong is not None:
+            raise UserError(f"{row.where}: {type(self).__name__}.read returned {wrong!r:.80}")
+        return every
 
     def _rows(self, path: Path) -> Iterator[SourceRow]:
         first = self.files(path)[0]
@@ -159,7 +163,8 @@ class RowReader(Reader):
             def read_file(row: SourceRow, column: str) -> bytes:
                 name = image_name(row[column], row.where)
                 file = locate(home, name, row.where, self.image_roots)
-                return require_regular(file).read_bytes()
+                with require_regular(file).open("rb") as handle:
+                    return handle.read(MAX_BYTES + 1)
 
             for where, record in chosen_records(path, first):
                 yield SourceRow(record, where, read_file)
@@ -179,8 +184,6 @@ class RowReader(Reader):
 def _set_of(examples: Sequence[Example], row: SourceRow) -> CounterfactualSet:
     """Return a row's examples as members of a set, each with its texts."""
     where, (first, *others) = row.where, examples
-    if not all(isinstance(example, Example) for example in examples):
-        raise UserError(f"{where}: read() returned {examples!r:.80}, not examples")
     images = {
         str(number): require_image((example.image or row.image()).read(), where)
         for number, example in enumerate(examples)
