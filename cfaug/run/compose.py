@@ -301,7 +301,8 @@ def _may_be_added(key: str, others: Sequence[str], compose_words: Compose) -> bo
     if "@" in key:
         return True
     try:
-        nodes: list[Any] = [compose_words(others)]
+        beside = f"+{key.rpartition('.')[0]}."  # other entries of the same dictionary
+        nodes: list[Any] = [compose_words([w for w in others if not w.startswith(beside)])]
         names = key.split(".")
         while names and isinstance(nodes[-1], Mapping) and names[0] in nodes[-1]:
             nodes.append(nodes[-1][names.pop(0)])
@@ -312,7 +313,8 @@ def _may_be_added(key: str, others: Sequence[str], compose_words: Compose) -> bo
             return len(names) == 1 and names[0] in taken
     except Exception:  # an earlier word is invalid, and its error is reported
         return False
-    return len(nodes) > 1 and TARGET in nodes[-2] and names[1:] in ([], [TARGET])
+    of_class = len(nodes) > 1 and (TARGET in nodes[-2] or not nodes[-1])
+    return of_class and names[1:] in ([], [TARGET])
 
 
 def _bind_typed(

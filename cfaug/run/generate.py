@@ -107,7 +107,7 @@ class SourceSettings(TypedDict):
     leave_out: Mapping[str, float] | None
     world: Node | None
     extra: Sequence[str]
-    fields: Mapping[str, str | Sequence[str]] | None
+    fields: Mapping[str, str | Sequence[str]]
     reader: Annotated[Node, Makes("cfaug.data.sources.row.Reader")] | None
     failures: str | None
     budget: Positive

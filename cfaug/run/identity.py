@@ -44,7 +44,7 @@ LEFT_OUT = {
     "trainer.gradient_checkpointing": False,
     "trainer.deterministic": False,
     "model.max_tokens": None,
-    "data.fields": None,
+    "data.fields": {},
     "data.reader": None,
     "model.train_logit_scale": True,
 }

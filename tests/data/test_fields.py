@@ -295,7 +295,6 @@ def test_columns_of_different_lines_count_as_well(tmp_path):
     ({"caption": "a", "text": "b"}, "names caption twice"),
     ({"caption": ["a", "b"]}, "should be the name of one column"),
     ({"caption": "a", IGNORED: ["a"]}, "a is both read and ignored"),
-    ({}, "renames nothing: leave it out"),
 ])  # fmt: skip
 def test_fields_that_mean_nothing_are_refused(fields, message):
     with pytest.raises(UserError, match=message):

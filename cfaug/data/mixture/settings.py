@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, is_dataclass, replace
+from dataclasses import dataclass, field, is_dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from cfaug.core.errors import UserError
@@ -75,8 +75,8 @@ class DataSettings:
             about its own. All of these have the numbers of examples and steps of ``both``.
             ``None``: every member is an ordinary example.
         fields: the names of columns in the sources, ``{caption: title, image: meta.file}``, where
-            they are not those that readers know (``cfaug.data.sources.fields``); ``None`` if they
-            are. A source without such a column is read as it is.
+            they are not those that readers know (``cfaug.data.sources.fields``). A source without
+            such a column is read as it is.
         reader: a reader of the user's own, such as a ``cfaug.data.sources.own_rows.RowReader``, for
             sources that it recognises; ``None`` for the readers of cfaug alone.
     """
@@ -105,12 +105,12 @@ class DataSettings:
     holdout: PartialShare | None = 0
     counterfactual_captions: Captions = "own"
     negatives: Negatives | None = None
-    fields: Mapping[str, str | Sequence[str]] | None = None
+    fields: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
     reader: Annotated[Reader, Makes("cfaug.data.sources.row.Reader")] | None = None
 
     def __post_init__(self) -> None:
         check_fields(self, "data")
-        if self.fields is not None:
+        if self.fields:
             from cfaug.data.sources.fields import read_fields
 
             read_fields(self.fields)
@@ -321,7 +321,7 @@ class QuestionData(DataSettings):
             "plan": None, "control": None, "human_labels": None, "real_captions": "all",
             "counterfactual_members": "all", "counterfactual_captions": "own",
             "counterfactual_holdout": 0, "holdout": 0, "shuffle": "global",
-            "negatives": None, "fields": None, "reader": None,
+            "negatives": None, "fields": {}, "reader": None,
         }  # fmt: skip
         for name, value in usual.items():
             if getattr(self, name) != value:

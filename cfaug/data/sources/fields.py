@@ -76,8 +76,6 @@ def read_fields(fields: Fields) -> tuple[dict[str, str], tuple[str, ...]]:
     both = next((column for column in ignored if column in names.values()), None)
     if both is not None:
         raise UserError(f"data.fields: {both} is both read and ignored: leave out one")
-    if not names and not ignored:
-        raise UserError("data.fields={} renames nothing: leave it out")
     return names, ignored
 
 
@@ -85,7 +83,7 @@ class FieldNames:
     """The names of one source's columns while it is open.
 
     Args:
-        fields: ``data.fields``; ``None`` for the names that readers know.
+        fields: ``data.fields``; ``None`` or empty for the names that readers know.
         reader: ``data.reader``, by which the source is read if it reads such a one; ``None`` for
             the readers of cfaug alone.
 
@@ -96,7 +94,7 @@ class FieldNames:
 
     def __init__(self, fields: Fields | None, reader: Reader | None = None) -> None:
         self.reader = reader
-        self.fields, self.ignored = ({}, ()) if fields is None else read_fields(fields)
+        self.fields, self.ignored = read_fields(fields or {})
         self._named = {*self.fields.values(), *self.ignored}
         self._deepest = max((column.count(".") for column in self._named), default=0)
         self._seen: dict[Path, dict[str, None]] = {}
@@ -219,7 +217,7 @@ def reading_by(fields: Fields | None, reader: Reader | None = None) -> Iterator[
     """Open a source by the names of its own columns, and by a reader of the user's own.
 
     Args:
-        fields: ``data.fields``; ``None`` for the names that readers know.
+        fields: ``data.fields``; ``None`` or empty for the names that readers know.
         reader: ``data.reader``; ``None`` for the readers of cfaug alone.
 
     Raises:
