@@ -425,7 +425,7 @@ def check_fields(data: DataSettings, opened: Opened) -> None:
     named = [data.real, data.counterfactual, data.control_source]
     indexes = [opened.real, opened.counterfactual, opened.control]
     pairs = zip(named, indexes, strict=True)
-    unread = [name for name, index in pairs if name is not None and index is None]
+    unread = [n for n, index in pairs if index is None and n is not None and not is_world(n)]
     read = {index.source: index.reading for index in indexes if index is not None}
     try:
         refuse_unused(data.fields, data.reader, read)

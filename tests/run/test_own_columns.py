@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import sys
 from pathlib import Path
 
@@ -12,20 +14,20 @@ import cfaug
 from cfaug.core.errors import UserError
 from cfaug.report.results import RESULTS, read_results
 from tests.data.layouts import TEXTS, edited, images, jsonl, table
-from tests.run.conftest import Place, Plan, compose, output_of, refusal, refuse_as_unread
+from tests.run.conftest import (
+    Place,
+    Plan,
+    commands_of,
+    compose,
+    output_of,
+    refusal,
+    refuse_as_unread,
+)
+from tests.scripts import ROOT
 
 FIELDS = "data.fields={caption: headline, image: file}"
 FEW = ("data.holdout=0", "data.validation=0", "trainer.checkpoint=last", "data.batch_size=4")
-MODULE = """
-from cfaug.core.types import Example
-from cfaug.data.sources.own_rows import RowReader
-
-
-class Headlines(RowReader):
-    def read(self, row):
-        text = f"{row['headline']}!"
-        return Example(row["file"][:1], row["file"], (text,), row.image("file"))
-"""
+PAGE = ROOT / "docs" / "data.md"
 
 
 @pytest.fixture
@@ -59,11 +61,10 @@ def test_a_dry_run_says_which_columns_were_read_as_what(plan: Plan, tmp_path: Pa
 def test_a_field_may_be_of_one_source_alone(plan: Plan, tmp_path: Path) -> None:
     real, cf = photos(tmp_path / "real"), pairs(tmp_path / "cf")
     words = [f"data.real={real}", f"data.counterfactual={cf}"]
-    both = "data.fields={ignored: x, cf_image: new, cf_caption: made.text, image: file}"
-    refused = plan.refused(*words, "data.cf_ratio=0.5", both)
+    some = "cf_image: new, cf_caption: made.text, image: file, caption: headline"
+    refused = plan.refused(*words, "data.cf_ratio=0.5", f"data.fields={{ignored: x, {some}}}")
     assert f"data.fields: no column 'x'; {real} has file, headline; {cf} has image, " in refused
-    both = both.replace("ignored: x, ", "").replace("image: file", "image: file, caption: headline")
-    assert "'file', which" not in plan.refused(*words, "data.cf_ratio=0.5", both.replace("}", "e}"))
+    both = f"data.fields={{{some}}}"
     (described,), _ = plan(*words, "data.cf_ratio=0.5", both)
     assert described["counts"]["counterfactual"] > 0
     # An arm that does not read the pairs has their columns on its command line as well.
@@ -96,14 +97,12 @@ def test_a_reader_is_a_class_of_readers(plan: Plan, tmp_path: Path, target: str)
 
 def test_only_what_reads_them_takes_them(tmp_path: Path) -> None:
     source = photos(tmp_path / "real")
-    words = ["recipe=substitution", "zoo=captions", "stage=captions"]
-    compose("generate", *words, f"data.source={source}", FIELDS)
+    words = ["recipe=substitution", "stage=captions"]
+    compose("generate", *words, "zoo=captions", f"data.source={source}", FIELDS)
     world = ["zoo=shapescapes", "data.source=shapescapes:real"]
     refuse_as_unread("generate", [*words, *world, FIELDS], "with a list, parquet or tars")
-    texts = tmp_path / "captions.csv"
-    texts.write_text("caption\na dog\n")
     reader = "data.reader={_target_: tests.data.test_own_rows.Joined}"
-    refuse_as_unread("evaluate", ["table=coco_cf", FIELDS], "by ")
+    refuse_as_unread("evaluate", ["table=wise_ft", FIELDS], "by ")
     compose("evaluate", "benchmark=retrieval", f"benchmark.data={source}", FIELDS, reader)
 
 
@@ -170,20 +169,41 @@ def test_a_run_is_tested_by_its_names_and_by_those_of_the_command(
                    "data.fields={caption: words, image: pic, group: nope}"])  # fmt: skip
 
 
+def posts(folder: Path) -> Path:
+    images(folder)
+    rows = [{"id": name, "file": f"{name}.png", "post": {"headline": text, "place": "Rome"}}
+            for name, text in TEXTS.items()]  # fmt: skip
+    jsonl(folder / "POSTS.jsonl", rows)
+    return folder / "POSTS.jsonl"
+
+
 @pytest.mark.slow
-def test_a_run_with_a_reader_of_ones_own(place: Place, tmp_path: Path, monkeypatch) -> None:
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine/my_headlines.py").write_text(MODULE)
+def test_the_commands_of_the_page(place: Place, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    real = photos(tmp_path / "real")
-    own = ["--config-dir", str(tmp_path / "mine"), "data.reader={_target_: my_headlines.Headlines}"]
-    words = ["data=folder", *place.paths, "data.cf_ratio=0", *FEW, "trainer.max_steps=1", "seed=1"]
-    _, err = output_of(place.script("train"), [*words, f"data.real={real}", *own, "arm=own"])
-    assert "read by my_headlines.Headlines" in err
-    record = json.loads((place.root / "main/own/seed=1/run.json").read_text())
-    assert record["identity"]["data.reader._target_"] == "my_headlines.Headlines"
-    ask = ["benchmark=retrieval", f"benchmark.data={real}", *place.paths, "name=main"]
-    refused = refusal(place.script("evaluate"), ask)
-    assert "'data.reader={_target_:my_headlines.Headlines}'" in refused
-    said = output_of(place.script("evaluate"), [*ask, *own])[1]
-    assert "first: 'a dog, running!'" in said
+    source = posts(tmp_path)
+    photos(tmp_path, columns=("picture", "words")).rename("TEST.csv")
+    first, second = [c for c in commands_of(PAGE) if any("data.fields" in word for word in c[1])]
+    few = [*FEW, *place.paths]
+    train, evaluate = place.script("train"), place.script("evaluate")
+    said = output_of(train, [*first[1], *few])[1]
+    assert "caption=post.headline, image=file; other columns kept: id, post" in said
+
+    words = ["trainer.max_steps=1", "seed=1", *few]
+    output_of(train, [*(word for word in first[1] if "dry_run" not in word), *words])
+    said = output_of(evaluate, [*second[1], *place.paths])[1]
+    assert "test: 3 images of TEST.csv" in said
+    assert "columns read by data.fields: caption=words, image=picture" in said
+
+    (text,) = re.findall(r"```python\n(from cfaug.core.types.*?)```", PAGE.read_text(), re.DOTALL)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/posts.py").write_text(text)
+    (own,) = re.findall(r"`(--config-dir mine 'data.reader=.*?)`", PAGE.read_text())
+    words += ["data=folder", "data.cf_ratio=0", "name=posts", "arm=own", f"data.real={source}"]
+    assert "read by posts.Posts" in output_of(train, [*words, *shlex.split(own)])[1]
+    record = json.loads((place.root / "posts/own/seed=1/run.json").read_text())
+    assert record["identity"]["data.reader._target_"] == "posts.Posts"
+    ask = ["benchmark=retrieval", f"benchmark.data={source}", *place.paths, "name=posts"]
+    assert "'data.reader={_target_:posts.Posts}'" in refusal(evaluate, ask)
+    said = output_of(evaluate, [*ask, *shlex.split(own)])[1]
+    assert "first: 'a dog, running (Rome)'" in said
