@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -23,6 +24,7 @@ from cfaug.generate.source import read_captions
 from tests.data import edits, layouts
 from tests.data.making import noise_image, write_tar
 from tests.properties import examples
+from tests.scripts import ROOT
 
 Record = dict[str, Any]
 Write = Callable[[Path, Sequence[Record]], Path]
@@ -326,6 +328,49 @@ def test_every_name_is_one_that_a_reader_knows():
         place = columns._place(name, columns.IMAGE) or columns._place(name, columns.CAPTION)
         in_source = name in Path(xmai.__file__).read_text()
         assert name in known or place or may_be_split(name) or in_source, name
+
+
+def test_the_page_lists_every_name():
+    text = (ROOT / "docs/data.md").read_text().partition("## Columns with other names")[2]
+    table = text.partition("| usual names |")[2].partition("\n\n")[0]
+    assert {*KNOWN, *ALSO} - {"class"} <= set(re.findall(r"`(\w+)[`:]", table))
+
+
+def test_an_object_that_is_null_is_a_column_that_is_null(tmp_path):
+    rows = [{"about": {"text": "a dog"}, "image": "0.png"}, {"about": None, "image": "1.png"}]
+    for write in (as_lines, as_parquet_list):
+        own = write(tmp_path / write.__name__, rows)
+        with pytest.raises(UserError, match=r"(line|row) 2: the caption is missing"):
+            opened(own, {"caption": "about.text"}, tmp_path / "cache")
+
+
+def test_every_entailment_parquet_of_somebody(tmp_path):
+    rows = [
+        {"picture": cell(0), "says": {"hypothesis": text, "gold": label}}
+        for text, label in (("a dog", "entailment"), ("a cat", "contradiction"))
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "test.parquet")
+    fields = {"image": "picture", "hypothesis": "says.hypothesis", "label": "says.gold"}
+    index = opened(tmp_path, fields, tmp_path / "cache")
+    assert index.kind == "entailment_parquet"
+    assert [index.label(row) for row in range(2)] == ["entailment", "contradiction"]
+
+
+def test_a_list_with_special_columns_of_somebody(tmp_path):
+    edits.put(tmp_path, "7.png")
+    lines = [("7.png", "A dog runs.", "A wet dog runs.")]
+    layouts.table(tmp_path / "eda.csv", ("pic", "was", "is"), lines)
+    fields = {"file": "pic", "original": "was", "modified": "is"}
+    index = opened(tmp_path / "eda.csv", fields, tmp_path / "cache")
+    assert index.kind == "modified_captions"
+    assert [index.text(row) for row in range(2)] == ["A dog runs.", "A wet dog runs."]
+
+
+def test_one_column_may_have_two_names(tmp_path):
+    rows = [{"file": r["image"], "words": r["caption"]} for r in CAPTIONED]
+    fields = {"image": "file", "group": "file", "caption": "words"}
+    index = opened(as_lines(tmp_path, rows), fields, tmp_path / "cache")
+    assert [index.group_name(row) for row in range(2)] == ["0.png", "1.png"]
 
 
 def test_without_fields_caches_and_records_are_those_of_before(tmp_path):

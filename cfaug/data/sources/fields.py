@@ -148,10 +148,13 @@ class FieldNames:
         rest = record
         for path in (*found.values(), *(there[name] for name in self.ignored if name in there)):
             rest = _without(rest, path)
-        renamed: dict[str, Any] = {}
+        renamed = {name: None for name, c in self.fields.items() if _lies_in_null(record, c)}
         for column in record:
-            renamed |= {n: value_at(record, path) for n, path in found.items() if path[0] == column}
-            renamed |= {column: rest[column]} if column in rest else {}
+            for name, path in found.items():
+                if path[0] == column:
+                    renamed[name] = value_at(record, path)
+            if column in rest:
+                renamed[column] = rest[column]
         return renamed
 
     def records(
@@ -282,10 +285,21 @@ def value_at(record: Any, path: Sequence[str]) -> Any:
     return reduce(getitem, path, record)
 
 
+def _lies_in_null(record: Any, column: str) -> bool:
+    """Return whether the object in which a value should lie is null."""
+    for part in column.split(".")[:-1]:
+        if not isinstance(record, Mapping) or part not in record:
+            return False
+        record = record[part]
+    return record is None
+
+
 def _without(record: dict[str, Any], path: Sequence[str]) -> dict[str, Any]:
     """Return a record without the value at a place, and without the objects that this empties."""
     first, *inside = path
     if first not in record:  # two names of one column
         return record
-    rest = _without(record[first], inside) if inside else None
-    return {k: rest if k == first else v for k, v in record.items() if k != first or rest}
+    rest = dict(record)
+    value = rest.pop(first)
+    inner = _without(value, inside) if inside else None
+    return {name: inner if name == first else rest[name] for name in record} if inner else rest
