@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any, Literal
 from cfaug.core.errors import UserError, say
 from cfaug.core.types import Example
 from cfaug.core.worlds import is_world, local_source, world_of
-from cfaug.data.sources.fields import Fields, fields_phrase, reading_by
+from cfaug.data.sources.fields import Fields, fields_phrase, reading_by, refuse_unused
 from cfaug.data.sources.lists import LISTS
 from cfaug.data.sources.row import Description, split_home
 from cfaug.generate.recipe import ExamplePer
@@ -22,7 +22,6 @@ from cfaug.planning.build import build
 from cfaug.planning.sources import (
     part_folder,
     permitted_roots,
-    refuse_unused,
     say_once,
     say_source,
     settle_part,
@@ -69,7 +68,7 @@ class ExampleSettings:
     grid: str | None = None
     keep_duplicates: bool = False
     leave_out: Mapping[str, float] | None = None
-    fields: Fields | None = None
+    fields: Fields = field(default_factory=dict)
     reader: Any = None
 
 

@@ -43,7 +43,7 @@ from cfaug.models.specs import ClassifierLearner, EntailmentLearner
 from cfaug.models.task_specs import VisionLanguage
 from cfaug.planning.sources import (
     Opened,
-    check_fields,
+    check_names,
     check_negatives,
     check_sources,
     describe_sources,
@@ -130,7 +130,7 @@ def open_sources(data: DataSettings, paths: Mapping[str, Any]) -> Opened:
             return open_source(name, data.world, data.seed, shards, cache, roots, fetch=True)
 
     opened = open_data(data, open_one, shards)
-    check_fields(data, opened)
+    check_names(data, opened)
     return opened
 
 

@@ -29,12 +29,9 @@ from cfaug.stats.ranking import KS
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
-    from cfaug.data.index.reading import ScanReport
     from cfaug.data.mixture.records import HeldOutTest, Join
     from cfaug.data.mixture.settings import DataSettings
     from cfaug.data.questions import QuestionImage
-    from cfaug.data.sources.fields import Fields
-    from cfaug.data.sources.row import Description, Reader
     from cfaug.train.settings import LossSettings
 
 
@@ -420,8 +417,10 @@ def check_sources(data: DataSettings, opened: Opened) -> None:
         )
 
 
-def check_fields(data: DataSettings, opened: Opened) -> None:
+def check_names(data: DataSettings, opened: Opened) -> None:
     """Refuse fields and a reader that no source uses; say so if one is named that is not read."""
+    from cfaug.data.sources.fields import refuse_unused
+
     named = [data.real, data.counterfactual, data.control_source]
     indexes = [opened.real, opened.counterfactual, opened.control]
     pairs = zip(named, indexes, strict=True)
@@ -433,36 +432,6 @@ def check_fields(data: DataSettings, opened: Opened) -> None:
         if not unread:
             raise
         say_once(f"note: {error} ({', '.join(unread)} is not read by this run)")
-
-
-def refuse_unused(
-    fields: Fields | None,
-    reader: Reader | None,
-    sources: Mapping[str, ScanReport | Description | None],
-) -> None:
-    """Refuse ``data.fields`` if one of its columns is in no source, ``data.reader`` if none is its.
-
-    Args:
-        sources: {source: how it was read}.
-    """
-    from cfaug.data.sources.fields import FieldNames, missing_columns
-
-    kinds = {getattr(reading, "kind", None) for reading in sources.values()}
-    if reader is not None and reader.kind not in kinds:
-        raise UserError(
-            f"data.reader would have no effect: {type(reader).__name__} recognises none of the "
-            f"sources that are read ({', '.join(sources) or 'none'}); leave it out"
-        )
-    renamed = {pair for reading in sources.values() if reading for pair in reading.renamed}
-    columns = {name: r.columns for name, r in sources.items() if r and r.columns}
-    missing = [c for name, c in FieldNames(fields).pairs() if f"{name}={c}" not in renamed]
-    if missing and not columns:
-        raise UserError(
-            "data.fields would have no effect: of lists, parquet and tars it renames columns, and "
-            f"{' and '.join(sources) or 'what is read'} has none of these; leave it out"
-        )
-    if missing:
-        raise UserError(missing_columns(missing, columns))
 
 
 def check_undrawn(data: DataSettings, words: Sequence[str]) -> None:

@@ -134,8 +134,8 @@ def annotation(
         paths: the folders ``shards``, ``cache`` and ``image_roots``.
     """
     from cfaug.core.worlds import is_world
-    from cfaug.data.sources.fields import reading_by
-    from cfaug.planning.sources import label_file, open_source, permitted_roots, refuse_unused
+    from cfaug.data.sources.fields import reading_by, refuse_unused
+    from cfaug.planning.sources import label_file, open_source, permitted_roots
 
     if "_target_" not in node:
         raise UserError("annotate=... is one of export, taxonomy, read, simulate")

@@ -128,10 +128,10 @@ def open_source(
     Raises:
         UserError: for a folder that no reader recognises, or invalid settings.
     """
-    from cfaug.data.sources.fields import reading_by
+    from cfaug.data.sources.fields import reading_by, refuse_unused
     from cfaug.planning.build import build
     from cfaug.planning.sources import open_source as open_named
-    from cfaug.planning.sources import permitted_roots, refuse_unused
+    from cfaug.planning.sources import permitted_roots
 
     _check_path(name, "the name of a source")
     [(config, words)] = _compose("train", settings, more, config_dir)

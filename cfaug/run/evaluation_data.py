@@ -18,7 +18,7 @@ from cfaug.core.validation import write_value
 from cfaug.core.weights import resolve
 from cfaug.core.worlds import is_questions, is_world, worlds
 from cfaug.data.mixture.settings import data_seed
-from cfaug.data.sources.fields import reading_by
+from cfaug.data.sources.fields import reading_by, refuse_unused
 from cfaug.data.sources.row import Reader
 from cfaug.models.specs import HFClip, NoModelSpec
 from cfaug.planning.build import build
@@ -28,7 +28,6 @@ from cfaug.planning.sources import (
     open_questions,
     open_source,
     part_folder,
-    refuse_unused,
     say_source,
 )
 from cfaug.report.checkpoint_tables import WEIGHTS

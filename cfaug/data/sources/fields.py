@@ -249,6 +249,30 @@ def fields_phrase(renamed: Sequence[str]) -> str:
     return f"columns read by data.fields: {', '.join(renamed)}"
 
 
+def refuse_unused(fields: Fields, reader: Reader | None, sources: Mapping[str, Any]) -> None:
+    """Refuse fields of which a column is in no source, and a reader that recognises none.
+
+    Args:
+        sources: {source: its ``ScanReport`` or ``Description``, or ``None`` without one}.
+    """
+    readings = {name: reading for name, reading in sources.items() if reading is not None}
+    if reader is not None and reader.kind not in (read.kind for read in readings.values()):
+        raise UserError(
+            f"data.reader would have no effect: {type(reader).__name__} recognises none of the "
+            f"sources that are read ({', '.join(sources) or 'none'}); leave it out"
+        )
+    renamed = {pair for reading in readings.values() for pair in reading.renamed}
+    columns = {name: reading.columns for name, reading in readings.items() if reading.columns}
+    missing = [c for name, c in FieldNames(fields).pairs() if f"{name}={c}" not in renamed]
+    if missing and not columns:
+        raise UserError(
+            "data.fields would have no effect: it renames columns of lists, parquet and tars, and "
+            f"{' and '.join(sources) or 'what is read'} has none of these; leave it out"
+        )
+    if missing:
+        raise UserError(missing_columns(missing, columns))
+
+
 def missing_columns(missing: Sequence[str], sources: Mapping[str, Sequence[str]]) -> str:
     """Return the sentence about columns that are named and not there, the nearest ones first.
 
