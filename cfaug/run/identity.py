@@ -38,7 +38,7 @@ WATCHING = frozenset(
     )
 )  # fmt: skip
 """Callbacks of Lightning that never change weights or stop a run; all others may."""
-LEFT_OUT = {
+LEFT_OUT: Mapping[str, Any] = {
     "trainer.limit_train_batches": None,
     "trainer.overfit_batches": None,
     "trainer.gradient_checkpointing": False,

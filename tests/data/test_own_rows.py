@@ -155,6 +155,15 @@ def test_what_is_no_example_ends_in_a_sentence(value, message, tmp_path):
         read_by(returning(value), source.with_name(f"{source.name}:train"), tmp_path / "cache")
 
 
+def test_an_image_that_is_a_link_elsewhere_is_not_read(tmp_path):
+    source = as_lines(tmp_path / "own", ROWS)
+    (tmp_path / "elsewhere.png").write_bytes(noise_image(9))
+    (source.parent / "0.png").unlink()
+    (source.parent / "0.png").symlink_to(tmp_path / "elsewhere.png")
+    with pytest.raises(UserError, match="link that leads out of"):
+        read_by(Joined(), source.with_name(f"{source.name}:train"), tmp_path / "cache")
+
+
 def test_a_key_that_two_rows_have_is_refused(tmp_path):
     own = returning(lambda row: Example("same", "g", (row["head"],)))
     source = as_lines(tmp_path, ROWS)

@@ -317,7 +317,7 @@ class QuestionData(DataSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        usual = {
+        usual: dict[str, Any] = {
             "plan": None, "control": None, "human_labels": None, "real_captions": "all",
             "counterfactual_members": "all", "counterfactual_captions": "own",
             "counterfactual_holdout": 0, "holdout": 0, "shuffle": "global",

@@ -249,7 +249,7 @@ def fields_phrase(renamed: Sequence[str]) -> str:
     return f"columns read by data.fields: {', '.join(renamed)}"
 
 
-def refuse_unused(fields: Fields, reader: Reader | None, sources: Mapping[str, Any]) -> None:
+def refuse_unused(fields: Fields | None, reader: Reader | None, sources: Mapping[str, Any]) -> None:
     """Refuse fields of which a column is in no source, and a reader that recognises none.
 
     Args:

@@ -15,6 +15,7 @@ import hashlib
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -25,10 +26,11 @@ from cfaug.core.types import CounterfactualSet, Edit, Example, Member
 from cfaug.data.captions import replaced_run
 from cfaug.data.sources.caption_list import image_name, source_home
 from cfaug.data.sources.columns import chosen_records
-from cfaug.data.sources.folders import images_below, locate
+from cfaug.data.sources.folders import images_below
 from cfaug.data.sources.lists import LISTS
-from cfaug.data.sources.parquet import MAX_BYTES, image_of, parquet_files, require_image
+from cfaug.data.sources.parquet import MAX_BYTES, cell_bytes, image_of, parquet_files, require_image
 from cfaug.data.sources.parquet_splits import split_of
+from cfaug.data.sources.photo_lists import find_photo
 from cfaug.data.sources.row import (
     Description,
     ErrorCollector,
@@ -126,7 +128,7 @@ class RowReader(Reader):
     def identity(self, path: Path) -> Any:
         """Return what changes with the files, the images beside a list, and the class."""
         files = self.files(path)
-        images = images_below(source_home(path)) if files[0].suffix.lower() in LISTS else []
+        images = [] if files[0].suffix == ".tar" else images_below(source_home(path))
         module = Path(inspect.getfile(type(self))).read_bytes()
         return [repr(self), hashlib.sha256(module).hexdigest(), *files_identity([*files, *images])]
 
@@ -157,28 +159,25 @@ class RowReader(Reader):
 
     def _rows(self, path: Path) -> Iterator[SourceRow]:
         first = self.files(path)[0]
-        if first.suffix.lower() in LISTS:
-            home = source_home(path)
-
-            def read_file(row: SourceRow, column: str) -> bytes:
-                name = image_name(row[column], row.where)
-                file = locate(home, name, row.where, self.image_roots)
-                with require_regular(file).open("rb") as handle:
-                    return handle.read(MAX_BYTES + 1)
-
-            for where, record in chosen_records(path, first):
-                yield SourceRow(record, where, read_file)
-        elif first.suffix.lower() == ".parquet":
-            for where, cells in split_of(path).records():
-                yield SourceRow(cells, where, lambda row, column: image_of(row, column, row.where))
-        else:
+        if first.suffix.lower() == ".tar":
             for sample in TarReader().samples(path):
-                texts = {
-                    name: sample.text(name) for name in (".txt", ".cls") if name in sample.parts
-                }
-                yield SourceRow(
-                    {**sample.about(), **texts}, sample.where, lambda *_, s=sample: s.image_bytes()
-                )
+                texts = [name for name in (".txt", ".cls") if name in sample.parts]
+                values = sample.about() | {name: sample.text(name) for name in texts}
+                yield SourceRow(values, sample.where, lambda *_, s=sample: s.image_bytes())
+            return
+        in_cells = first.suffix.lower() == ".parquet"
+        records = split_of(path).records() if in_cells else chosen_records(path, first)
+        for where, record in records:
+            yield SourceRow(record, where, partial(self._open_image, source_home(path)))
+
+    def _open_image(self, home: Path, row: SourceRow, column: str) -> bytes:
+        """Return the image in a cell, or in the file that it names."""
+        if isinstance(cell_bytes(row[column]), bytes):
+            return image_of(row, column, row.where)
+        name = image_name(row[column], row.where)
+        file = find_photo(home, name, row.where, self.image_roots)
+        with require_regular(file).open("rb") as handle:
+            return handle.read(MAX_BYTES + 1)
 
 
 def _set_of(examples: Sequence[Example], row: SourceRow) -> CounterfactualSet:
