@@ -171,24 +171,24 @@ def own_names(draw: st.DrawFn, standard: Sequence[str], nested: bool) -> dict[st
 def test_own_names_give_the_index_of_the_usual_ones(form):
     write, records, nested = FORMS[form]
 
-    @settings(max_examples=examples(20), deadline=None)
+    @settings(max_examples=examples(12), deadline=None)
     @given(own_names([name for name in records[0] if name != "note"], nested), st.booleans())
     def check(fields: dict[str, str], named: bool) -> None:
         with tempfile.TemporaryDirectory() as folder:
             home = Path(folder).resolve()
             usual = write(home / "usual", records)
-            own = write(home / "own", [under_own_names(record, fields) for record in records])
+            source = write(home / "own", [under_own_names(record, fields) for record in records])
             part = ":test" if named else ":train+test"
             cache = home / "cache"
             expected = open_index(usual.with_name(usual.name + part), cache)
-            index = opened(own.with_name(own.name + part), fields, cache)
+            index = opened(source.with_name(source.name + part), fields, cache)
             assert content(index) == content(expected)
             assert index.kind == expected.kind
             assert len(index) > 0
             assert index.reading is not None
             assert set(index.reading.renamed) == {f"{n}={c}" for n, c in fields.items()}
             assert {*fields.values()} <= {*index.reading.columns}
-            again = opened(own.with_name(own.name + part), fields, cache)
+            again = opened(source.with_name(source.name + part), fields, cache)
             assert again.folder == index.folder
             assert again.reading == index.reading
 
@@ -210,11 +210,13 @@ def plain(records: Sequence[Record], fields: Mapping[str, str], write: Write, ho
 def test_a_list_of_somebody(form, fields, tmp_path):
     write, records, _ = FORMS[form]
     moved = {ALSO.get(name, name): column for name, column in fields.items()}
-    own = plain(records, moved, write, tmp_path)
+    source = plain(records, moved, write, tmp_path)
     usual = write(tmp_path / "usual", records)
     cache = tmp_path / "cache"
     expected = open_index(usual.with_name(f"{usual.name}:test"), cache)
-    assert content(opened(own.with_name(f"{own.name}:test"), fields, cache)) == content(expected)
+    assert content(opened(source.with_name(f"{source.name}:test"), fields, cache)) == content(
+        expected
+    )
 
 
 def test_classes_by_number_have_the_names_of_the_schema(tmp_path):
@@ -231,12 +233,12 @@ def test_classes_by_number_have_the_names_of_the_schema(tmp_path):
 
 def test_columns_that_are_ignored_are_as_if_they_were_not_there(tmp_path):
     records = [{**record, "text": "of another model", "title": 3} for record in CAPTIONED]
-    own = as_lines(tmp_path / "own", records)
+    source = as_lines(tmp_path / "own", records)
     usual = as_lines(tmp_path / "usual", CAPTIONED)
     part = ":test"
     expected = open_index(usual.with_name(usual.name + part), tmp_path / "cache")
     fields = {IGNORED: ["text", "title"]}
-    index = opened(own.with_name(own.name + part), fields, tmp_path / "cache")
+    index = opened(source.with_name(source.name + part), fields, tmp_path / "cache")
     assert content(index) == content(expected)
     assert index.reading is not None
     assert index.reading.renamed == ("ignored=text", "ignored=title")
@@ -259,13 +261,13 @@ def test_of_a_sample_with_a_text_the_named_field_is_read_if_the_text_is_ignored(
 
 def test_two_columns_may_change_places(tmp_path):
     rows = [{**r, "caption": r["note"], "note": r["caption"]} for r in CAPTIONED]
-    own = as_lines(tmp_path, [{**r, "caption": f"number {r['caption']}"} for r in rows])
-    index = opened(own.with_name(f"{own.name}:test"), {"caption": "note"} | {IGNORED: "caption"},
-                   tmp_path / "cache")  # fmt: skip
+    source = as_lines(tmp_path, [{**r, "caption": f"number {r['caption']}"} for r in rows])
+    fields = {"caption": "note", IGNORED: "caption"}
+    index = opened(source.with_name(f"{source.name}:test"), fields, tmp_path / "cache")
     assert [index.text(row) for row in range(2)] == ["a red bus, parked", "two cats"]
     swapped = {"original": "modified", "modified": "original"}
     record = {"original": "a", "modified": "b"}
-    assert FieldNames(swapped).rename(record, own) == {"modified": "a", "original": "b"}
+    assert FieldNames(swapped).rename(record, source) == {"modified": "a", "original": "b"}
 
 
 @pytest.mark.parametrize(("form", "write"), [
@@ -274,20 +276,20 @@ def test_two_columns_may_change_places(tmp_path):
 @pytest.mark.parametrize("beside", ["caption", "Caption", "text"])
 def test_a_column_that_also_has_its_usual_name_is_asked_about(form, write, beside, tmp_path):
     rows = [{"image": r["image"], "headline": r["caption"], beside: "x"} for r in CAPTIONED]
-    own = write(tmp_path / "own", rows)
+    source = write(tmp_path / "own", rows)
     expected = rf"has 'headline', which data.fields reads as caption, and '{beside}' beside it"
     with pytest.raises(UserError, match=expected) as error:
-        opened(own, {"caption": "headline"}, tmp_path / "cache")
+        opened(source, {"caption": "headline"}, tmp_path / "cache")
     assert f"add ignored: {beside}" in str(error.value)
     fields = {"caption": "headline", IGNORED: beside}
-    assert opened(own, fields, tmp_path / "cache").text(0) == TEXTS[0]
+    assert opened(source, fields, tmp_path / "cache").text(0) == TEXTS[0]
 
 
 def test_columns_of_different_lines_count_as_well(tmp_path):
     rows = [{"image": "0.png", "headline": "a"}, {"image": "1.png", "caption": "b"}]
-    own = as_lines(tmp_path, rows)
+    source = as_lines(tmp_path, rows)
     with pytest.raises(UserError, match="and 'caption' beside it: which is meant"):
-        opened(own, {"caption": "headline"}, tmp_path / "cache")
+        opened(source, {"caption": "headline"}, tmp_path / "cache")
 
 
 @pytest.mark.parametrize(("fields", "message"), [
@@ -305,12 +307,13 @@ def test_fields_that_mean_nothing_are_refused(fields, message):
 
 def test_an_error_names_the_missing_column_and_those_there_are_the_nearest_first(tmp_path):
     rows = [{"foto": r["image"], "size": 3, "headline": r["caption"]} for r in CAPTIONED]
-    own = as_table(".csv")(tmp_path / "own", rows)
+    source = as_table(".csv")(tmp_path / "own", rows)
     with pytest.raises(UserError) as error:
-        opened(own, {"caption": "hedline", "image": "foto"}, tmp_path / "cache")
+        opened(source, {"caption": "hedline", "image": "foto"}, tmp_path / "cache")
     first, second = str(error.value).split("\n")
     assert first == (
-        f"data.fields: no column 'hedline' (did you mean headline?); {own} has headline, foto, size"
+        f"data.fields: no column 'hedline' (did you mean headline?); {source} has headline, "
+        "foto, size"
     )
     assert "none of the columns caption" in second
     assert second.endswith("(read with data.fields: image=foto)")
@@ -339,9 +342,9 @@ def test_the_page_lists_every_name():
 def test_an_object_that_is_null_is_a_column_that_is_null(tmp_path):
     rows = [{"about": {"text": "a dog"}, "image": "0.png"}, {"about": None, "image": "1.png"}]
     for write in (as_lines, as_parquet_list):
-        own = write(tmp_path / write.__name__, rows)
+        source = write(tmp_path / write.__name__, rows)
         with pytest.raises(UserError, match=r"(line|row) 2: the caption is missing"):
-            opened(own, {"caption": "about.text"}, tmp_path / "cache")
+            opened(source, {"caption": "about.text"}, tmp_path / "cache")
 
 
 def test_every_entailment_parquet_of_somebody(tmp_path):
@@ -374,8 +377,8 @@ def test_one_column_may_have_two_names(tmp_path):
 
 
 def test_without_fields_caches_and_records_are_those_of_before(tmp_path):
-    own = as_lines(tmp_path / "own", CAPTIONED)
-    source = own.with_name(f"{own.name}:test")
+    source = as_lines(tmp_path / "own", CAPTIONED)
+    source = source.with_name(f"{source.name}:test")
     index = open_index(source, tmp_path / "cache")
     assert index.folder == opened(source, None, tmp_path / "cache").folder
     assert index.reading is not None
@@ -387,8 +390,10 @@ def test_without_fields_caches_and_records_are_those_of_before(tmp_path):
 
 
 def test_imported_shards_are_read_by_our_names(tmp_path):
-    own = as_parquet(tmp_path / "own", [under_own_names(r, {"caption": "set"}) for r in IN_CELLS])
-    source = own.with_name("own:test")
+    source = as_parquet(
+        tmp_path / "own", [under_own_names(r, {"caption": "set"}) for r in IN_CELLS]
+    )
+    source = source.with_name("own:test")
     first = opened(source, {"caption": "set", "group": "group"}, tmp_path / "cache")
     assert [first.text(row) for row in range(2)] == ["a red bus, parked", "two cats"]
     assert first.reading is not None

@@ -165,10 +165,10 @@ def test_an_image_that_is_a_link_elsewhere_is_not_read(tmp_path):
 
 
 def test_a_key_that_two_rows_have_is_refused(tmp_path):
-    own = returning(lambda row: Example("same", "g", (row["head"],)))
+    reader = returning(lambda row: Example("same", "g", (row["head"],)))
     source = as_lines(tmp_path, ROWS)
     with pytest.raises(UserError, match="same"):
-        read_by(own, source.with_name(f"{source.name}:train"), tmp_path / "cache")
+        read_by(reader, source.with_name(f"{source.name}:train"), tmp_path / "cache")
 
 
 def test_an_image_of_a_row_is_an_image_of_a_source():

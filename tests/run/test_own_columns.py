@@ -198,12 +198,12 @@ def test_the_commands_of_the_page(place: Place, tmp_path: Path, monkeypatch) -> 
     (text,) = re.findall(r"```python\n(from cfaug.core.types.*?)```", PAGE.read_text(), re.DOTALL)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/posts.py").write_text(text)
-    (own,) = re.findall(r"`(--config-dir mine 'data.reader=.*?)`", PAGE.read_text())
+    (by_class,) = re.findall(r"`(--config-dir mine 'data.reader=.*?)`", PAGE.read_text())
     words += ["data=folder", "data.cf_ratio=0", "name=posts", "arm=own", f"data.real={source}"]
-    assert "read by posts.Posts" in output_of(train, [*words, *shlex.split(own)])[1]
+    assert "read by posts.Posts" in output_of(train, [*words, *shlex.split(by_class)])[1]
     record = json.loads((place.root / "posts/own/seed=1/run.json").read_text())
     assert record["identity"]["data.reader._target_"] == "posts.Posts"
     ask = ["benchmark=retrieval", f"benchmark.data={source}", *place.paths, "name=posts"]
     assert "'data.reader={_target_:posts.Posts}'" in refusal(evaluate, ask)
-    said = output_of(evaluate, [*ask, *shlex.split(own)])[1]
+    said = output_of(evaluate, [*ask, *shlex.split(by_class)])[1]
     assert "first: 'a dog, running (Rome)'" in said

@@ -45,7 +45,7 @@ class ScanReport:
         kept: columns that are kept only as extra columns of the index.
         notes: sentences about rows that were read and may not be meant.
         renamed: ``NAME=COLUMN`` of each column that ``data.fields`` renamed.
-        columns: with ``data.fields``, all columns by their own names.
+        columns: all columns by their own names, kept with ``data.fields`` alone.
         left_out: other content that was not read, a phrase each.
         one_caption: whether several images all have the same caption, from which little can be
             learned.

@@ -98,7 +98,7 @@ class FieldNames:
         self._named = {*self.fields.values(), *self.ignored}
         self._deepest = max((column.count(".") for column in self._named), default=0)
         self._seen: dict[Path, dict[str, None]] = {}
-        self._asked: dict[Path, str] = {}
+        self._clashes: dict[Path, str] = {}
 
     def __bool__(self) -> bool:
         return bool(self._named)
@@ -144,13 +144,13 @@ class FieldNames:
             return record
         there = paths_in(record, self._deepest)
         self._see(file, (*there, *members))
-        found = {name: there[column] for name, column in self.fields.items() if column in there}
+        moved = {name: there[column] for name, column in self.fields.items() if column in there}
         rest = record
-        for path in (*found.values(), *(there[name] for name in self.ignored if name in there)):
+        for path in (*moved.values(), *(there[name] for name in self.ignored if name in there)):
             rest = _without(rest, path)
         renamed = {name: None for name, c in self.fields.items() if _lies_in_null(record, c)}
         for column in record:
-            for name, path in found.items():
+            for name, path in moved.items():
                 if path[0] == column:
                     renamed[name] = value_at(record, path)
             if column in rest:
@@ -182,13 +182,13 @@ class FieldNames:
             others = (o for o in seen if MEANS.get(o.lower(), o.lower()) == name)
             other = next((o for o in others if o not in self._named), None)
             if column in seen and other is not None:
-                self._asked[file] = (
+                self._clashes[file] = (
                     f"{file} has {column!r}, which data.fields reads as {name}, and {other!r} "
                     f"beside it: which is meant? To read {column}, add {IGNORED}: {other} to "
                     f"data.fields; to read {other}, leave {name} out of it"
                 )
-        if file in self._asked:
-            raise HeaderError(self._asked[file])
+        if file in self._clashes:
+            raise HeaderError(self._clashes[file])
 
     def describe(self, described: Description) -> Description:
         """Return a description with what was renamed."""

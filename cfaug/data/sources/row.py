@@ -67,7 +67,7 @@ class Description:
         notes: sentences about what was read and may not be meant, such as a column that says the
             split.
         renamed: ``NAME=COLUMN`` of each column that ``data.fields`` renamed.
-        columns: with ``data.fields``, the columns that were seen, by their own names.
+        columns: the columns that were seen, by their own names, kept with ``data.fields`` alone.
     """
 
     used: tuple[str, ...] = ()
