@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
 from itertools import islice, pairwise
 from pathlib import Path
@@ -174,11 +174,11 @@ def read_listed(index: Index) -> Iterator[CounterfactualSet]:
         yield CounterfactualSet(key, index.group_name(first), members, images)
 
 
+@dataclass(frozen=True)
 class UnnamedReader(Reader):
     """A reader of somebody's own that a run names, and this command does not: it is not run."""
 
-    def __init__(self, node: Mapping[str, Any]) -> None:
-        self.node = node
+    node: Mapping[str, Any]
 
     def reads(self, path: Path) -> bool:
         """Refuse a source that this reader may have read."""
@@ -201,7 +201,7 @@ def build_run_data(
     node = setting_node(config, "data", folder)
     named = node.get("reader")
     data = build({name: value for name, value in node.items() if name != "reader"}, trusted=False)
-    if not isinstance(named, Mapping):
+    if not (isinstance(named, Mapping) and hasattr(data, "reader")):
         return data
     return replace(data, reader=build(named) if named == reader else UnnamedReader(named))
 

@@ -98,7 +98,7 @@ class FieldNames:
         self._named = {*self.fields.values(), *self.ignored}
         self._deepest = max((column.count(".") for column in self._named), default=0)
         self._seen: dict[Path, dict[str, None]] = {}
-        self._clashes: dict[Path, str] = {}
+        self._beside: dict[Path, dict[str, str]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._named)
@@ -148,7 +148,9 @@ class FieldNames:
         rest = record
         for path in (*moved.values(), *(there[name] for name in self.ignored if name in there)):
             rest = _without(rest, path)
-        renamed = {name: None for name, c in self.fields.items() if _lies_in_null(record, c)}
+        renamed: dict[str, Any] = {
+            n: None for n, c in self.fields.items() if _lies_in_null(record, c)
+        }
         for column in record:
             for name, path in moved.items():
                 if path[0] == column:
@@ -175,20 +177,21 @@ class FieldNames:
         return text + "".join(f' "{n}":' for n, column in self.fields.items() if has(column))
 
     def _see(self, file: Path, names: Iterable[str]) -> None:
-        seen = self._seen.setdefault(file, {})
-        new = [name for name in names if name not in seen]
-        seen.update(dict.fromkeys(new))
-        for name, column in self.fields.items() if new else ():
-            others = (o for o in seen if MEANS.get(o.lower(), o.lower()) == name)
-            other = next((o for o in others if o not in self._named), None)
-            if column in seen and other is not None:
-                self._clashes[file] = (
+        seen, beside = self._seen.setdefault(file, {}), self._beside.setdefault(file, {})
+        for column in names:
+            if column not in seen:
+                seen[column] = None
+                name = MEANS.get(column.lower(), column.lower())
+                if name in self.fields and column not in self._named:
+                    beside.setdefault(name, column)
+        for name, other in beside.items():
+            column = self.fields[name]
+            if column in seen:
+                raise HeaderError(
                     f"{file} has {column!r}, which data.fields reads as {name}, and {other!r} "
                     f"beside it: which is meant? To read {column}, add {IGNORED}: {other} to "
                     f"data.fields; to read {other}, leave {name} out of it"
                 )
-        if file in self._clashes:
-            raise HeaderError(self._clashes[file])
 
     def describe(self, described: Description) -> Description:
         """Return a description with what was renamed."""
