@@ -11,6 +11,7 @@ from cfaug.core.pixels import content_digest
 from cfaug.core.types import Example, SourceImage
 from cfaug.data.index import open_index
 from cfaug.data.shards.shards import write_shards
+from cfaug.data.sources.caption_list import CaptionList
 from cfaug.data.sources.fields import reading_by
 from cfaug.data.sources.own_rows import RowImage, RowReader
 from tests.data import edits
@@ -175,6 +176,22 @@ def test_an_image_of_a_row_is_an_image_of_a_source():
     image = RowImage(noise_image(3))
     assert isinstance(image, SourceImage)
     assert (image.digest, image.read()) == (content_digest(noise_image(3)).hex(), noise_image(3))
+
+
+class Numbered(CaptionList):
+    """Another reader of cfaug's kind: of lists, in place, with a number before each caption."""
+
+    kind = "numbered"
+
+    def open(self, path):
+        for number, row in enumerate(super().open(path)):
+            yield row._replace(text=f"{number}: {row.text}")
+
+
+def test_any_reader_may_be_given(tmp_path):
+    rows = [{"image": "0.png", "caption": "a"}, {"image": "1.png", "caption": "b"}]
+    index = read_by(Numbered(), as_lines(tmp_path, rows), tmp_path / "cache")
+    assert (index.kind, index.text(0), index.text(1)) == ("numbered", "0: a", "1: b")
 
 
 def test_without_a_reader_nothing_changes(tmp_path):
