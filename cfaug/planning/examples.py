@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -13,8 +13,9 @@ from typing import Any, Literal
 from cfaug.core.errors import UserError, say
 from cfaug.core.types import Example
 from cfaug.core.worlds import is_world, local_source, world_of
+from cfaug.data.sources.fields import Fields, fields_phrase, reading_by, refuse_unused
 from cfaug.data.sources.lists import LISTS
-from cfaug.data.sources.row import split_home
+from cfaug.data.sources.row import Description, split_home
 from cfaug.generate.recipe import ExamplePer
 from cfaug.generate.source import group_by_image, read_captions
 from cfaug.planning.build import build
@@ -52,6 +53,8 @@ class ExampleSettings:
             no grid.
         leave_out: {``colour`` or ``background``: share of the world's captions that omit it};
             ``None`` omits nothing.
+        fields: the names of the source's own columns (``cfaug.data.sources.fields``).
+        reader: a reader of the user's own (``cfaug.data.sources.own_rows``).
     """
 
     source: str | None
@@ -65,6 +68,8 @@ class ExampleSettings:
     grid: str | None = None
     keep_duplicates: bool = False
     leave_out: Mapping[str, float] | None = None
+    fields: Fields = field(default_factory=dict)
+    reader: Any = None
 
 
 def open_examples(settings: ExampleSettings) -> Callable[[], Sequence[Example]]:
@@ -110,15 +115,18 @@ def _choose_reader(name: str, settings: ExampleSettings) -> Reader:
     if is_world(name):
         return _read_world
     home = split_home(Path(local_source(name)).expanduser())[0]
+    if settings.reader is not None:
+        return _read_folder
     if home.suffix.lower() not in (".txt", *LISTS) or home.is_dir():
         return _read_folder
     # A list of captions, or a list about photos in a format of its own.
     from cfaug.data.sources import is_photo_list
     from cfaug.data.sources.xmai import is_modified_list
 
-    has_photos = is_photo_list(home)
-    if is_modified_list(home) and not (settings.images and has_photos):
-        return _read_originals
+    with reading_by(settings.fields):
+        has_photos = is_photo_list(home)
+        if is_modified_list(home) and not (settings.images and has_photos):
+            return _read_originals
     return _read_folder if has_photos else _read_list
 
 
@@ -137,7 +145,9 @@ def _read_originals(name: str, settings: ExampleSettings) -> Sequence[Example]:
     """Return the original texts of a list of edited captions."""
     from cfaug.data.sources.xmai import original_examples, read_modified_captions
 
-    captions = read_modified_captions(name)
+    with reading_by(settings.fields) as names:
+        captions = read_modified_captions(name)
+    refuse_unused(settings.fields, None, {name: names.describe(Description())})
     if captions.duplicates:
         say(f"{name}: {captions.duplicates} duplicated captions are left out", sys.stdout)
     examples = original_examples(captions)
@@ -154,10 +164,14 @@ def _read_grid(name: str, settings: ExampleSettings) -> Sequence[Example]:
 
 def _read_list(name: str, settings: ExampleSettings) -> Sequence[Example]:
     limit = settings.limit if settings.per == "text" else None
-    caption_list = read_captions(name, limit, settings.extra)
+    with reading_by(settings.fields) as names:
+        caption_list = read_captions(name, limit, settings.extra)
+    described = names.describe(Description())
+    refuse_unused(settings.fields, None, {name: described})
     if caption_list.duplicates:
         say(f"{name}: {caption_list.duplicates} duplicated captions are left out", sys.stdout)
-    say_once(caption_list.line(name))
+    by_fields = f"; {fields_phrase(described.renamed)}" if described.renamed else ""
+    say_once(caption_list.line(name) + by_fields)
     if settings.per == "text":
         return caption_list.captions
     return group_by_image(caption_list.captions)[: settings.limit]
@@ -167,7 +181,9 @@ def _read_folder(name: str, settings: ExampleSettings) -> Sequence[Example]:
     from cfaug.data.index import open_index
 
     roots = permitted_roots(settings.paths)
-    index = open_index(local_source(name), Path(settings.paths["cache"]), roots)
+    with reading_by(settings.fields, settings.reader):
+        index = open_index(local_source(name), Path(settings.paths["cache"]), roots)
+    refuse_unused(settings.fields, settings.reader, {name: index.reading})
     say_source("source", name, index)
     if index.kind == MODIFIED:  # only the original text of each pair
         every = _read_index(index, replace(settings, limit=None))
@@ -220,8 +236,8 @@ READ_BY: Mapping[Reader, tuple[str, ...]] = {
     _read_grid: ("keep_duplicates",),
     _read_questions: (),
     _read_world: ("world", "leave_out"),
-    _read_list: ("extra",),
-    _read_originals: (),
-    _read_folder: (),
+    _read_list: ("extra", "fields"),
+    _read_originals: ("fields",),
+    _read_folder: ("fields", "reader"),
 }
 """The settings of ``data`` that each reader uses beside the name of what it reads."""

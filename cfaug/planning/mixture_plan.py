@@ -34,6 +34,7 @@ from cfaug.data.mixture.settings import (
     Sources,
 )
 from cfaug.data.questions import QuestionImage
+from cfaug.data.sources.fields import reading_by
 from cfaug.data.sources.lists import json_lines
 from cfaug.editing.edit_prompts import group_rows, read_wording, split_by_caption
 from cfaug.evaluation.class_mapping import match_classes
@@ -42,6 +43,7 @@ from cfaug.models.specs import ClassifierLearner, EntailmentLearner
 from cfaug.models.task_specs import VisionLanguage
 from cfaug.planning.sources import (
     Opened,
+    check_names,
     check_negatives,
     check_sources,
     describe_sources,
@@ -102,7 +104,10 @@ def prepare_sources(runs: Sequence[tuple[DataSettings, Mapping[str, Any]]]) -> N
     wanted = {}
     for settings, paths in runs:
         names = (*needed_sources(settings), settings.control_source, settings.human_labels)
-        wanted[settings.seed, settings.world, names] = (settings, paths)
+        wanted[settings.seed, settings.world, names, repr((settings.fields, settings.reader))] = (
+            settings,
+            paths,
+        )
     if len(wanted) < 2:
         return
     # Forked before torch is imported, so a process costs next to nothing.
@@ -121,9 +126,12 @@ def open_sources(data: DataSettings, paths: Mapping[str, Any]) -> Opened:
     shards, cache, roots = Path(paths["shards"]), Path(paths["cache"]), permitted_roots(paths)
 
     def open_one(name: str) -> Index:
-        return open_source(name, data.world, data.seed, shards, cache, roots, fetch=True)
+        with reading_by(data.fields, data.reader):
+            return open_source(name, data.world, data.seed, shards, cache, roots, fetch=True)
 
-    return open_data(data, open_one, shards)
+    opened = open_data(data, open_one, shards)
+    check_names(data, opened)
+    return opened
 
 
 def plan_contrastive(data: DataSettings, request: TrainRequest) -> TrainPlan:

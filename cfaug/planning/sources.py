@@ -417,6 +417,23 @@ def check_sources(data: DataSettings, opened: Opened) -> None:
         )
 
 
+def check_names(data: DataSettings, opened: Opened) -> None:
+    """Refuse fields and a reader that no source uses; say so if one is named that is not read."""
+    from cfaug.data.sources.fields import refuse_unused
+
+    named = [data.real, data.counterfactual, data.control_source]
+    indexes = [opened.real, opened.counterfactual, opened.control]
+    pairs = zip(named, indexes, strict=True)
+    unread = [n for n, index in pairs if index is None and n is not None and not is_world(n)]
+    read = {index.source: index.reading for index in indexes if index is not None}
+    try:
+        refuse_unused(data.fields, data.reader, read)
+    except UserError as error:
+        if not unread:
+            raise
+        say_once(f"note: {error} ({', '.join(unread)} is not read by this run)")
+
+
 def check_undrawn(data: DataSettings, words: Sequence[str]) -> None:
     """Refuse a typed source that does not exist, though nothing is drawn from it.
 

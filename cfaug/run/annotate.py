@@ -8,7 +8,7 @@ cfaug annotate export annotate/question=quality pairs=FOLDER
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from cfaug.core.validation import Node, RunPaths, RunSeed, Words
 from cfaug.core.worlds import is_world
 from cfaug.data.index import Index
 from cfaug.data.mixture.settings import DataSettings
+from cfaug.data.sources.fields import reading_by, refuse_unused
 from cfaug.planning.build import build
 from cfaug.planning.sources import label_file, open_source, permitted_roots, say_source
 from cfaug.run.annotation_steps import AnnotationSource
@@ -36,6 +37,10 @@ class AnnotateSettings(OutputSettings):
     """the pairs to ask about: a folder of sets in any form, or ``WORLD:PART``"""
     world: Node | None
     """the settings of the world, for ``pairs=WORLD:PART``"""
+    fields: Mapping[str, str | Sequence[str]]
+    """names of columns in the list, parquet or tars of ``pairs``, as ``data.fields`` of training"""
+    reader: Node | None
+    """a reader of your own for ``pairs``, as ``data.reader`` of training"""
     seed: RunSeed
     """the seed of the world, as of a run: its scenes are drawn with seed + 1, or with
     ``world.seed``"""
@@ -59,7 +64,9 @@ def annotate(settings: AnnotateSettings) -> list[Path]:
     for key in ("runs", "cache"):  # pages are named in the one and made of images in the other
         check_place(paths[key], f"paths.{key}")
     world = None if settings.world is None else build(settings.world)
-    data, shards = DataSettings(None, name, world=world).with_seed(settings.seed), paths["shards"]
+    reader = None if settings.reader is None else build(settings.reader)
+    data = DataSettings(None, name, world=world, fields=settings.fields, reader=reader)
+    data, shards = data.with_seed(settings.seed), paths["shards"]
 
     def oracle() -> Path:
         if not is_world(name):
@@ -73,9 +80,11 @@ def annotate(settings: AnnotateSettings) -> list[Path]:
     cache, roots = Path(paths["cache"]), permitted_roots(paths)
 
     def open_other(other: str) -> Index:
-        return open_source(other, data.world, data.seed, Path(shards), cache, roots)
+        with reading_by(data.fields, data.reader):
+            return open_source(other, data.world, data.seed, Path(shards), cache, roots)
 
     index = open_other(name)
+    refuse_unused(data.fields, data.reader, {name: index.reading})
     say_source("pairs", name, index)
     shown = name if is_world(name) else Path(name).resolve().name
     written = build(settings.annotate).run(AnnotationSource(shown, index, oracle, open_other))

@@ -115,7 +115,8 @@ def open_source(
         name: the folder, the part of the embedded world, such as ``shapescapes:real``, or the
             addresses of remote shards, which are copied into ``paths.cache`` once.
         settings: settings of ``cfaug train`` that choose the world and the folders: ``seed``,
-            ``data.seed``, ``data.world.*`` and ``paths.*``; ``None`` for the defaults.
+            ``data.seed``, ``data.world.*`` and ``paths.*``, and ``data.fields``, the names of the
+            source's own columns, and ``data.reader``; ``None`` for the defaults.
         config_dir: a folder of configurations and classes of one's own, as ``--config-dir``.
         quiet: whether to print nothing, unless the call fails.
         more: further settings, whose names hold no dot.
@@ -127,6 +128,7 @@ def open_source(
     Raises:
         UserError: for a folder that no reader recognises, or invalid settings.
     """
+    from cfaug.data.sources.fields import reading_by, refuse_unused
     from cfaug.planning.build import build
     from cfaug.planning.sources import open_source as open_named
     from cfaug.planning.sources import permitted_roots
@@ -136,10 +138,13 @@ def open_source(
     refuse_others(words, OPEN_SOURCE, "cfaug.open_source")
     paths = config["paths"]
     data = build(config["data"]).with_seed(config["seed"])
-    return open_named(
-        str(name), data.world, data.seed, Path(paths["shards"]), Path(paths["cache"]),
-        permitted_roots(paths), fetch=True,
-    )  # fmt: skip
+    with reading_by(data.fields, data.reader):
+        index = open_named(
+            str(name), data.world, data.seed, Path(paths["shards"]), Path(paths["cache"]),
+            permitted_roots(paths), fetch=True,
+        )  # fmt: skip
+    refuse_unused(data.fields, data.reader, {str(name): index.reading})
+    return index
 
 
 @_public

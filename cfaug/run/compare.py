@@ -17,7 +17,6 @@ import yaml
 from cfaug.core.cards import public_settings
 from cfaug.core.errors import UserError, say
 from cfaug.core.processes import explain_missing
-from cfaug.planning.build import build
 from cfaug.report.arm_results import collect
 from cfaug.report.arms import Arm, arm_labels, read_arms, unnamed_settings
 from cfaug.report.common_seeds import keep_common
@@ -32,13 +31,13 @@ from cfaug.report.records import (
     experiment_folder,
     leak_sentences,
     read_config,
-    setting_node,
 )
 from cfaug.report.results import RESULTS, Result, arms_of
 from cfaug.report.significance_rows import Primary, Table, family_of
 from cfaug.report.significance_table import RunItems, significance_table
 from cfaug.report.summary_text import steps_part, verdict
 from cfaug.report.terminal import print_parts, print_table, results_parts
+from cfaug.run.evaluation_data import build_run_data
 from cfaug.run.identity import clean_name
 from cfaug.run.launch import DONE, report
 from cfaug.run.run_folder import hand_over, publish_runs
@@ -262,7 +261,7 @@ def compare(
     headline = settings.headline(rows, arms, baselines[0], labels, list(primary))
     sampled = next(run.folder for run in tabled if run.arm == headline.tested[0])
     config = read_config(sampled)
-    data = build(setting_node(config, "data", sampled), trusted=False)
+    data = build_run_data(config, sampled)
     report = write_report(
         experiment,
         title=f"cfaug: {experiment.name}",

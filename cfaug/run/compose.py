@@ -196,8 +196,8 @@ def _merge(name: str, words: Sequence[str], options: Options) -> tuple[Any, list
         for word in kept
         if PLAIN.match(word) and not options(key_of(word)) and key_of(word) not in groups
     }
-    tree, placed = _merge_files(name, [word for word in kept if word not in plain])
-    tree, known = deepcopy(tree), {**placed, **{word: word for word in words}}
+    files, placed = _merge_files(name, [word for word in kept if word not in plain])
+    tree, known = deepcopy(files), {**{word: word for word in words}, **placed}
     for override in _parse([word for word in kept if word in plain], False):
         key, value, line = override.key_or_group, override.value(), override.input_line
         place, _, last = key.rpartition(".")
@@ -206,7 +206,7 @@ def _merge(name: str, words: Sequence[str], options: Options) -> tuple[Any, list
         if override.is_add() and there and not isinstance(value, dict | list):
             raise UserError("it is there already: leave the + out")
         if not (there or override.is_add()):
-            if not _may_be_added(tree, key):
+            if not (_may_be_added(tree, key) or _may_be_added(files, key)):
                 raise UserError("there is no such setting")
             known[line] = f"+{line}"
         OmegaConf.update(tree, key, value, merge=True, force_add=not there)
@@ -294,7 +294,8 @@ def _job(
 def _may_be_added(tree: Any, key: str) -> bool:
     """Say whether a class takes a setting that its file leaves out.
 
-    It may be an argument of the class, or an entry of a dictionary that the class takes.
+    It may be an argument of the class, or an entry of a dictionary that the class takes, or of one
+    that is empty in the file.
     """
     from omegaconf import OmegaConf
 
@@ -306,7 +307,8 @@ def _may_be_added(tree: Any, key: str) -> bool:
         return False
     if TARGET in nodes[-1]:
         return len(names) == 1 and names[0] in signature_of(locate(nodes[-1][TARGET]))
-    return len(nodes) > 1 and TARGET in nodes[-2] and names[1:] in ([], [TARGET])
+    dictionary = len(nodes) > 1 and (TARGET in nodes[-2] or not nodes[-1])
+    return dictionary and names[1:] in ([], [TARGET])
 
 
 def _bind_typed(

@@ -13,7 +13,7 @@ import re
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -62,6 +62,7 @@ from cfaug.run.evaluate_checkpoint import (
 )
 from cfaug.run.evaluation_data import (
     DataOpener,
+    build_run_data,
     checkpoint,
     describe_data,
     initial_checkpoints,
@@ -153,7 +154,11 @@ def evaluate(settings: EvaluateSettings, tables: dict[Path, Table] | None = None
 def _opener(settings: EvaluateSettings) -> DataOpener:
     paths, cache = settings.paths, settings.cache
     features = cache.folder if cache.limit and settings.wise_ft is None else None
-    return DataOpener(Path(paths["shards"]), Path(paths["cache"]), permitted_roots(paths), features)
+    reader = settings.data.get("reader")
+    return DataOpener(
+        Path(paths["shards"]), Path(paths["cache"]), permitted_roots(paths), features,
+        settings.data.get("fields"), None if reader is None else build(reader),
+    )  # fmt: skip
 
 
 def _check_data(suite: object, settings: EvaluateSettings) -> int:
@@ -228,6 +233,7 @@ def _evaluate_all(
             if target.folder in failed:
                 raise failed[target.folder]
             benchmarks = open_member(suite, describe_data(target, opener))
+            opener.check_names()
             if rule is not None:
                 check_failure_cells(benchmarks)
             names = primary_metrics.setdefault(experiment_folder(target.folder), {})
@@ -326,6 +332,7 @@ def _evaluator(settings: EvaluateSettings) -> Callable[[EvaluationTarget], UserE
     def evaluate_target(target: EvaluationTarget) -> UserError | None:
         try:
             benchmarks = open_member(suite, describe_data(target, opener))
+            opener.check_names()
             _run_benchmarks(target, benchmarks, settings, printed)
         except UserError as error:
             return error
@@ -405,7 +412,7 @@ def _find_finished(
         try:
             run = read_run(folder)
             if run.done:
-                finished.append(_read_tested(run))
+                finished.append(_read_tested(run, settings.data.get("reader")))
             else:
                 left_out.append(f"left out, not finished: {folder}")
         except UserError as error:
@@ -432,11 +439,11 @@ def _find_finished(
     return finished, damaged
 
 
-def _read_tested(run: Run) -> EvaluationTarget:
+def _read_tested(run: Run, reader: Mapping[str, Any] | None) -> EvaluationTarget:
     config = read_config(run.folder)
-    model_node, data_node = (setting_node(config, name, run.folder) for name in ("model", "data"))
     try:
-        model, data = build(model_node, trusted=False), build(data_node, trusted=False)
+        model = build(setting_node(config, "model", run.folder), trusted=False)
+        data = build_run_data(config, run.folder, reader)
     except UserError as error:
         raise UserError(f"{run.folder}: {error}") from error
     if not isinstance(data, DataSettings):  # its training data have no images to ask about

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
 from itertools import islice, pairwise
 from pathlib import Path
@@ -18,6 +18,8 @@ from cfaug.core.validation import write_value
 from cfaug.core.weights import resolve
 from cfaug.core.worlds import is_questions, is_world, worlds
 from cfaug.data.mixture.settings import data_seed
+from cfaug.data.sources.fields import reading_by, refuse_unused
+from cfaug.data.sources.row import Reader
 from cfaug.models.specs import HFClip, NoModelSpec
 from cfaug.planning.build import build
 from cfaug.planning.sources import (
@@ -40,16 +42,23 @@ if TYPE_CHECKING:
 
     from cfaug.core.types import CounterfactualSet
     from cfaug.data.index import Index
+    from cfaug.data.index.reading import ScanReport
     from cfaug.data.mixture.records import Mixture
     from cfaug.data.mixture.settings import DataSettings
     from cfaug.data.questions import QuestionImage
-    from cfaug.data.sources.row import Reader
+    from cfaug.data.sources.fields import Fields
     from cfaug.evaluation.context import EvaluationContext
     from cfaug.evaluation.edit_masks import EditOracle
 
 
 class DataOpener:
-    """Opens each source once, however many runs share it."""
+    """Opens each source once, however many runs share it.
+
+    Args:
+        fields: the names of columns of what a benchmark names, ``data.fields`` of the command; a
+            run's own sources are read by its own.
+        reader: the reader of what a benchmark names, ``data.reader`` of the command.
+    """
 
     def __init__(
         self,
@@ -57,20 +66,33 @@ class DataOpener:
         cache: Path,
         image_roots: Sequence[Path] = (),
         features: Path | None = None,
+        fields: Fields | None = None,
+        reader: Reader | None = None,
     ) -> None:
         self.shards, self.cache, self.image_roots = shards, cache, image_roots
-        self.features = features
+        self.features, self.names = features, (fields, reader)
+        self._read: dict[str, ScanReport | None] = {}
         self._open: dict[tuple[Any, ...], Index] = {}
         self._questions: dict[tuple[Any, ...], Sequence[QuestionImage]] = {}
 
     def open(self, name: str, data: DataSettings) -> Index:
         """Return the index of a source that a run's settings name."""
         world = (data.world, data.seed) if is_world(name) else None
-        if (name, world) not in self._open:
-            self._open[name, world] = open_source(
-                name, data.world, data.seed, self.shards, self.cache, self.image_roots
-            )
-        return self._open[name, world]
+        of_run = name in (data.real, data.counterfactual, data.control_source)
+        names = (data.fields, data.reader) if of_run else self.names
+        key = (name, world, repr(names))
+        if key not in self._open:
+            with reading_by(*names):
+                self._open[key] = open_source(
+                    name, data.world, data.seed, self.shards, self.cache, self.image_roots
+                )
+        if not of_run or repr(names) == repr(self.names):
+            self._read[name] = self._open[key].reading
+        return self._open[key]
+
+    def check_names(self) -> None:
+        """Refuse ``data.fields`` and ``data.reader`` if no source that was opened needs them."""
+        refuse_unused(*self.names, self._read)
 
     def open_test(self, name: str, data: DataSettings) -> Index:
         """Open a benchmark's data, and print what was recognised."""
@@ -87,10 +109,13 @@ class DataOpener:
             reader = reader.with_roots(self.image_roots)
             key = (folder, reader.kind, reader.image_roots, reader.without_missing)
             if key not in self._open:
-                self._open[key] = open_index(folder, self.cache, reader.image_roots, reader)
+                with reading_by(self.names[0]):
+                    self._open[key] = open_index(folder, self.cache, reader.image_roots, reader)
             index = self._open[key]
         else:
-            index = open_index(folder, self.cache, self.image_roots, reader)
+            with reading_by(self.names[0]):
+                index = open_index(folder, self.cache, self.image_roots, reader)
+        self._read[folder] = index.reading
         say_source("test", folder, index)
         return index
 
@@ -147,6 +172,38 @@ def read_listed(index: Index) -> Iterator[CounterfactualSet]:
         images = {name: index.read_image(row) for row, name in names.items()}
         key = index.key(first).rpartition("_")[0]
         yield CounterfactualSet(key, index.group_name(first), members, images)
+
+
+@dataclass(frozen=True)
+class UnnamedReader(Reader):
+    """A reader of somebody's own that a run names, and this command does not: it is not run."""
+
+    node: Mapping[str, Any]
+
+    def reads(self, path: Path) -> bool:
+        """Refuse a source that this reader may have read."""
+        raise UserError(
+            f"{path} was read by a class that the run names and this command does not: add "
+            f"'data.reader={write_value(self.node)}', and --config-dir with the folder of its "
+            "module, if you trust it"
+        )
+
+
+def build_run_data(
+    config: Mapping[str, Any], folder: Path, reader: Mapping[str, Any] | None = None
+) -> Any:
+    """Return the settings of a run's data; its reader is used only if the command names it, too.
+
+    Args:
+        config: the run's settings.
+        reader: the command's node ``data.reader``.
+    """
+    node = setting_node(config, "data", folder)
+    named = node.get("reader")
+    data = build({name: value for name, value in node.items() if name != "reader"}, trusted=False)
+    if not (isinstance(named, Mapping) and hasattr(data, "reader")):
+        return data
+    return replace(data, reader=build(named) if named == reader else UnnamedReader(named))
 
 
 def describe_data(target: EvaluationTarget, opener: DataOpener) -> EvaluationContext:

@@ -117,6 +117,11 @@ class SourceSettings(TypedDict):
     extra: Sequence[str]
     """columns of a list of captions to copy to the members; all further columns of a folder are
     copied, except those of parquet read as classes"""
+    fields: Mapping[str, str | Sequence[str]]
+    """the names of the source's columns, if they are not the usual ones: ``{caption: title, image:
+    meta.file}``"""
+    reader: Annotated[Node, Makes("cfaug.data.sources.row.Reader")] | None
+    """a class of your own that reads the source's rows: ``{_target_: my_module.MyReader}``"""
     failures: str | None
     """failures to repair: a file that ``cfaug evaluate failures=FILE`` wrote"""
     budget: Positive
@@ -314,6 +319,8 @@ def find_source(settings: GenerateSettings, recipe: Recipe) -> Callable[[], Sequ
             grid=data["grid"],
             keep_duplicates=data["keep_duplicates"],
             leave_out=data["leave_out"],
+            fields=data["fields"],
+            reader=None if data["reader"] is None else build(data["reader"]),
         )
     )
 

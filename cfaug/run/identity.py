@@ -38,12 +38,14 @@ WATCHING = frozenset(
     )
 )  # fmt: skip
 """Callbacks of Lightning that never change weights or stop a run; all others may."""
-LEFT_OUT = {
+LEFT_OUT: Mapping[str, Any] = {
     "trainer.limit_train_batches": None,
     "trainer.overfit_batches": None,
     "trainer.gradient_checkpointing": False,
     "trainer.deterministic": False,
     "model.max_tokens": None,
+    "data.fields": {},
+    "data.reader": None,
     "model.train_logit_scale": True,
 }
 """{setting: the value with which an identity lacks it}, as in runs from before there was such."""

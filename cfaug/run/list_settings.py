@@ -52,7 +52,7 @@ class Part(NamedTuple):
     Attributes:
         group: the command, or the group of files that choose the class.
         kind: the class.
-        places: where it is chosen, such as ``benchmark=retrieval``.
+        places: words that choose it, such as ``benchmark=retrieval``.
         values: {setting: its default}, of those that a command's file gives.
     """
 

@@ -176,7 +176,8 @@ def _checks_data(config: Config, words: Sequence[str]) -> bool:
 
 
 ANY_EVALUATION = (
-    "benchmark", "items", "failures", "failure_rule", "paths", "threads", "engine", "dry_run"
+    "benchmark", "items", "failures", "failure_rule", "paths", "threads", "engine", "dry_run",
+    "data.fields", "data.reader",
 )  # fmt: skip
 
 EVALUATE = (
@@ -397,7 +398,10 @@ WITH_WORLD = "with a part of the embedded world (shapescapes:PART) that it draws
 EVALUATED = (
     Rule(
         ("data",), "by benchmarks that ask about a run's own data, such as benchmark=heldout",
-        lambda _: False, lambda config: {"data.world", "data.seed", *_read_of_data(config)},
+        lambda _: False,
+        lambda config: {
+            "data.world", "data.seed", "data.fields", "data.reader", *_read_of_data(config)
+        },
     ),
     Rule(
         ("data.world",), WITH_WORLD, _read_of_data,
@@ -484,7 +488,8 @@ def _read_with_source(config: Config) -> set[str]:
     examples = ExampleSettings(
         source=data["source"], grid=data["grid"], world=data["world"], extra=data["extra"],
         per=recipe.get("example_per", "text"), images=recipe.get("source_images", False),
-        limit=None, seed=config["seed"], paths=config["paths"],
+        limit=None, seed=config["seed"], paths=config["paths"], fields=data["fields"],
+        reader=data["reader"],
     )  # fmt: skip
     try:
         return set(settings_read(examples))
@@ -529,7 +534,7 @@ GENERATE = (
     Rule(("shards.image_format",), "by recipes that make images of their own",
          _draws_images),
     Rule((*(f"recipe.{part}" for part in TEXT_PARTS), "shards.sets_per_shard", "data.grid",
-          "data.keep_duplicates", "data.leave_out", "data.extra"),
+          "data.keep_duplicates", "data.leave_out", "data.extra", "data.fields", "data.reader"),
          _EDITS, lambda config: config["stage"] != "images"),
     Rule(("data", "limit", "recipe.example_per"),
          f"{_EDITS}, or by recipes with the source's images (recipe.source_images=true)",
@@ -541,6 +546,10 @@ GENERATE = (
          lambda config: "keep_duplicates" in _read_with_source(config)),
     Rule(("data.extra",), "with a list of captions (data.source=FILE)",
          lambda config: "extra" in _read_with_source(config)),
+    Rule(("data.fields",), "with a list, parquet or tars (data.source=FILE or FOLDER)",
+         lambda config: "fields" in _read_with_source(config)),
+    Rule(("data.reader",), "with a source of rows (data.source=FILE or FOLDER)",
+         lambda config: "reader" in _read_with_source(config)),
     Rule(("data.leave_out",), "with sources in the embedded world (shapescapes:PART)",
          lambda config: "leave_out" in _read_with_source(config)),
     Rule(("data.world",), "with sources in the embedded world (shapescapes:PART)",

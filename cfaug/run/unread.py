@@ -42,7 +42,7 @@ LEAVE_OUT = "; leave it out"
 """What is advised about a setting that no job reads."""
 OUTPUT = ("quiet", "verbose")
 """The settings that each branch of a command reads."""
-OPEN_SOURCE = ("data.world", "data.seed", "seed", "paths")
+OPEN_SOURCE = ("data.world", "data.seed", "data.fields", "data.reader", "seed", "paths")
 """The settings that ``cfaug.open_source`` reads."""
 
 

@@ -373,7 +373,7 @@ def test_a_choice_beside_help_shows_its_settings(script):
     said = stdout_of(script("evaluate"), ["benchmark=stress", "--help"])
     assert "clusters: " in said
     assert "auto*" not in said  # of this choice alone
-    assert "benchmark.control: with" in said
+    assert "benchmark.without_leaks: with" in said
     alone = stdout_of(script("evaluate"), ["--help"])
     assert "auto*" in alone
     assert "evaluate the initial weights of runs as well" in alone  # which the class says

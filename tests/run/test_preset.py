@@ -136,7 +136,7 @@ def test_settings_are_printed_with_their_numbers(script):
     config = yaml.safe_load(stdout_of(script("train"), words))
     assert chosen(config, PAPER) == {**PAPER, "optim.lr": 2e-4}
     assert "preset" not in config
-    assert "lr: 6.0e-4" in stdout_of(script("train"), ["optim", "--help"])
+    assert "lr: 6.0e-4" in stdout_of(script("train"), ["model", "--help"])
 
 
 @pytest.mark.parametrize(

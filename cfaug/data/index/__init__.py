@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -38,8 +39,10 @@ from cfaug.data.sources import (
     split_folder,
     unreadable_error,
 )
+from cfaug.data.sources.fields import field_names, reading_by
 from cfaug.data.sources.folders import hidden_below
 from cfaug.data.sources.row import Description, split_home
+from cfaug.data.sources.tars import OwnShards
 
 __all__ = ["Index", "open_index"]
 
@@ -78,9 +81,11 @@ def open_index(
             ) from error
     reader = find_reader(path, image_roots)
     if not reader.imported:
-        return _read(path, source, cache, reader)
+        with reading_by(None) if isinstance(reader, OwnShards) else nullcontext():
+            return _read(path, source, cache, reader)
     folder = import_folder(reader, path, cache)
-    shards = _read(folder, source, cache, find_reader(folder), (path, reader.form))
+    with reading_by(None):  # the columns of shards have our names
+        shards = _read(folder, source, cache, find_reader(folder), (path, reader.form))
     reading = shards.reading
     if reading is not None:
         reading = replace(reading, kind=reader.kind, form=reader.form)
@@ -104,9 +109,8 @@ def _read(
         identity = reader.identity(path)
     except OSError as error:
         raise unreadable_error(path, error) from error
-    name = hashlib.sha256(
-        json.dumps([FORMAT, reader.kind, str(path), identity], sort_keys=True).encode()
-    ).hexdigest()[:32]
+    about = [FORMAT, reader.kind, str(path), identity, *field_names().key]
+    name = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:32]
     folder = cache.expanduser().resolve() / name
     tidy(folder.parent)
     if folder.exists():
@@ -145,7 +149,7 @@ def _scan(reader: Reader, path: Path, folder: Path, origin: tuple[Path, str]) ->
         seen = set(Strings.load(temporary, "files"))
         images = (str(file) for file in reader.files(path) if file.name.lower().endswith(IMAGES))
         others = sum(image not in seen for image in images)
-        described = reader.describe(path)
+        described = field_names().describe(reader.describe(path))
         left_out = [f"{others:,} other images"] if others else []
         home = split_home(path)[0]
         left_out += hidden_below(home if home.is_dir() else home.parent, seen)

@@ -13,6 +13,7 @@ import numpy as np
 from cfaug.core.errors import name_some
 from cfaug.core.types import RECONSTRUCTION
 from cfaug.data.sources import Row
+from cfaug.data.sources.fields import fields_phrase
 from cfaug.data.sources.missing import MissingTexts
 from cfaug.data.sources.odd_texts import OddTexts
 from cfaug.data.sources.row import Description, class_caption, one_class_error
@@ -22,6 +23,8 @@ SHOWN = 80
 """Number of characters of a caption that a line shows."""
 NAMED = 8
 """Number of columns that a line names."""
+SELDOM = ("notes", "renamed", "columns")
+"""What a reading has in JSON only if there is any."""
 MEMBERS = 4
 """Number of captions of a set that a line shows: a grid has dozens."""
 
@@ -41,6 +44,8 @@ class ScanReport:
         used: columns that were read, by their names in the source.
         kept: columns that are kept only as extra columns of the index.
         notes: sentences about rows that were read and may not be meant.
+        renamed: ``NAME=COLUMN`` of each column that ``data.fields`` renamed.
+        columns: all columns by their own names, kept with ``data.fields`` alone.
         left_out: other content that was not read, a phrase each.
         one_caption: whether several images all have the same caption, from which little can be
             learned.
@@ -61,6 +66,8 @@ class ScanReport:
     one_caption: bool = False
     kept: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    renamed: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
 
     @property
     def single_sets(self) -> int:
@@ -68,8 +75,8 @@ class ScanReport:
         return self.sets - self.counterfactual_sets
 
     def json(self) -> dict[str, Any]:
-        """Return the reading as JSON, with lists in place of tuples, and notes only if any."""
-        values = {k: v for k, v in asdict(self).items() if k != "notes" or v}
+        """Return the reading as JSON, with lists in place of tuples; what is seldom only if any."""
+        values = {k: v for k, v in asdict(self).items() if k not in SELDOM or v}
         return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
 
     @classmethod
@@ -82,7 +89,7 @@ class ScanReport:
         """
         values: dict[str, Any] = {}
         for field in fields(cls):
-            value: Any = record.get(field.name, []) if field.name == "notes" else record[field.name]
+            value: Any = record.get(field.name, []) if field.name in SELDOM else record[field.name]
             wanted = {"str": str, "int": int, "bool": bool}.get(str(field.type), list)
             many = isinstance(value, list)
             texts: list[Any] = value if many else []
@@ -111,6 +118,7 @@ class ScanReport:
         ]
         if self.one_caption:
             parts.append("warning: all images have this one caption")
+        parts += [fields_phrase(self.renamed)] if self.renamed else []
         for title, names in (("columns not used", self.unused), ("other columns kept", self.kept)):
             if names:
                 parts.append(f"{title}: {name_some(names, NAMED)}")
@@ -219,6 +227,7 @@ class RowCounts:
             tuple(name for name in unread if name not in extra), described.left_out,
             self._images > 1 and self._one_caption and not self._labels,
             tuple(name for name in unread if name in extra), tuple(notes),
+            described.renamed, described.columns,
         )  # fmt: skip
 
     def check(self, source: str, form: str) -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, is_dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, is_dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from cfaug.core.errors import UserError
+from cfaug.core.targets import Makes
 from cfaug.core.validation import PartialShare, Positive, Seed, Share, Workers, check_fields
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
     from cfaug.data.mixture.pool import Labels, MixturePlan
+    from cfaug.data.sources.row import Reader
 
 
 Captions = Literal["own", "neutral", "shuffled"]
@@ -71,6 +74,11 @@ class DataSettings:
             captions or images as wrong answers; ``both``, pairs in one batch, each member right
             about its own. All of these have the numbers of examples and steps of ``both``.
             ``None``: every member is an ordinary example.
+        fields: the names of columns in the sources, ``{caption: title, image: meta.file}``, where
+            they are not those that readers know (``cfaug.data.sources.fields``). A source without
+            such a column is read as it is.
+        reader: a reader of the user's own, such as a ``cfaug.data.sources.own_rows.RowReader``, for
+            sources that it recognises; ``None`` for the readers of cfaug alone.
     """
 
     real: str | None
@@ -97,9 +105,15 @@ class DataSettings:
     holdout: PartialShare | None = 0
     counterfactual_captions: Captions = "own"
     negatives: Negatives | None = None
+    fields: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
+    reader: Annotated[Reader, Makes("cfaug.data.sources.row.Reader")] | None = None
 
     def __post_init__(self) -> None:
         check_fields(self, "data")
+        if self.fields:
+            from cfaug.data.sources.fields import read_fields
+
+            read_fields(self.fields)
         if self.world is not None and not is_dataclass(self.world):
             raise UserError(f"data.world={self.world} should be null or settings of its own")
         if self.plan is None and self.cf_ratio is None:
@@ -303,11 +317,11 @@ class QuestionData(DataSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        usual = {
+        usual: dict[str, Any] = {
             "plan": None, "control": None, "human_labels": None, "real_captions": "all",
             "counterfactual_members": "all", "counterfactual_captions": "own",
             "counterfactual_holdout": 0, "holdout": 0, "shuffle": "global",
-            "negatives": None,
+            "negatives": None, "fields": {}, "reader": None,
         }  # fmt: skip
         for name, value in usual.items():
             if getattr(self, name) != value:

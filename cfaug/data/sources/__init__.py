@@ -7,7 +7,6 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 
 from cfaug.core.errors import UserError, name_some, say
@@ -41,6 +40,7 @@ from cfaug.data.sources.columns import (
 from cfaug.data.sources.compositional import ITEM_LISTS, ITEM_TABLES, ItemList
 from cfaug.data.sources.edit_lists import EditList
 from cfaug.data.sources.edited_folders import EditedFolders
+from cfaug.data.sources.fields import field_names
 from cfaug.data.sources.folders import SidecarText, hidden_below, images_below
 from cfaug.data.sources.labelled import CifarBinary, LabelledParquet
 from cfaug.data.sources.naming_lists import naming_lists
@@ -134,7 +134,9 @@ def split_folder(path: Path) -> Path:
         return path
     if not (home / split).is_dir() and (listed := _list_of_split(home, split)) is not None:
         return listed
-    selected = not path.exists() and any(reader.reads(path) for reader in READERS)
+    given = field_names().reader
+    readers = READERS if given is None else (given, *READERS)
+    selected = not path.exists() and any(reader.reads(path) for reader in readers)
     if selected and (not (home / split).is_dir() or _lists_split(path)):
         return path
     if not split or not (home / split).is_dir():
@@ -199,6 +201,9 @@ def find_reader(path: Path, image_roots: Sequence[Path] = ()) -> Reader:
         if path.is_dir():
             os.listdir(path)  # otherwise an unreadable folder would look like a missing file
         reader = next((candidate for candidate in READERS if candidate.reads(path)), None)
+        given = field_names().reader
+        if given is not None and not isinstance(reader, OwnShards) and given.reads(path):
+            return given.with_roots(image_roots)
         if isinstance(reader, ItemList):
             reader = item_list(path)
         if reader is None or isinstance(reader, SidecarText | ImageFolder):  # they read no list
@@ -342,7 +347,8 @@ def import_folder(reader: Reader, path: Path, cache: Path) -> Path:
         identity = reader.identity(path)
     except OSError as error:
         raise unreadable_error(path, error) from error
-    about = json.dumps([FORMAT, reader.kind, str(path), identity], sort_keys=True)
+    named = field_names().key
+    about = json.dumps([FORMAT, reader.kind, str(path), identity, *named], sort_keys=True)
     name = hashlib.sha256(about.encode()).hexdigest()[:32]
     folder = cache.expanduser().resolve() / f"imported-{name}"
     if _whole(folder):
@@ -358,7 +364,8 @@ def import_folder(reader: Reader, path: Path, cache: Path) -> Path:
                 why = f"all are left out: {'; '.join(left_out)}" if left_out else "no rows"
                 raise UserError(f"{path} holds no set ({why}); fetch its files again")
             # Called last, after all content has been read.
-            write_json(temporary / IMPORTED, asdict(reader.describe(path)))
+            described = field_names().describe(reader.describe(path))
+            write_json(temporary / IMPORTED, described.json())
     except OSError as error:
         raise UserError(
             f"the shards of {path} cannot be kept in {folder.parent}: {error.strerror}; "

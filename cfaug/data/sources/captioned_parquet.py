@@ -27,10 +27,10 @@ from cfaug.data.sources.columns import CAPTION, IMAGE, Columns, columns_of, read
 from cfaug.data.sources.parquet import (
     ParquetRecord,
     cell_bytes,
+    column_kinds,
     column_names,
     holds_images,
     image_of,
-    open_parquet,
     parquet_files,
     text_field,
 )
@@ -71,11 +71,9 @@ class CaptionedParquet(Reader):
         files = parquet_files(split_home(path)[0])
         if not files:
             return False
-        with open_parquet(files[0]) as table:
-            fields = list(table.schema_arrow)
-        images = [field.name for field in fields if holds_images(field.type)]
-        names = [field.name for field in fields]
-        return _is_called(images, IMAGE) and _is_called(names, (*CAPTION, "prompt"))
+        kinds = column_kinds(files[0])
+        images = [name for name, kind in kinds.items() if holds_images(kind)]
+        return _is_called(images, IMAGE) and _is_called(kinds, (*CAPTION, "prompt"))
 
     def describe(self, path: Path) -> Description:
         split = split_of(path)

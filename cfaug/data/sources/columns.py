@@ -16,6 +16,7 @@ from cfaug.core.files import visible_files
 from cfaug.core.known_names import nearest
 from cfaug.core.pixels import IMAGES
 from cfaug.data.sources.coco import photos_of
+from cfaug.data.sources.fields import field_names, version_of
 from cfaug.data.sources.lists import (
     LISTS,
     Record,
@@ -24,7 +25,7 @@ from cfaug.data.sources.lists import (
     table_records,
     text_lines,
 )
-from cfaug.data.sources.parquet import holds_images, open_parquet, records
+from cfaug.data.sources.parquet import column_kinds, holds_images, records
 from cfaug.data.sources.row import HeaderError, is_null, split_home
 from cfaug.data.sources.splits import (
     SplitChoice,
@@ -422,9 +423,8 @@ def _names_images(file: Path, *, named: bool) -> bool:
     if kind == ".parquet":
         if not named:
             return False
-        with open_parquet(file) as table:
-            fields = list(table.schema_arrow)
-        return any(field.name in IMAGE and not holds_images(field.type) for field in fields)
+        kinds = column_kinds(file).items()
+        return any(name in IMAGE and not holds_images(kind) for name, kind in kinds)
     if not file.is_file():
         return False
     if kind == ".txt":
@@ -433,19 +433,26 @@ def _names_images(file: Path, *, named: bool) -> bool:
             first = next((line for _, line in text_lines(file)), "")
         except UserError:
             first = ""
-        columns = {name.strip().lower() for name in re.split(r"[,;|\t]", first)}
+        header = dict.fromkeys(name.strip() for name in re.split(r"[,;|\t]", first))
+        columns = {name.lower() for name in field_names().rename(header, file)}
         has_header = not columns.isdisjoint(IMAGE) and not columns.isdisjoint(CAPTION)
         return has_header or has_captions(file)
     if kind != ".json":
         return not (named and file.stem.lower() in ANYTHING) or has_captions(file)
-    with file.open("rb") as handle:
-        head = handle.read(HEAD).decode(errors="replace").removeprefix("\ufeff")
+    head = json_head(file)
     if re.match(r"\s*\[\s*\{", head):
         wanted = (IMAGE, (*CAPTION, "conversations"))
         return all(
             re.search(rf'"(?:{"|".join(aliases)})(?:_\d)?"\s*:', head, re.I) for aliases in wanted
         )
     return file.stem.lower() in OBJECTS and re.match(r"\s*\{", head) is not None
+
+
+def json_head(file: Path) -> str:
+    """Return the start of a json, by whose keys it is recognised."""
+    with file.open("rb") as handle:
+        head = handle.read(HEAD).decode(errors="replace").removeprefix("\ufeff")
+    return field_names().head(head)
 
 
 def has_captions(file: Path) -> bool:
@@ -472,7 +479,7 @@ def image_records(file: Path) -> Iterator[Record]:
     elif kind == ".token" or file.name.lower().endswith(".token.txt"):
         yield from _match_lines(file, FLICKR_TOKEN, "NAME.jpg#N and a caption, a tab between them")
     elif kind == ".txt":
-        yield from table_records(file, unquoted=True)
+        yield from field_names().records(file, table_records(file, unquoted=True))
     elif kind == ".csv" and re.fullmatch(FLICKR_HEADER, next(text_lines(file), ("", ""))[1]):
         yield from _match_lines(file, FLICKR_ROW, "NAME.jpg| N| a caption", header=True)
     else:
@@ -485,12 +492,11 @@ def choose_rows(path: Path, file: Path) -> SplitChoice:
     Args:
         path: the source, of which a split may be named.
     """
-    stat = file.stat()
-    return _choose_rows(path, file, (stat.st_size, stat.st_mtime_ns))
+    return _choose_rows(path, file, version_of(file))
 
 
 @lru_cache(maxsize=4)
-def _choose_rows(path: Path, file: Path, version: tuple[int, int]) -> SplitChoice:
+def _choose_rows(path: Path, file: Path, version: tuple[Any, ...]) -> SplitChoice:
     records = (record for _, record in image_records(file))
     return choose_split(path, SplitSurvey.of(records, image_path))
 

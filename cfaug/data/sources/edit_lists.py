@@ -21,13 +21,13 @@ from cfaug.data.sources.columns import (
     EDIT,
     EDIT_LISTS,
     GROUP,
-    HEAD,
     IMAGE,
     PHOTO,
     choose_rows,
     chosen_records,
     find_captions,
     image_records,
+    json_head,
     one_column,
     read_columns,
 )
@@ -40,6 +40,7 @@ from cfaug.data.sources.edited_photos import (
     edited_rows,
     read_kind,
 )
+from cfaug.data.sources.fields import version_of
 from cfaug.data.sources.folders import images_below, locate
 from cfaug.data.sources.lists import LISTS
 from cfaug.data.sources.row import (
@@ -245,15 +246,13 @@ def find_edit_lists(path: Path) -> list[Path]:
 
 def edit_columns(file: Path) -> EditColumns | None:
     """Return the meaning of a list's columns; ``None`` for a list of anything else."""
-    stat = file.stat()
-    return _edit_columns(file, (stat.st_size, stat.st_mtime_ns))
+    return _edit_columns(file, version_of(file))
 
 
 @lru_cache(maxsize=16)
-def _edit_columns(file: Path, version: tuple[int, int]) -> EditColumns | None:
+def _edit_columns(file: Path, version: tuple[Any, ...]) -> EditColumns | None:
     if file.suffix.lower() == ".json":  # which is read whole, and may be anything
-        with file.open("rb") as handle:
-            head = handle.read(HEAD).decode(errors="replace").removeprefix("\ufeff")
+        head = json_head(file)
         keys = "|".join((*EDIT, *EDIT_LISTS, *IMAGE, "after"))
         if not re.match(r"\s*\[\s*\{", head) or not re.search(rf'"(?:{keys})"\s*:', head, re.I):
             return None

@@ -21,6 +21,7 @@ from cfaug.core.files import visible_files
 from cfaug.core.safety.json_text import load_json
 from cfaug.core.types import CounterfactualSet, Member
 from cfaug.data.sources.columns import CAPTION as CAPTION_COLUMNS
+from cfaug.data.sources.fields import field_names, paths_in, value_at
 from cfaug.data.sources.parquet import column_names, image_of, open_parquet, parquet_files, records
 from cfaug.data.sources.parquet_splits import SPLIT, ParquetSplit, split_of, survey_files
 from cfaug.data.sources.row import (
@@ -200,7 +201,9 @@ def class_names_of(metadata: dict[bytes, bytes], label: str) -> list[str] | None
     """Return the names of a ``ClassLabel`` column, which ``datasets`` writes to the schema."""
     try:
         about = load_json(metadata.get(b"huggingface", b"{}"))
-        names = about["info"]["features"][label]["names"]
+        features = about["info"]["features"]
+        origin = field_names().origin(label)
+        names = value_at(features, paths_in(features, origin.count("."))[origin])["names"]
     except (ValueError, KeyError, TypeError):
         return None
     texts = [str(name) for name in names]

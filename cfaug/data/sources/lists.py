@@ -18,6 +18,7 @@ from cfaug.core.errors import UserError, say_once
 from cfaug.core.files import require_regular
 from cfaug.core.safety.json_text import json_file, parse_json
 from cfaug.core.text import require_unicode
+from cfaug.data.sources.fields import field_names
 
 LISTS = (".csv", ".json", ".jsonl", ".tsv")
 """Extensions of lists."""
@@ -31,7 +32,7 @@ Record = tuple[str, Mapping[str, Any]]
 
 
 def list_records(file: Path, longest_field: int | None = None) -> Iterator[Record]:
-    """Yield every record of a list, in order.
+    """Return every record of a list, in order, under the names of ``data.fields``.
 
     The extension determines the format. A csv may be separated by tabs, semicolons or bars instead
     of commas, which its header shows. Empty lines are skipped.
@@ -42,6 +43,10 @@ def list_records(file: Path, longest_field: int | None = None) -> Iterator[Recor
         longest_field: maximum number of characters in a field, for fields with an image; ``None``
             is ``csv``'s limit, beyond which a quote is probably not closed.
     """
+    return field_names().records(file, _records_of(file, longest_field))
+
+
+def _records_of(file: Path, longest_field: int | None) -> Iterator[Record]:
     kind = file.suffix.lower()
     if kind == ".json":
         content = json_file(file)

@@ -15,6 +15,7 @@ from cfaug.core.files import require_regular, visible_files
 from cfaug.core.pixels import check_image
 from cfaug.core.text import require_unicode
 from cfaug.data.shards.codec import image_extension
+from cfaug.data.sources.fields import field_names
 from cfaug.data.sources.row import whole
 
 ROWS_AT_ONCE = 16
@@ -49,8 +50,23 @@ def open_parquet(file: Path) -> Any:
 
 def column_names(file: Path) -> list[str]:
     """Return the columns of a parquet file, in order."""
+    if field_names():
+        return list(column_kinds(file))
     with open_parquet(file) as table:
         return list(table.schema_arrow.names)
+
+
+def column_kinds(file: Path) -> dict[str, Any]:
+    """Return the Arrow type of each column of a parquet file, of a struct {part: its type}."""
+    with open_parquet(file) as table:
+        return field_names().rename(_kinds_of(table.schema_arrow), file)
+
+
+def _kinds_of(parts: Any) -> dict[str, Any]:
+    import pyarrow as pa
+
+    nested = pa.types.is_struct
+    return {p.name: _kinds_of(p.type) if nested(p.type) else p.type for p in parts}
 
 
 def records(
@@ -69,19 +85,20 @@ def records(
 
     for file in files:
         number = 0
-        table = open_parquet(file)
-        there = set(table.schema_arrow.names)
+        names = field_names()
+        there = set(column_kinds(file))
         wanted = {c if c in there else c.partition(".")[0] for c in columns or ()}
         missing = {*wanted, *needed} - there
         if missing:
             raise UserError(f"{file} has no column {', '.join(sorted(missing))}")
         rows = ROWS_AT_ONCE if columns is None else FEW_ROWS
-        names = None if columns is None else list(columns)
+        origins = None if columns is None else [_origin(column, there) for column in columns]
+        table = open_parquet(file)
         try:
-            for batch in table.iter_batches(batch_size=rows, columns=names):
+            for batch in table.iter_batches(batch_size=rows, columns=origins):
                 for record in batch.to_pylist():
                     number += 1
-                    yield f"{file}, row {number}", record
+                    yield f"{file}, row {number}", names.rename(record, file)
         except (pa.ArrowException, *DAMAGE) as error:
             raise UserError(
                 f"{file} cannot be read after row {number} ({error}); fetch it again"
@@ -90,11 +107,23 @@ def records(
             table.close()
 
 
+def _origin(column: str, there: Collection[str]) -> str:
+    """Return the own name of a column or of ``COLUMN.PART``."""
+    head, dot, part = (column, "", "") if column in there else column.partition(".")
+    return f"{field_names().origin(head)}{dot}{part}"
+
+
 def holds_images(kind: Any) -> bool:
-    """Return whether an Arrow type is that of images: encoded, or a struct of bytes and path."""
+    """Return whether a type is that of images: encoded, or a struct of bytes and path.
+
+    Args:
+        kind: an Arrow type, or the parts of a struct from ``column_kinds``.
+    """
     import pyarrow as pa
 
     types = pa.types
+    if isinstance(kind, dict):
+        return True
     return bool(types.is_struct(kind) or types.is_binary(kind) or types.is_large_binary(kind))
 
 

@@ -7,12 +7,14 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from cfaug.core.errors import UserError
+from cfaug.data.sources.fields import version_of
 from cfaug.data.sources.parquet import (
     ParquetRecord,
+    column_kinds,
     holds_images,
-    open_parquet,
     parquet_files,
     records,
 )
@@ -101,19 +103,16 @@ def split_of(path: Path) -> ParquetSplit:
 
 def survey_files(files: Sequence[Path]) -> SplitSurvey:
     """Count what the rows of some files say of their split, reading the columns that may."""
-    return _survey_of(tuple((file, file.stat().st_size, file.stat().st_mtime_ns) for file in files))
+    return _survey_of(tuple((file, version_of(file)) for file in files))
 
 
 @lru_cache(maxsize=8)
-def _survey_of(versions: tuple[tuple[Path, int, int], ...]) -> SplitSurvey:
-    import pyarrow as pa
-
-    files = [file for file, *_ in versions]
-    with open_parquet(files[0]) as table:
-        schema = list(table.schema_arrow)
-    plain = [field.name for field in schema if not holds_images(field.type)]
-    structs = [field for field in schema if pa.types.is_struct(field.type)]
-    objects = [f.name for f in structs if any(may_be_split(part.name) for part in f.type)]
+def _survey_of(versions: tuple[tuple[Path, tuple[Any, ...]], ...]) -> SplitSurvey:
+    files = [file for file, _ in versions]
+    kinds = column_kinds(files[0])
+    plain = [name for name, kind in kinds.items() if not holds_images(kind)]
+    structs = [(name, kind) for name, kind in kinds.items() if isinstance(kind, dict)]
+    objects = [name for name, parts in structs if any(map(may_be_split, parts))]
     # A column of another name may be one of splits if its first value is a name of one.
     first = next((row for _, row in records(files[:1], plain)), {}) if plain else {}
     names = [name for name in plain if may_be_split(name) or split_kind(str(first.get(name)))]

@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
@@ -66,19 +66,30 @@ class Description:
         left_out: other content that is not read, a phrase each.
         notes: sentences about what was read and may not be meant, such as a column that says the
             split.
+        renamed: ``NAME=COLUMN`` of each column that ``data.fields`` renamed.
+        columns: the columns that were seen, by their own names, kept with ``data.fields`` alone.
     """
 
     used: tuple[str, ...] = ()
     unused: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    renamed: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+
+    def json(self) -> dict[str, Any]:
+        """Return the description as JSON, with what ``data.fields`` renamed only if anything."""
+        usual = ("used", "unused", "left_out", "notes")
+        return {name: value for name, value in asdict(self).items() if value or name in usual}
 
     @classmethod
     def of_columns(cls, used: Iterable[str], there: Iterable[str]) -> Description:
         """Divide the existing columns into used and unused ones, each once, in their order.
 
-        >>> Description.of_columns(["image", "text"], ["image", "width", "text"])
-        Description(used=('image', 'text'), unused=('width',), left_out=(), notes=())
+        >>> Description.of_columns(
+        ...     ["image", "text"], ["image", "width", "text"]
+        ... )  # doctest: +ELLIPSIS
+        Description(used=('image', 'text'), unused=('width',), left_out=(), notes=(), ...)
         """
         names, wanted = tuple(dict.fromkeys(there)), set(used)
         return cls(

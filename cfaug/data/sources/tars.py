@@ -28,6 +28,7 @@ from cfaug.data.shards.shards import (
     read_chosen,
     read_commit,
 )
+from cfaug.data.sources.fields import field_names
 from cfaug.data.sources.folders import hidden_phrase
 from cfaug.data.sources.row import (
     NEGATIVES,
@@ -119,13 +120,23 @@ class TarReader(Reader):
     def open(self, path: Path) -> Iterator[Row]:
         """Yield the pairs of every tar."""
         classes, errors = self.class_names(path), ErrorCollector()
+        first = True
+        for sample in self.samples(path):
+            if first:
+                self._texts, first = unread_captions(sample), False
+            with errors.collect():
+                yield from self._rows(sample, classes)
+        errors.report()
+
+    def samples(self, path: Path) -> Iterator[TarSample]:
+        """Yield the samples of the chosen split, each to be read before the next one."""
         self._hidden = Counter[str]()  # of the last scan, as it is described
         self._choice = SplitChoice()
         files = self.files(path)
         # Files may be called by their split, as train-00000.tar.
         kinds = {split_kind(_first_word(tar_file)) for tar_file in files} - {None}
         named = split_home(path)[1] is not None or len(kinds) > 1
-        chosen = chosen_text = False
+        chosen = False
         for tar_file in with_copies(files):
             self.check(tar_file)
             with require_regular(tar_file).open("rb") as handle:
@@ -137,13 +148,7 @@ class TarReader(Reader):
                             self._choice, chosen = self._choose(path), True
                         if not self._choice.reads(about):
                             continue
-                    if not chosen_text:
-                        self._texts, chosen_text = unread_captions(sample), True
-                    try:
-                        yield from self._rows(sample, classes)
-                    except UserError as error:
-                        errors.note(error)
-        errors.report()
+                    yield sample
 
     def check(self, tar_file: Path) -> None:
         """Check a tar as a whole before it is scanned."""
@@ -234,6 +239,11 @@ class TarSample:
     key: str
     parts: Sample
 
+    def __post_init__(self) -> None:
+        ignored = field_names().ignored
+        if ignored:
+            self.parts = {e: part for e, part in self.parts.items() if e not in ignored}
+
     @property
     def where(self) -> str:
         """The place of the sample, for messages."""
@@ -250,6 +260,11 @@ class TarSample:
         digest = check_image(lambda at, n: os.pread(self.handle, n, offset + at), length, where)
         return offset, length, digest
 
+    def image_bytes(self) -> bytes:
+        """Return the encoded image, after checking it."""
+        offset, length, _ = self.image()
+        return os.pread(self.handle, length, offset)
+
     def text(self, extension: str) -> str:
         """Return a member of text by its extension."""
         offset, length = self.parts[extension]
@@ -264,7 +279,7 @@ class TarSample:
             about = load_json(self.text(".json")) if ".json" in self.parts else {}
         except ValueError as error:
             raise UserError(f"{self.where}.json is not JSON: {error}") from error
-        return about if isinstance(about, dict) else {}
+        return field_names().rename(about if isinstance(about, dict) else {}, self.file, self.parts)
 
     def fields(self) -> dict[str, Any]:
         """Return the fields that may say the split: ``set`` of a member of ours is its set."""
@@ -314,7 +329,8 @@ class OwnShards(TarReader):
             return Description(left_out=(*list_unfinished(path), *others), notes=tuple(notes))
         about = json_file(file)
         try:
-            about.setdefault("notes", [])  # imports of before have none
+            for name in ("notes", "renamed", "columns"):  # which an import may lack
+                about.setdefault(name, [])
             return Description(
                 *(tuple(map(str, about[field.name])) for field in fields(Description))
             )
