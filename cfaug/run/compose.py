@@ -205,11 +205,14 @@ def _merge(name: str, words: Sequence[str], options: Options) -> tuple[Any, list
         there = OmegaConf.is_dict(node) and last in node
         if override.is_add() and there and not isinstance(value, dict | list):
             raise UserError("it is there already: leave the + out")
-        if not (there or override.is_add()):
-            if not (_may_be_added(tree, key) or _may_be_added(files, key)):
+        absent = [] if there else [key]
+        if there and isinstance(value, dict) and OmegaConf.is_dict(node[last]):
+            absent = [f"{key}.{name}" for name in value if name not in node[last]]
+        if absent and not override.is_add():
+            if not all(_may_be_added(tree, k) or _may_be_added(files, k) for k in absent):
                 raise UserError("there is no such setting")
             known[line] = f"+{line}"
-        OmegaConf.update(tree, key, value, merge=True, force_add=not there)
+        OmegaConf.update(tree, key, value, merge=True, force_add=bool(absent))
     return tree, [known[word] for word in words]
 
 
