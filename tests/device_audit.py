@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,10 +30,10 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+from torchmetrics import Metric
 
 ROOT = Path(__file__).resolve().parent.parent
-OWN = str(ROOT / "cfaug")
-LIBRARY = str(Path(torch.__file__).parent)
+OWN, HARNESS, TORCH = ROOT / "cfaug", Path(__file__).resolve(), Path(torch.__file__).parent
 COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 CUDA = torch.device("cuda", 0)
 AS_OTHERS = ("torch.optim.", "torch.utils._foreach_utils")
@@ -86,10 +86,29 @@ def audited_device() -> Iterator[DeviceAudit]:
     with (
         FakeTensorMode(allow_non_fake_inputs=True),
         DeviceAudit() as audit,
-        _SeenAsCuda(audit.device),
+        _SeenAsCuda(audit),
         patch.object(FakeTensor, "device", property(_seen_device)),
+        # As it would be without: transformers skips a question that makes the host wait.
+        patch("transformers.utils.import_utils.is_fake_tensor", return_value=False),
+        patch.object(nn.Module, "to", _placing(audit)),
+        patch.object(nn.Module, "cpu", lambda module: module),  # at the end of a training
     ):
         yield audit
+
+
+def _placing(audit: DeviceAudit) -> Callable[..., nn.Module]:
+    """Return ``Module.to`` for the audited device; torch's cannot exchange weights for fake ones."""
+    real = nn.Module.to
+
+    def to(module: nn.Module, *args: Any, **kwargs: Any) -> nn.Module:
+        device, dtype, _, layout = torch._C._nn._parse_to(*args, **kwargs)
+        if any(map(audit.is_on_host, module.parameters())) and (dtype or layout):
+            real(module, dtype=dtype, memory_format=layout)
+        if device is not None and device.type == audit.device.type:
+            audit.place(module)
+        return module
+
+    return to
 
 
 _real_device = FakeTensor.device.fget
@@ -121,46 +140,51 @@ class DeviceAudit(TorchDispatchMode):
 
     def place(self, module: nn.Module) -> None:
         """Put a module's parameters and buffers on the device, which is not counted."""
-        placed: dict[int, nn.Parameter] = {}
+        placed: dict[nn.Parameter, nn.Parameter] = {}  # tied weights stay tied
         for part in module.modules():
             for name, weight in part._parameters.items():
-                if weight is not None and id(weight) not in placed:
+                if weight is not None and weight not in placed:
                     there = weight.detach().to(self.device)
-                    placed[id(weight)] = nn.Parameter(there, weight.requires_grad)
-                part._parameters[name] = placed.get(id(weight))
+                    placed[weight] = nn.Parameter(there, weight.requires_grad)
+                part._parameters[name] = None if weight is None else placed[weight]
             for name, buffer in part._buffers.items():
                 part._buffers[name] = None if buffer is None else buffer.to(self.device)
+            if isinstance(part, Metric):
+                for name in part._defaults:
+                    state = getattr(part, name)
+                    setattr(part, name, state if isinstance(state, list) else state.to(self.device))
         self.measure()
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
-        goes_there = torch.device(kwargs.get("device") or "cpu").type == self.device.type
-        if not goes_there and not any(map(self._is_there, tree_leaves((args, kwargs)))):
+        leaves = tree_leaves((args, kwargs))
+        devices = [leaf for leaf in leaves if isinstance(leaf, torch.device)]
+        goes_there = any(device.type == self.device.type for device in devices)
+        if not goes_there and not any(map(self._is_there, leaves)):
             with unset_fake_temporarily():
-                return self._compute_on_host(func, args, kwargs)
+                return func(*args, **kwargs)
         if func in (aten._local_scalar_dense.default, aten.equal.default):
             self._wait("a number is read")
             dtype = torch.bool if func is aten.equal.default else args[0].dtype
             return True if dtype is torch.bool else 1.0 if dtype.is_floating_point else 1
-        if func is aten.is_pinned.default:
-            return False
         if func is aten._to_copy.default:
             if not self._is_there(args[0]):
                 self._send(args[0], kwargs.get("non_blocking", False))
-            elif not goes_there and kwargs.get("device") is not None:
+            elif devices and not goes_there:
                 return self._fetch(args[0], kwargs.get("non_blocking", False), kwargs.get("dtype"))
         if func is aten.copy_.default and self._is_there(args[0]) != self._is_there(args[1]):
             waits = not (args[2] if len(args) > 2 else kwargs.get("non_blocking", False))
             if self._is_there(args[0]):
                 self._send(args[1], not waits)
                 return args[0]
-            fetched = self._fetch(args[1], not waits and self._is_pinned(args[0]))
+            fetched = self._fetch(args[1], not waits and self.is_pinned(args[0]))
             with unset_fake_temporarily():
                 return args[0].copy_(fetched)
         if func in INDEXED and self._is_there(args[0]):
-            args = (args[0], [*map(self._index, args[1])], *args[2:])
+            places = [place for index in args[1] for place in self._index(index)]
+            args = (args[0], places, *args[2:])
         if func in SIZED_BY_VALUES:
             self._wait(f"the size of {func.overloadpacket.__name__} depends on values")
             result = _largest(func, *args)
@@ -174,28 +198,30 @@ class DeviceAudit(TorchDispatchMode):
         self._count(func, result)
         return result
 
+    def is_on_host(self, tensor: Tensor) -> bool:
+        return not self._is_there(tensor)
+
     def _is_there(self, value: Any) -> bool:
         return isinstance(value, FakeTensor) and _real_device(value).type == self.device.type
 
-    def _compute_on_host(self, func: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
-        if func is aten.is_pinned.default:
-            return self._is_pinned(args[0])
-        if func is aten._pin_memory.default:  # what CUDA would have to do
-            pinned = args[0].clone()
-            storage = pinned.untyped_storage()
-            self._pinned[storage.data_ptr()] = storage
-            return pinned
-        return func(*args, **kwargs)
+    def pin(self, tensor: Tensor) -> Tensor:
+        """Return a copy of a host's tensor in memory that counts as pinned."""
+        if self.is_pinned(tensor):
+            return tensor
+        pinned = tensor.clone()
+        storage = pinned.untyped_storage()
+        self._pinned[storage.data_ptr()] = storage
+        return pinned
 
-    def _is_pinned(self, tensor: Tensor) -> bool:
-        return tensor.untyped_storage().data_ptr() in self._pinned
+    def is_pinned(self, tensor: Tensor) -> bool:
+        return not self._is_there(tensor) and tensor.untyped_storage().data_ptr() in self._pinned
 
     def _send(self, tensor: Tensor, non_blocking: bool) -> None:
         self.counts.to_device += 1
         self.counts.sent += tensor.numel() * tensor.itemsize
         if not non_blocking:
             self._wait("a copy to the device blocks")
-        elif not self._is_pinned(tensor):
+        elif not self.is_pinned(tensor):
             self.counts.unpinned += 1
 
     def _fetch(self, tensor: Tensor, lasts: bool, dtype: Any = None) -> Tensor:
@@ -207,18 +233,17 @@ class DeviceAudit(TorchDispatchMode):
         with unset_fake_temporarily():
             return torch.ones(tensor.shape, dtype=dtype or tensor.dtype)
 
-    def _index(self, index: Tensor | None) -> Tensor | None:
-        """Return an index on the device, of numbers; torch makes it so, and waits."""
+    def _index(self, index: Tensor | None) -> list[Tensor | None]:
+        """Return an index as torch makes it: numbers on the device, for each dimension of a mask."""
         if index is None:
-            return None
+            return [None]
         if not self._is_there(index):
             self._send(index, non_blocking=False)
-        if index.dtype in (torch.bool, torch.uint8):
-            self._wait("the size of a mask's rows depends on values")
-            if index.ndim > 1:
-                raise NotImplementedError("a mask of several dimensions")
-        kind = torch.int64 if index.dtype in (torch.bool, torch.uint8) else index.dtype
-        return torch.empty(index.shape, dtype=kind, device=self.device)
+        if index.dtype is not torch.bool:
+            return [torch.empty(index.shape, dtype=index.dtype, device=self.device)]
+        self._wait("the number of a mask's rows depends on values")
+        numbers = torch.empty(index.numel(), dtype=torch.int64, device=self.device)
+        return [numbers] * index.ndim
 
     def _count(self, func: Any, result: Any) -> None:
         if func.namespace == "prim" or func.is_view:
@@ -230,18 +255,17 @@ class DeviceAudit(TorchDispatchMode):
             self.counts.allocated += sum(tensor.numel() * tensor.itemsize for tensor in made)
 
     def _wait(self, reason: str) -> None:
-        """Count a wait at the innermost line of the tool; without one, of whoever called torch."""
-        place, frame = "", sys._getframe(1)
-        while frame is not None:
-            file = frame.f_code.co_filename
-            if file != __file__ and not file.startswith(LIBRARY):
-                where = f"{Path(file).name}:{frame.f_code.co_name}"
-                place = place or where
-                if file.startswith(OWN):
-                    place = f"{Path(file).relative_to(ROOT)}:{frame.f_code.co_name}"
-                    break
+        """Count a wait at the tool's innermost function, and at the library's that it called."""
+        places: list[str] = []
+        frame = sys._getframe(1)
+        while frame is not None and not (places and places[-1].startswith("cfaug/")):
+            file = Path(frame.f_code.co_filename)
+            if file.is_relative_to(OWN):
+                places.append(f"{file.relative_to(ROOT).as_posix()}:{frame.f_code.co_name}")
+            elif not places and file != HARNESS and not file.is_relative_to(TORCH):
+                places.append(f"{file.parent.name}/{file.name}:{frame.f_code.co_name}")
             frame = frame.f_back
-        self.counts.waits[f"{place}: {reason}"] += 1
+        self.counts.waits[f"{' < '.join(places)}: {reason}"] += 1
 
 
 def _largest(func: Any, tensor: Tensor, *rest: Any) -> Any:
@@ -261,9 +285,9 @@ def _largest(func: Any, tensor: Tensor, *rest: Any) -> Any:
 class _SeenAsCuda(TorchFunctionMode):
     """Lets Python ask for ``cuda`` and be told it, where torch is asked for the audited device."""
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, audit: DeviceAudit) -> None:
         super().__init__()
-        self.device = device
+        self.audit, self.device = audit, audit.device
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -273,6 +297,10 @@ class _SeenAsCuda(TorchFunctionMode):
             return args[0].device.type == "cuda"
         if func is Tensor.tolist and isinstance(args[0], FakeTensor):
             return args[0].cpu().tolist()  # one copy, as on a GPU; without numbers torch reads each
+        if func is Tensor.pin_memory:
+            return self.audit.pin(args[0])
+        if func is Tensor.is_pinned:
+            return self.audit.is_pinned(args[0])
         if func is Tensor.cuda:
             return args[0].to(self.device, **kwargs)
         if func is torch.device or "autocast" in func.__name__:

@@ -1,0 +1,20 @@
+"""Copies to a device for which the host does not wait."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+
+def send(tensor: Tensor, device: torch.device) -> Tensor:
+    """Return a tensor on a device, without waiting until a GPU has come to the copy.
+
+    CUDA waits for copies of memory that the system may move, whatever it is asked, so the memory is
+    pinned first; torch keeps it until it is copied.
+    """
+    if device.type == "cuda" and tensor.device.type == "cpu":
+        tensor = tensor.pin_memory()  # itself, if it is pinned already
+    return tensor.to(device, non_blocking=True)
