@@ -97,14 +97,14 @@ def audited_device() -> Iterator[DeviceAudit]:
 
 
 def _placing(audit: DeviceAudit) -> Callable[..., nn.Module]:
-    """Return ``Module.to`` for the audited device; torch's cannot exchange weights for fake ones."""
+    """Return ``Module.to`` for the audited device: torch's cannot make weights fake."""
     real = nn.Module.to
 
     def to(module: nn.Module, *args: Any, **kwargs: Any) -> nn.Module:
         device, dtype, _, layout = torch._C._nn._parse_to(*args, **kwargs)
         if any(map(audit.is_on_host, module.parameters())) and (dtype or layout):
             real(module, dtype=dtype, memory_format=layout)
-        if device is not None and device.type == audit.device.type:
+        if device is not None and device.type == "cuda":
             audit.place(module)
         return module
 
@@ -234,7 +234,7 @@ class DeviceAudit(TorchDispatchMode):
             return torch.ones(tensor.shape, dtype=dtype or tensor.dtype)
 
     def _index(self, index: Tensor | None) -> list[Tensor | None]:
-        """Return an index as torch makes it: numbers on the device, for each dimension of a mask."""
+        """Return an index as torch makes it: numbers there, for each dimension of a mask."""
         if index is None:
             return [None]
         if not self._is_there(index):
@@ -303,7 +303,7 @@ class _SeenAsCuda(TorchFunctionMode):
             return self.audit.is_pinned(args[0])
         if func is Tensor.cuda:
             return args[0].to(self.device, **kwargs)
-        if func is torch.device or "autocast" in func.__name__:
+        if func.__name__ in ("device", "_parse_to") or "autocast" in func.__name__:
             return func(*args, **kwargs)
         args = tuple(map(self._meant, args))
         return func(*args, **{name: self._meant(value) for name, value in kwargs.items()})

@@ -226,7 +226,7 @@ class TrainingModule(pl.LightningModule):
             raise self._not_finite(*fault)
 
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Check the losses since the last row that one's own Trainer logged; ours does so itself."""
+        """Check the losses where one's own Trainer logs; ours does so itself."""
         if self.steps.total is None and (batch_idx + 1) % self.trainer.log_every_n_steps == 0:
             self.check_finite()
 
