@@ -79,6 +79,16 @@ class Counts:
     fetched: int = 0
     waits: Counter[str] = field(default_factory=Counter)
 
+    @property
+    def own_waits(self) -> int:
+        """The waits that the tool's own lines ask for, and no line of a library that it calls."""
+        return sum(count for place, count in self.waits.items() if place.startswith("cfaug/"))
+
+    @property
+    def library_waits(self) -> int:
+        """The other waits."""
+        return self.waits.total() - self.own_waits
+
 
 @contextmanager
 def audited_device() -> Iterator[DeviceAudit]:
@@ -88,6 +98,9 @@ def audited_device() -> Iterator[DeviceAudit]:
         DeviceAudit() as audit,
         _SeenAsCuda(audit),
         patch.object(FakeTensor, "device", property(_seen_device)),
+        patch.object(FakeTensor, "is_cuda", property(audit.is_there), create=True),
+        # One copy, as on a GPU; without numbers torch reads one after the other.
+        patch.object(FakeTensor, "tolist", lambda tensor: tensor.cpu().tolist()),
         # As it would be without: transformers skips a question that makes the host wait.
         patch("transformers.utils.import_utils.is_fake_tensor", return_value=False),
         patch.object(nn.Module, "to", _placing(audit)),
@@ -102,7 +115,7 @@ def _placing(audit: DeviceAudit) -> Callable[..., nn.Module]:
 
     def to(module: nn.Module, *args: Any, **kwargs: Any) -> nn.Module:
         device, dtype, _, layout = torch._C._nn._parse_to(*args, **kwargs)
-        if any(map(audit.is_on_host, module.parameters())) and (dtype or layout):
+        if (dtype or layout) and not all(map(audit.is_there, module.parameters())):
             real(module, dtype=dtype, memory_format=layout)
         if device is not None and device.type == "cuda":
             audit.place(module)
@@ -162,27 +175,30 @@ class DeviceAudit(TorchDispatchMode):
         leaves = tree_leaves((args, kwargs))
         devices = [leaf for leaf in leaves if isinstance(leaf, torch.device)]
         goes_there = any(device.type == self.device.type for device in devices)
-        if not goes_there and not any(map(self._is_there, leaves)):
+        if not goes_there and not any(map(self.is_there, leaves)):
             with unset_fake_temporarily():
                 return func(*args, **kwargs)
-        if func in (aten._local_scalar_dense.default, aten.equal.default):
+        if func in (aten.equal.default, aten.allclose.default):
             self._wait("a number is read")
-            dtype = torch.bool if func is aten.equal.default else args[0].dtype
+            return True
+        if func is aten._local_scalar_dense.default:
+            self._wait("a number is read")
+            dtype = args[0].dtype
             return True if dtype is torch.bool else 1.0 if dtype.is_floating_point else 1
         if func is aten._to_copy.default:
-            if not self._is_there(args[0]):
+            if not self.is_there(args[0]):
                 self._send(args[0], kwargs.get("non_blocking", False))
             elif devices and not goes_there:
                 return self._fetch(args[0], kwargs.get("non_blocking", False), kwargs.get("dtype"))
-        if func is aten.copy_.default and self._is_there(args[0]) != self._is_there(args[1]):
+        if func is aten.copy_.default and self.is_there(args[0]) != self.is_there(args[1]):
             waits = not (args[2] if len(args) > 2 else kwargs.get("non_blocking", False))
-            if self._is_there(args[0]):
+            if self.is_there(args[0]):
                 self._send(args[1], not waits)
                 return args[0]
             fetched = self._fetch(args[1], not waits and self.is_pinned(args[0]))
             with unset_fake_temporarily():
                 return args[0].copy_(fetched)
-        if func in INDEXED and self._is_there(args[0]):
+        if func in INDEXED and self.is_there(args[0]):
             places = [place for index in args[1] for place in self._index(index)]
             args = (args[0], places, *args[2:])
         if func in SIZED_BY_VALUES:
@@ -198,10 +214,7 @@ class DeviceAudit(TorchDispatchMode):
         self._count(func, result)
         return result
 
-    def is_on_host(self, tensor: Tensor) -> bool:
-        return not self._is_there(tensor)
-
-    def _is_there(self, value: Any) -> bool:
+    def is_there(self, value: Any) -> bool:
         return isinstance(value, FakeTensor) and _real_device(value).type == self.device.type
 
     def pin(self, tensor: Tensor) -> Tensor:
@@ -214,7 +227,7 @@ class DeviceAudit(TorchDispatchMode):
         return pinned
 
     def is_pinned(self, tensor: Tensor) -> bool:
-        return not self._is_there(tensor) and tensor.untyped_storage().data_ptr() in self._pinned
+        return not self.is_there(tensor) and tensor.untyped_storage().data_ptr() in self._pinned
 
     def _send(self, tensor: Tensor, non_blocking: bool) -> None:
         self.counts.to_device += 1
@@ -237,7 +250,7 @@ class DeviceAudit(TorchDispatchMode):
         """Return an index as torch makes it: numbers there, for each dimension of a mask."""
         if index is None:
             return [None]
-        if not self._is_there(index):
+        if not self.is_there(index):
             self._send(index, non_blocking=False)
         if index.dtype is not torch.bool:
             return [torch.empty(index.shape, dtype=index.dtype, device=self.device)]
@@ -248,7 +261,7 @@ class DeviceAudit(TorchDispatchMode):
     def _count(self, func: Any, result: Any) -> None:
         if func.namespace == "prim" or func.is_view:
             return
-        made = [value for value in tree_leaves(result) if self._is_there(value)]
+        made = [value for value in tree_leaves(result) if self.is_there(value)]
         if func not in NOT_LAUNCHED:
             self.counts.operations += 1
         if not func._schema.is_mutable:
@@ -293,10 +306,6 @@ class _SeenAsCuda(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
-        if func is Tensor.is_cuda.__get__:
-            return args[0].device.type == "cuda"
-        if func is Tensor.tolist and isinstance(args[0], FakeTensor):
-            return args[0].cpu().tolist()  # one copy, as on a GPU; without numbers torch reads each
         if func is Tensor.pin_memory:
             return self.audit.pin(args[0])
         if func is Tensor.is_pinned:

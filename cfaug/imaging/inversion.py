@@ -384,7 +384,7 @@ class NullText:
     def _invert(self, photos: PhotoBatch, model: Predictor) -> list[Inversion]:
         schedule = model.schedule
         pivots = ddim_inversion(photos, model)
-        scales = torch.tensor(photos.guidance, device=pivots.device, dtype=pivots.dtype)
+        scales = send(torch.tensor(photos.guidance, dtype=pivots.dtype), pivots.device)
         guidance = scales[:, None, None, None]
         latents = pivots[:, 0]
         empty = photos.empty.to(pivots.dtype).expand(len(photos), -1, -1).clone()

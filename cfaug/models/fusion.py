@@ -140,7 +140,7 @@ class FusionEntailer(FromFolder, Tunable, ABC):
 
     def _answer(self, pooled: Tensor) -> Tensor:
         logits: Tensor = self.model.classifier(pooled)
-        return logits.float()[:, self.columns]
+        return logits.float()[:, send(torch.tensor(self.columns), logits.device)]
 
     @abstractmethod
     def pool(self, pixels: Tensor, tokens: dict[str, Tensor]) -> Tensor:

@@ -114,7 +114,7 @@ def mean_costs(
     The arguments after the first are those of ``stack_rows``: for the places in a mask, the host
     would wait for a GPU.
     """
-    logits: Tensor = scoring.model_of(inputs)(**inputs).logits
+    logits: Tensor = scoring.model_of(inputs)(**inputs, use_cache=False).logits
     return spread_costs(logits, targets, learnt).sum(1) / (targets != IGNORED).sum(1)
 
 

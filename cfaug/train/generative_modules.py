@@ -457,7 +457,7 @@ class TunedLanguageModel(KeepsTrained):
         """Return the negative log-likelihood of each row's answer: (local,), float32, in nats."""
         device = next(self.model.parameters()).device
         ids, shown, learnt = (send(batch[name], device) for name in ("ids", "shown", "learnt"))
-        logits = self.model(input_ids=ids, attention_mask=shown).logits[:, :-1]
+        logits = self.model(input_ids=ids, attention_mask=shown, use_cache=False).logits[:, :-1]
         return spread_costs(logits, ids[:, 1:], learnt).sum(1)
 
     def save(self, folder: Path, edit_format: EditFormat, base: adapters.BaseModel | None) -> None:
