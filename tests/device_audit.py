@@ -28,6 +28,7 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
 from torch.overrides import TorchFunctionMode
+from torch.utils import _foreach_utils
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torchmetrics import Metric
@@ -36,6 +37,7 @@ ROOT = Path(__file__).resolve().parent.parent
 OWN, HARNESS, TORCH = ROOT / "cfaug", Path(__file__).resolve(), Path(torch.__file__).parent
 COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 CUDA = torch.device("cuda", 0)
+LISTED = _foreach_utils._foreach_supported_types
 AS_OTHERS = ("torch.optim.", "torch.utils._foreach_utils")
 NAMES = ("cuda", "cuda:0")
 aten = torch.ops.aten
@@ -101,6 +103,11 @@ def audited_device() -> Iterator[DeviceAudit]:
         patch.object(FakeTensor, "is_cuda", property(audit.is_there), create=True),
         # One copy, as on a GPU; without numbers torch reads one after the other.
         patch.object(FakeTensor, "tolist", lambda tensor: tensor.cpu().tolist()),
+        # Operations on lists of tensors are taken as on a GPU.
+        patch.object(_foreach_utils, "_foreach_supported_types", [*LISTED, FakeTensor]),
+        patch.object(
+            _foreach_utils, "_get_foreach_kernels_supported_devices", lambda: ["cuda", "lazy"]
+        ),
         # As it would be without: transformers skips a question that makes the host wait.
         patch("transformers.utils.import_utils.is_fake_tensor", return_value=False),
         patch.object(nn.Module, "to", _placing(audit)),
@@ -188,7 +195,8 @@ class DeviceAudit(TorchDispatchMode):
         if func is aten._to_copy.default:
             if not self.is_there(args[0]):
                 self._send(args[0], kwargs.get("non_blocking", False))
-            elif devices and not goes_there:
+                return func(*args, **kwargs)
+            if devices and not goes_there:
                 return self._fetch(args[0], kwargs.get("non_blocking", False), kwargs.get("dtype"))
         if func is aten.copy_.default and self.is_there(args[0]) != self.is_there(args[1]):
             waits = not (args[2] if len(args) > 2 else kwargs.get("non_blocking", False))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -251,12 +251,14 @@ def _drawing_there() -> Iterator[None]:
         yield
 
 
-def draw_sets(folder: Path, audit: DeviceAudit, **settings: Any) -> Measured:
-    """Draw a set by prompt-to-prompt."""
+def draw_sets(
+    folder: Path, audit: DeviceAudit, shares: Sequence[float] = (0.5, 0.8), **settings: Any
+) -> Measured:
+    """Draw a pair by prompt-to-prompt for each share of the steps with shared attention."""
     weights = tiny_diffusion.save_pipeline(folder / "sd")
     editor = PromptToPrompt(DiffusionWeights(str(weights), device="cpu"), steps=3, **settings)
     with _drawing_there():
-        jobs = [test_sharing.job(), test_sharing.job(p=0.8)]
+        jobs = [test_sharing.job(p=share) for share in shares]
         return between_calls(audit, editor._diffusion.unet, lambda: editor.sample(jobs))
 
 
@@ -351,21 +353,30 @@ def answer(folder: Path, audit: DeviceAudit, kind: str) -> Measured:
     return each_batch(audit, (model.answer([image], [questions]) for _ in range(3)))[1:]
 
 
+MASK = "transformers asks whether a mask is full"
+CACHE = "transformers makes empty caches on the host"
 PATHS: dict[str, HotPath] = {
-    "train CLIP": HotPath("step", train_pairs, slow=False),
+    "train CLIP": HotPath("step", train_pairs, library=1, reason=MASK, slow=False),
     "train SigLIP": HotPath("step", partial(train_pairs, save=tiny.save_siglip)),
     "train open_clip": HotPath(
         "step", partial(train_pairs, save=tiny.save_open_clip, spec=load_open_clip)
     ),
     "train BridgeTower": HotPath(
-        "step", partial(train_pairs, save=tiny.save_bridgetower, spec=specs.BridgeTower)
+        "step", partial(train_pairs, save=tiny.save_bridgetower, spec=specs.BridgeTower),
+        library=1, reason=MASK,
     ),
-    "train FLAVA": HotPath("step", partial(train_pairs, save=tiny.save_flava)),
-    "train CLIP in micro batches": HotPath("step", partial(train_pairs, micro_batch_size=8)),
+    "train FLAVA": HotPath(
+        "step", partial(train_pairs, save=tiny.save_flava), library=1, reason=MASK
+    ),
+    "train CLIP in micro batches": HotPath(
+        "step", partial(train_pairs, micro_batch_size=8), library=4, reason=f"{MASK}, in each pass"
+    ),
     "train CLIP, two batches a step": HotPath(
-        "step", partial(train_pairs, accumulate_grad_batches=2)
+        "step", partial(train_pairs, accumulate_grad_batches=2), library=2, reason=MASK
     ),
-    "train CLIP and average": HotPath("step", partial(train_pairs, ema_decay=0.9)),
+    "train CLIP and average": HotPath(
+        "step", partial(train_pairs, ema_decay=0.9), library=1, reason=MASK
+    ),
     "train CLIP with negatives": HotPath(
         "step",
         partial(
@@ -375,28 +386,39 @@ PATHS: dict[str, HotPath] = {
                 negative_weight=2.0,
             ),
         ),
+        library=2, reason=MASK,
     ),
     "train CLIP with set invariance": HotPath(
-        "step", partial(train_pairs, loss=LossSettings(set_invariance=1.0))
+        "step", partial(train_pairs, loss=LossSettings(set_invariance=1.0)),
+        library=2, reason=MASK,
     ),
     "train CLIP, a row of the log each step": HotPath(
-        "step", partial(train_pairs, log_every_steps=1), 3,
-        "the log has the loss, the logit scale, and whether all was finite",
+        "step", partial(train_pairs, log_every_steps=1), 3, 1,
+        "the log has the loss and the logit scale, if all was finite",
     ),
-    "validate CLIP": HotPath("batch", validate_pairs, 1, "the loss is added up in float64"),
+    "validate CLIP": HotPath("batch", validate_pairs, 1, 1, "the host adds up the losses"),
     "train a classifier": HotPath("step", train_classifier),
-    "train an entailer (ViLT)": HotPath(
-        "step", train_entailer, 1000, "transformers chooses ViLT's patches image by image",
+    "train a classifier on augmented images": HotPath(
+        "step",
+        partial(train_classifier, loss=ClassLoss(augment=("flip", "randaugment", "cutmix"))),
+        9999, 0, "torchvision's RandAugment makes each image's transform on the host",
     ),
-    "tune LLaVA on questions": HotPath("step", train_answerer),
+    "train an entailer (ViLT)": HotPath(
+        "step", train_entailer, library=678, reason="transformers takes ViLT's patches one by one"
+    ),
+    "tune LLaVA on questions": HotPath(
+        "step", train_answerer, library=2, reason="transformers counts the places of images"
+    ),
     "tune BLIP-2 on questions": HotPath(
-        "step", partial(train_answerer, kind="blip_2_t5", contrast=0.5)
+        "step", partial(train_answerer, kind="blip_2_t5", contrast=0.5), library=3, reason=MASK
     ),
     "tune a language model (GPT-2)": HotPath(
-        "step", partial(train_language_model, save=tiny_language.save_gpt2)
+        "step", partial(train_language_model, save=tiny_language.save_gpt2),
+        library=1, reason=MASK,
     ),
     "tune a language model (Llama)": HotPath(
-        "step", partial(train_language_model, save=tiny_language.save_llama)
+        "step", partial(train_language_model, save=tiny_language.save_llama),
+        library=1, reason=MASK,
     ),
     "prompt-to-prompt": HotPath("call", draw_sets, slow=False),
     "prompt-to-prompt, cross-attention": HotPath(
@@ -407,8 +429,8 @@ PATHS: dict[str, HotPath] = {
         "call", partial(edit_photos, inversion=EditFriendly())
     ),
     "null-text inversion and edit": HotPath(
-        "call", partial(edit_photos, inversion=NullText(inner_steps=2), steps=2), 1,
-        "a photo stops at its own update",
+        "call", partial(edit_photos, inversion=NullText(inner_steps=2), steps=2), 1, 0,
+        "each photo stops at an update of its own",
     ),
     **{
         f"shared attention, {family}": HotPath("call", partial(draw_by_pipeline, family=family))
@@ -416,16 +438,16 @@ PATHS: dict[str, HotPath] = {
     },
     "instructed edits, SDXL": HotPath("call", partial(instruct, family="sdxl")),
     "instructed edits, FLUX Kontext": HotPath("call", partial(instruct, family="kontext")),
-    "embed images": HotPath("batch", embed_images, 1, "embeddings go to NumPy", slow=False),
-    "embed texts": HotPath("batch", embed_texts, 1, "embeddings go to NumPy"),
-    "match pairs": HotPath("batch", match, 1, "scores go to NumPy"),
-    "classify images": HotPath("batch", classify, 1, "logits go to NumPy"),
+    "embed images": HotPath("batch", embed_images, 1, 0, "embeddings go to NumPy", slow=False),
+    "embed texts": HotPath("batch", embed_texts, 1, 1, f"embeddings go to NumPy; {MASK}"),
+    "match pairs": HotPath("batch", match, 1, 1, f"scores go to NumPy; {MASK}"),
+    "classify images": HotPath("batch", classify, 1, 0, "logits go to NumPy"),
     "score images by CLIP": HotPath("batch", score_images),
     "answer questions (LLaVA)": HotPath(
-        "batch", partial(answer, kind="llava"), 1, "likelihoods become numbers"
+        "batch", partial(answer, kind="llava"), 1, 14, f"likelihoods become numbers; {CACHE}"
     ),
     "answer questions (BLIP-2)": HotPath(
-        "batch", partial(answer, kind="blip_2_t5"), 1, "likelihoods become numbers"
+        "batch", partial(answer, kind="blip_2_t5"), 1, 20, f"likelihoods become numbers; {CACHE}"
     ),
 }  # fmt: skip
 """The hot paths by name."""

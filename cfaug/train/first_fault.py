@@ -25,22 +25,24 @@ class FirstFault:
 
     def __init__(self, device: torch.device) -> None:
         self.found = torch.zeros((), device=device)
-        self._first = torch.zeros(3, dtype=torch.float64, device=device)  # step, kind, number
+        self._place = torch.zeros((), dtype=torch.int64, device=device)  # 0 for none
+        self._number = torch.zeros((), device=device)
 
     def note(self, number: Tensor, step: int, kind: Kind) -> None:
-        """Keep a number if it is the first that is not finite; the host does not wait.
+        """Keep a number, a scalar, if it is the first that is not finite; the host does not wait.
 
         Args:
             step: the number of the step, from 1.
         """
-        wrong = ~torch.isfinite(number.detach())
-        first = torch.full_like(self._first, step)
-        first[1] = KINDS.index(kind)
-        first[2] = number.detach()
-        self._first = torch.where(wrong & (self.found == 0), first, self._first)
-        self.found.copy_(torch.maximum(self.found, wrong.to(self.found.dtype)))
+        number = number.detach().float()
+        wrong = number * 0 != 0
+        first = wrong & (self.found == 0)
+        self._place.masked_fill_(first, step * len(KINDS) + KINDS.index(kind))
+        self._number = torch.where(first, number, self._number)
+        self.found.masked_fill_(wrong, 1)
 
     def read(self) -> tuple[int, Kind, float] | None:
         """Wait, and return the step, the kind and the number of the fault; ``None`` for none."""
-        step, kind, number = self._first.tolist()
-        return (round(step), KINDS[round(kind)], number) if step else None
+        place, number = torch.stack([self._place.double(), self._number.double()]).tolist()
+        step, kind = divmod(round(place), len(KINDS))
+        return (step, KINDS[kind], number) if step else None
