@@ -37,9 +37,10 @@ ROOT = Path(__file__).resolve().parent.parent
 OWN, HARNESS, TORCH = ROOT / "cfaug", Path(__file__).resolve(), Path(torch.__file__).parent
 COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 CUDA = torch.device("cuda", 0)
+NAMES = ("cuda", "cuda:0")
 LISTED = _foreach_utils._foreach_supported_types
 AS_OTHERS = ("torch.optim.", "torch.utils._foreach_utils")
-NAMES = ("cuda", "cuda:0")
+"""The modules of torch that choose by the device, as code outside torch does."""
 aten = torch.ops.aten
 
 INDEXED = {aten.index.Tensor, aten.index_put.default, aten.index_put_.default}
@@ -151,7 +152,7 @@ class DeviceAudit(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.counts = Counts()
-        self._pinned: dict[int, Any] = {}  # storages by address, which is theirs as long
+        self._pinned: dict[int, Any] = {}  # storages by address; kept, so that no other gets it
 
     def measure(self) -> Counts:
         """Return what was counted since the last call, or since the start."""
@@ -223,6 +224,7 @@ class DeviceAudit(TorchDispatchMode):
         return result
 
     def is_there(self, value: Any) -> bool:
+        """Return whether a value is a tensor on the audited device."""
         return isinstance(value, FakeTensor) and _real_device(value).type == self.device.type
 
     def pin(self, tensor: Tensor) -> Tensor:
@@ -235,6 +237,7 @@ class DeviceAudit(TorchDispatchMode):
         return pinned
 
     def is_pinned(self, tensor: Tensor) -> bool:
+        """Return whether a tensor, or what it is a part of, was pinned."""
         return not self.is_there(tensor) and tensor.untyped_storage().data_ptr() in self._pinned
 
     def _send(self, tensor: Tensor, non_blocking: bool) -> None:
@@ -245,11 +248,11 @@ class DeviceAudit(TorchDispatchMode):
         elif not self.is_pinned(tensor):
             self.counts.unpinned += 1
 
-    def _fetch(self, tensor: Tensor, lasts: bool, dtype: Any = None) -> Tensor:
-        """Count a copy to the host, and return ones; ``lasts`` if the host does not wait for it."""
+    def _fetch(self, tensor: Tensor, non_blocking: bool, dtype: Any = None) -> Tensor:
+        """Count a copy to the host, and return ones there."""
         self.counts.to_host += 1
         self.counts.fetched += tensor.numel() * tensor.itemsize
-        if not lasts:
+        if not non_blocking:
             self._wait("a copy to the host")
         with unset_fake_temporarily():
             return torch.ones(tensor.shape, dtype=dtype or tensor.dtype)

@@ -12,9 +12,10 @@ if TYPE_CHECKING:
 def send(tensor: Tensor, device: torch.device) -> Tensor:
     """Return a tensor on a device, without waiting until a GPU has come to the copy.
 
-    CUDA waits for copies of memory that the system may move, whatever it is asked, so the memory is
-    pinned first; torch keeps it until it is copied.
+    CUDA may wait for a copy of memory that the system can move, whatever it is asked, so the memory
+    is pinned first; torch keeps it until it is copied. Other devices are waited for.
     """
-    if device.type == "cuda" and tensor.device.type == "cpu":
+    on_gpu = device.type == "cuda"
+    if on_gpu and tensor.device.type == "cpu":
         tensor = tensor.pin_memory()  # itself, if it is pinned already
-    return tensor.to(device, non_blocking=True)
+    return tensor.to(device, non_blocking=on_gpu)

@@ -129,9 +129,11 @@ class ContrastiveModule(TrainingModule):
         # The differences of sets' images in their similarity to the neutral prompt.
         images = features[0]
         groups = batch.get("neutral_groups") or group_rows(batch["neutrals"], batch["sets"])
-        shown, *groups = (send(numbers, images.device) for numbers in (batch["neutrals"], *groups))
+        shown, row, group, counts = (
+            send(numbers, images.device) for numbers in (batch["neutrals"], *groups)
+        )
         invariance = set_invariance(
-            images, self._encode_texts(batch["neutral_texts"] or [""]), shown, tuple(groups),
+            images, self._encode_texts(batch["neutral_texts"] or [""]), shown, (row, group, counts),
             self.encoder.logit_scale().detach(), self.weighting.invariance,
         )  # fmt: skip
         if torch.is_grad_enabled():  # the curves show training only
