@@ -22,6 +22,7 @@ COMMAND = 'if __name__ == "__main__":'
 
 SMALL = {
     "cluster_simulation": "--sets 200 --seconds-per-set 10 --workers 2 --sets-per-shard 5 10",
+    "device_audit": "--quick",
     "few_clusters": "--trials 10 --clusters 3,8",
     "gallery": "--pairs 8 --repeats 1",
     "loader": "--images 8 --repeats 1 --workers 1",
@@ -41,6 +42,7 @@ PRINTED = {
     "captions": r"\| one candidate \| [\d.]+ \|",
     "cluster_simulation": r"Simulated cluster[^$]*\b10 \*",
     "compositional": r"\| BiVLC \|( [\d.]+ \|){6}",
+    "device_audit": r"\| train CLIP \| step \| \d+ \|( [^|]+ \|){2} 0 \| 1 \| transformers",
     "evaluation": r"\| ours, warm \| [\d.]+ \|",
     "few_clusters": r"a third \| right or wrong \|( [\d.]+ / [\d.]+ / [\d.]+ \|){2}[^$]*\| 1000 \|",
     "gallery": r"\| filter by a word \|( \d+ ms \|){3}",

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
+from cfaug.core.devices import send
 from cfaug.core.errors import UserError
 
 if TYPE_CHECKING:
@@ -101,10 +102,9 @@ class ImageTransform:
         import torch
 
         batch, channels, height, width = pixels.shape
-        scale = torch.tensor([1 / (255.0 * s) for s in self.std], device=pixels.device)
-        shift = torch.tensor(
-            [-m / s for m, s in zip(self.mean, self.std, strict=True)], device=pixels.device
-        )
+        scales = [1 / (255.0 * s) for s in self.std]
+        shifts = [-m / s for m, s in zip(self.mean, self.std, strict=True)]
+        scale, shift = send(torch.tensor([scales, shifts]), pixels.device)
         # One row of pixels at a time: loops over the three channels would take three times as long.
         rows = pixels.permute(0, 2, 3, 1).reshape(batch * height, width * channels)
         if pixels.device.type == "cpu":

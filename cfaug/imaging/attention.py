@@ -21,6 +21,7 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 
+from cfaug.core.devices import send
 from cfaug.core.errors import UserError
 from cfaug.imaging.cross_attention import CrossAttention, Tokens
 
@@ -244,5 +245,5 @@ class Folds:
         key = base, edited, active.tobytes()
         if key not in self._made:
             both = self.control.matrices(self.tokens[base], self.tokens[edited], active)
-            self._made[key] = torch.from_numpy(both).to(self.device, self.dtype)
+            self._made[key] = send(torch.from_numpy(both).to(self.dtype), self.device)
         return self._made[key]

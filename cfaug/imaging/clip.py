@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, Literal, cast
 
 from cfaug.core.binding import ReadWith
+from cfaug.core.devices import send
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import as_floats, stack_pixels
 from cfaug.core.processes import check_device, choose_device
@@ -83,10 +84,8 @@ class ClipScorer(CosineScorer):
                         part.to(_place(encoder)).float(), (transform.size,) * 2,
                         mode="bicubic", align_corners=False, antialias=False,
                     )  # fmt: skip
-                    mean, std = (
-                        resized.new_tensor(values).view(3, 1, 1)
-                        for values in (transform.mean, transform.std)
-                    )
+                    moments = torch.tensor([transform.mean, transform.std])
+                    mean, std = send(moments, resized.device).view(2, 3, 1, 1)
                     features = encoder.encode_pixels((resized - mean) / std)
                 else:
                     rounded = (part * 255).round().clamp(0, 255).to(torch.uint8).cpu()

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, runtime_checkable
 import numpy as np
 import torch
 
+from cfaug.core.devices import send
 from cfaug.core.errors import UserError
 from cfaug.core.rng import generator
 from cfaug.core.validation import PartialShare, Positive, PositiveNumber, Seed, Weight, check_fields
@@ -155,7 +156,7 @@ class Predictor:
             part = every[first : first + len(some)]
             (out,) = self.unet(
                 some.to(self.dtype),
-                torch.from_numpy(np.append(self.schedule.timesteps, 0)[part]).to(some.device),
+                send(torch.from_numpy(np.append(self.schedule.timesteps, 0)[part]), some.device),
                 encoder_hidden_states=prompts.to(self.dtype),
                 return_dict=False,
             )
@@ -306,7 +307,8 @@ class EditFriendly:
                 a, s = schedule.scales(step)
                 stream = generator(self.seed, "edit_friendly", digest, step)
                 drawn = stream.standard_normal(tuple(clean.shape), dtype=np.float32)
-                levels.append(a * clean + s * torch.from_numpy(drawn).to(clean.device, clean.dtype))
+                noise = send(torch.from_numpy(drawn).to(clean.dtype), clean.device)
+                levels.append(a * clean + s * noise)
             way = torch.stack([*levels, clean])
             texts = text.expand(len(steps), -1, -1)
             noise, seen = model.noise_and_attention(
@@ -382,7 +384,7 @@ class NullText:
     def _invert(self, photos: PhotoBatch, model: Predictor) -> list[Inversion]:
         schedule = model.schedule
         pivots = ddim_inversion(photos, model)
-        scales = torch.tensor(photos.guidance, device=pivots.device, dtype=pivots.dtype)
+        scales = send(torch.tensor(photos.guidance, dtype=pivots.dtype), pivots.device)
         guidance = scales[:, None, None, None]
         latents = pivots[:, 0]
         empty = photos.empty.to(pivots.dtype).expand(len(photos), -1, -1).clone()

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from cfaug.core import weights
 from cfaug.core.annotations import OneOf
 from cfaug.core.binding import GIVEN, ReadWith
+from cfaug.core.devices import send
 from cfaug.core.errors import UserError, say_once
 from cfaug.core.processes import check_device, choose_device, uncollected
 from cfaug.core.safety.safe_loading import (
@@ -77,7 +78,7 @@ class Diffusion:
             max_length=self.tokenizer.model_max_length,
             return_tensors="pt",
         )
-        hidden: Tensor = self.text_encoder(tokens["input_ids"].to(self.device))[0][0]
+        hidden: Tensor = self.text_encoder(send(tokens["input_ids"], self.device))[0][0]
         return hidden
 
     @property
@@ -92,7 +93,7 @@ class Diffusion:
         float64 model. One image is encoded at a time, so that results do not depend on others.
         """
         config = self.vae.config
-        pixels = (image * 2 - 1)[None].to(self.device, self.dtype)
+        pixels = send((image * 2 - 1)[None].to(self.dtype), self.device)
         mean = self.vae.encode(pixels).latent_dist.mean[0]
         exact = mean.float() if self.dtype.itemsize < 4 else mean
         tensor: Tensor = (exact - (config.get("shift_factor") or 0.0)) * config.scaling_factor

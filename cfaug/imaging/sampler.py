@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 import numpy as np
 import torch
 
+from cfaug.core.devices import send
 from cfaug.imaging import schedules
 from cfaug.imaging.attention import CallRows, CrossRows, SharedAttention
 from cfaug.imaging.inversion import Inversion, join_attention
@@ -95,7 +96,7 @@ class Sampler:
         owners = list(zip(tree.family.tolist(), image.tolist(), strict=True))
         order = {owner: at for at, owner in enumerate(dict.fromkeys(owners))}
         addresses = [(tree.seeds[family], image) for family, image in order]
-        rows = torch.tensor([order[owner] for owner in owners], device=device)
+        rows = send(torch.tensor([order[owner] for owner in owners]), device)
 
         def draw(step: int) -> Tensor:
             drawn = schedules.noise_batch(
@@ -127,9 +128,10 @@ class Sampler:
         """
         device, exact = latents.device, latents.dtype
         latents = latents.clone()
-        cfg = torch.from_numpy(tree.cfg[tree.family]).to(device, exact)[:, None, None, None]
-        parents = torch.from_numpy(tree.parent).to(device)
-        timesteps = torch.tensor(self.levels.timesteps, dtype=torch.float32, device=device)
+        scales = torch.from_numpy(tree.cfg[tree.family]).to(exact)
+        cfg = send(scales, device)[:, None, None, None]
+        parents = send(torch.from_numpy(tree.parent), device)
+        timesteps = send(torch.tensor(self.levels.timesteps, dtype=torch.float32), device)
         draw = self._noise(tree, device)
         denoised = torch.zeros_like(latents)
         todo: list[Call] = []
@@ -138,7 +140,7 @@ class Sampler:
             changes |= folds.changes(tree)
         for step in steps:
             if step in changes:
-                born = torch.from_numpy(tree.born(step)).to(device)
+                born = send(torch.from_numpy(tree.born(step)), device)
                 latents[born] = latents[parents[born]]
                 todo = calls(tree, step, self.batching, device, folds)
             denoised = torch.zeros_like(latents)
@@ -201,16 +203,21 @@ class PhotoSampler:
         """
         device = texts.device
         way = torch.stack([inversion.latents for inversion in inversions])
-        cfg = torch.from_numpy(tree.cfg).to(device, way.dtype)[:, None, None, None]
-        owner, parents = (torch.from_numpy(x).to(device) for x in (tree.source, tree.parent))
-        sources = torch.from_numpy(tree.image == 0).to(device).nonzero()[:, 0]
+        first = len(self.schedule) - tree.steps
+        cfg = send(torch.from_numpy(tree.cfg).to(way.dtype), device)[:, None, None, None]
+        owner, parents, sources, timesteps = (
+            send(torch.from_numpy(numbers), device)
+            for numbers in (
+                tree.source, tree.parent, np.flatnonzero(tree.image == 0),
+                self.schedule.timesteps[first:],
+            )
+        )  # fmt: skip
         latents = way[owner, 0]
         changes = tree.changes() | (set() if folds is None else folds.changes(tree))
-        first = len(self.schedule) - tree.steps
         todo: list[Call] = []
         for step in range(tree.steps):
             if step in changes:
-                born = torch.from_numpy(tree.born(step)).to(device)
+                born = send(torch.from_numpy(tree.born(step)), device)
                 latents[born] = latents[parents[born]]
                 todo = calls(tree, step, self.batching, device, folds)
             latents[sources] = way[:, step]
@@ -234,7 +241,7 @@ class PhotoSampler:
                 self.shared.rows = call.rows
                 (out,) = self.unet(
                     torch.cat([noisy[call.guided], noisy]).to(self.dtype),
-                    torch.tensor(self.schedule.timesteps[first + step], device=device),
+                    timesteps[step],
                     encoder_hidden_states=embeddings[call.texts],
                     return_dict=False,
                 )
@@ -327,13 +334,11 @@ def calls(
         # A base computed by an earlier call is lent as the two rows after the call's own.
         base_without = np.where(base_at < 0, g + n, without_text[base_at])
         base_with = np.where(base_at < 0, g + n + tree.lent[latents], with_text[base_at])
-        cross = None
+        cross, controlled = None, np.zeros(n, dtype=np.bool_)
         if folds is not None:
-            cross = _cross(tree, step, latents[:real], base_with[:real], g, folds)
+            cross, places = _cross(tree, step, latents[:real], base_with[:real], g, folds)
+            controlled[places] = True
         shares = tree.shared[latents] > step
-        controlled = np.zeros(n, dtype=np.bool_)
-        if cross is not None:
-            controlled[cross.rows.cpu().numpy() - g] = True
         without = np.where(shares & batching.both_halves, base_without, without_text)[guided]
         source = np.concatenate([without, np.where(shares, base_with, with_text)])
         shown = np.concatenate(
@@ -345,20 +350,20 @@ def calls(
         if number + 1 < len(pieces):
             at = where.get(int(tree.base[pieces[number + 1][0]]))
             if at is not None:
-                lends = torch.tensor([without_text[at], with_text[at]], device=device)
+                lends = send(torch.tensor([without_text[at], with_text[at]]), device)
         rows = CallRows(
-            source=torch.from_numpy(source).to(device),
-            text=torch.from_numpy(text).to(device),
+            source=send(torch.from_numpy(source), device),
+            text=send(torch.from_numpy(text), device),
             lend=lends,
             borrow=bool(((base_at < 0) & (shares | controlled)).any()),
             cross=cross,
         )
         made.append(
             Call(
-                latents=torch.from_numpy(latents).to(device),
+                latents=send(torch.from_numpy(latents), device),
                 real=real,
-                guided=torch.from_numpy(guided).to(device),
-                texts=torch.from_numpy(texts).to(device),
+                guided=send(torch.from_numpy(guided), device),
+                texts=send(torch.from_numpy(texts), device),
                 rows=rows,
             )
         )
@@ -367,21 +372,23 @@ def calls(
 
 def _cross(
     tree: Branches, step: int, latents: Integers, base_with: Integers, first: int, folds: Folds
-) -> CrossRows | None:
+) -> tuple[CrossRows | None, list[int]]:
+    """Return the control of a call's rows, and the places of its controlled latents."""
     entries: list[tuple[int, int, Tensor]] = []
     for at, latent in enumerate(latents):
         if tree.image[latent] > 0:
             texts = int(tree.text[tree.base[latent]]), int(tree.text[latent])
             matrices = folds(*texts, step)
             if matrices is not None:
-                entries.append((first + at, int(base_with[at]), matrices))
+                entries.append((at, int(base_with[at]), matrices))
     if not entries:
-        return None
-    rows, sources, folded = zip(*entries, strict=True)
+        return None, []
+    places, sources, folded = zip(*entries, strict=True)
     both = torch.stack(folded, dim=1)
-    return CrossRows(
-        rows=torch.tensor(rows, device=both.device),
-        source=torch.tensor(sources, device=both.device),
+    cross = CrossRows(
+        rows=send(torch.tensor(places) + first, both.device),
+        source=send(torch.tensor(sources), both.device),
         from_source=both[0],
         from_own=both[1],
     )
+    return cross, list(places)

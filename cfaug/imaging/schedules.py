@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cfaug.core.devices import send
 from cfaug.core.errors import UserError
 from cfaug.core.rng import derive, generator
 
@@ -255,7 +256,5 @@ def noise_batch(
             stream.manual_seed(derive(seed, "noise", image, step) % 2**63)
             row.normal_(generator=stream)
         return rows
-    host = torch.from_numpy(np.stack([draw(seed, step, image, shape) for seed, image in addresses]))
-    if device.type == "cuda":
-        return host.pin_memory().to(device, non_blocking=True)
-    return host.to(device)
+    drawn = np.stack([draw(seed, step, image, shape) for seed, image in addresses])
+    return send(torch.from_numpy(drawn), device)

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cfaug.core.devices import send
 from cfaug.imaging.attention import SharedAttention
 from cfaug.imaging.model import as_image
 from cfaug.imaging.sampler import Texts
@@ -204,8 +205,8 @@ class Flux2(TextToImage):
             timestep=timestep.to(noisy.dtype).expand(len(noisy)) / 1000,
             guidance=guidance if self.network.config.guidance_embeds else None,
             encoder_hidden_states=hidden,
-            txt_ids=self.pipeline._prepare_text_ids(hidden[:1]).to(noisy.device),
-            img_ids=self.pipeline._prepare_latent_ids(noisy[:1]).to(noisy.device),
+            txt_ids=send(self.pipeline._prepare_text_ids(hidden[:1]), noisy.device),
+            img_ids=send(self.pipeline._prepare_latent_ids(noisy[:1]), noisy.device),
             return_dict=False,
         )[0]
         return velocity.transpose(1, 2).unflatten(2, noisy.shape[2:])
@@ -256,7 +257,7 @@ class StableDiffusionXL(TextToImage):
             encoder_hidden_states=hidden,
             added_cond_kwargs={
                 "text_embeds": pooled[text],
-                "time_ids": ids.to(noisy.device).expand(len(noisy), -1),
+                "time_ids": send(ids, noisy.device).expand(len(noisy), -1),
             },
             return_dict=False,
         )[0]

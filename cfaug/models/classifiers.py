@@ -18,6 +18,7 @@ from timm.data import ImageNetInfo, infer_imagenet_subset, resolve_model_data_co
 from torch import Tensor, nn
 from transformers import AutoConfig
 
+from cfaug.core.devices import send
 from cfaug.core.errors import UserError, say_once
 from cfaug.core.pixels import Geometry, ImageTransform
 from cfaug.core.rng import derive
@@ -126,7 +127,7 @@ class HFClassifier(FromFolder, TrainedClassifier):
             self.processor.save_pretrained(fresh)
 
     def classify(self, pixels: Tensor) -> Tensor:
-        normal = self.transform.normalize(pixels.to(self.device, non_blocking=True))
+        normal = self.transform.normalize(send(pixels, self.device))
         logits: Tensor = self.model(pixel_values=normal).logits
         return logits.float()
 
@@ -154,7 +155,7 @@ class _OfLibrary(TrainedClassifier):
 
     def _normalize(self, pixels: Tensor) -> Tensor:
         device = next(self.model.parameters()).device
-        return self.transform.normalize(pixels.to(device, non_blocking=True))
+        return self.transform.normalize(send(pixels, device))
 
     def classify(self, pixels: Tensor) -> Tensor:
         logits: Tensor = self.model(self._normalize(pixels))
@@ -466,6 +467,6 @@ class Inception(nn.Module):
     def extract(self, pixels: Tensor) -> Tensor:
         """Map uint8 pixels (n, 3, 299, 299) to float32 (n, 2048)."""
         device = next(self.network.parameters()).device
-        (output,) = self.network(pixels.to(device, non_blocking=True))
+        (output,) = self.network(send(pixels, device))
         features: Tensor = output.float()
         return features

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor, nn
 
+from cfaug.core.devices import send
 from cfaug.core.errors import UserError, say_once
 from cfaug.core.pixels import Geometry, ImageTransform
 from cfaug.core.safety.safe_loading import check_finite, from_folder
@@ -64,7 +65,7 @@ class Encoder(Tunable, ABC):
 
     def normalize(self, pixels: Tensor) -> Tensor:
         """Map uint8 pixels on any device to normalised float32 on the model's device."""
-        return self.transform.normalize(pixels.to(self.log_scale.device, non_blocking=True))
+        return self.transform.normalize(send(pixels, self.log_scale.device))
 
     def logit_scale(self) -> Tensor:
         return self.log_scale.exp().squeeze()
@@ -233,7 +234,7 @@ class Tokenizer:
 
 def on_device(tokens: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:
     """Move a tokenizer's output to a model's device."""
-    return {name: ids.to(device, non_blocking=True) for name, ids in tokens.items()}
+    return {name: send(ids, device) for name, ids in tokens.items()}
 
 
 class FromFolder:

@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from cfaug.core.devices import send
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import Geometry
 from cfaug.core.rng import derive
@@ -132,14 +133,14 @@ class FusionEntailer(FromFolder, Tunable, ABC):
         return self._answer(self.pool(self._normalize(pixels), self._tokens(hypotheses)))
 
     def _normalize(self, pixels: Tensor) -> Tensor:
-        return self.transform.normalize(pixels.to(self.device, non_blocking=True))
+        return self.transform.normalize(send(pixels, self.device))
 
     def _tokens(self, hypotheses: Sequence[str]) -> dict[str, Tensor]:
         return on_device(self.tokenizer(hypotheses), self.device)
 
     def _answer(self, pooled: Tensor) -> Tensor:
         logits: Tensor = self.model.classifier(pooled)
-        return logits.float()[:, self.columns]
+        return logits.float()[:, send(torch.tensor(self.columns), logits.device)]
 
     @abstractmethod
     def pool(self, pixels: Tensor, tokens: dict[str, Tensor]) -> Tensor:

@@ -16,6 +16,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from cfaug.core.answers import Question
+from cfaug.core.devices import send
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import Geometry, ImageTransform
 from cfaug.core.protocols import Answerer
@@ -158,7 +159,7 @@ class PairMatcher(FromFolder, nn.Module, ABC):
         return self.tokenizer(texts)
 
     def match(self, pixels: Tensor, texts: Sequence[str]) -> Tensor:
-        normal = self.transform.normalize(pixels.to(self.device, non_blocking=True))
+        normal = self.transform.normalize(send(pixels, self.device))
         return self.score(normal, on_device(self.tokenize(texts), self.device)).float()
 
     @abstractmethod

@@ -125,8 +125,29 @@ def _diagonal(logits: Tensor, log_weights: Tensor | None, more: Tensor | None = 
 # the preference.
 
 
+Groups = tuple[Tensor, Tensor, Tensor]
+"""The rows whose sets count, int64 (k,); the number of each one's set, (k,); the sets' sizes."""
+
+
+def group_rows(shown: Tensor, sets: Tensor) -> Groups:
+    """Return the rows with a neutral prompt of which their set has at least two, by set.
+
+    For numbers on a GPU the host waits, as the sizes depend on them.
+    """
+    rows = torch.nonzero(shown >= 0).squeeze(1)
+    _, group, counts = torch.unique(sets[rows], return_inverse=True, return_counts=True)
+    rows = rows[counts[group] > 1]
+    _, group, counts = torch.unique(sets[rows], return_inverse=True, return_counts=True)
+    return rows, group, counts
+
+
 def set_invariance(
-    images: Tensor, prompts: Tensor, shown: Tensor, sets: Tensor, logit_scale: Tensor, kind: str
+    images: Tensor,
+    prompts: Tensor,
+    shown: Tensor,
+    groups: Groups,
+    logit_scale: Tensor,
+    kind: str,
 ) -> Tensor:
     """Return the mean over sets of the spread of their logits with the neutral prompt, a scalar.
 
@@ -137,7 +158,7 @@ def set_invariance(
         images: features of the images, not normalised, (n, dim).
         prompts: features of the neutral prompts, not normalised, (m, dim).
         shown: the number of each row's neutral prompt, int64 (n,); -1 for a row without one.
-        sets: the number of each row's set, int64 (n,).
+        groups: the result of ``group_rows``, on the device of the images.
         logit_scale: the factor on the cosine, a scalar, detached: a model should not reduce the
             term by reducing its scale.
         kind: ``variance``, the variance of a set's logits, divided by the number of images; or
@@ -145,13 +166,9 @@ def set_invariance(
             uniform distribution, in nats. For small differences the former is twice the latter.
     """
     with torch.autocast(images.device.type, enabled=False):
-        rows = torch.nonzero(shown >= 0).squeeze(1)
-        _, group, counts = torch.unique(sets[rows], return_inverse=True, return_counts=True)
-        several = counts[group] > 1
-        rows = rows[several]
+        rows, group, counts = groups
         if not len(rows):
             return images.float().sum() * 0
-        _, group, counts = torch.unique(sets[rows], return_inverse=True, return_counts=True)
         image, prompt = _unit(images[rows]), _unit(prompts)
         logits = logit_scale.float() * (image * prompt[shown[rows]]).sum(dim=-1)
         return KINDS[kind](logits, group, counts).mean()

@@ -15,6 +15,7 @@ from typing import Any
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from cfaug.core.devices import send
 from cfaug.core.errors import UserError, say_once
 from cfaug.core.pixels import Geometry, ImageTransform
 from cfaug.core.safety.safe_loading import (
@@ -63,7 +64,7 @@ class OpenClipEncoder(Encoder):
         return features
 
     def encode_text(self, tokens: dict[str, Tensor]) -> Tensor:
-        ids = tokens["input_ids"].to(self.log_scale.device, non_blocking=True)
+        ids = send(tokens["input_ids"], self.log_scale.device)
         features: Tensor = self.model.encode_text(ids)
         return features
 

@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import Tensor
 
+from cfaug.core.devices import send
 from cfaug.core.errors import UserError
 from cfaug.core.types import OptionScore
 from cfaug.models.prompts import Option
@@ -90,13 +91,13 @@ class Continued:
 
     def whole(self, question: EncodedQuestion) -> list[OptionScore]:
         """Score a question's options one at a time, without sharing: slow and simple."""
-        scores = []
+        answers = []
         for option in question.options:
             log_probs = self.decoder.tell(question.whole(option))[0]
             wanted = option.ids[option.start :]
             first = question.head + option.start - 1
-            scores.append(score(log_probs[first : first + len(wanted)], wanted))
-        return scores
+            answers.append((log_probs[first : first + len(wanted)], wanted))
+        return score_options(answers)
 
     def shared(
         self, images: Sequence[Sequence[EncodedQuestion]], tokens_at_once: int
@@ -152,20 +153,31 @@ class Continued:
             part = before.take([rest[number][0] for number in some])
             _, log_p = self.decoder.read_on(part, [rest[number][1] for number in some], "right")
             log_probs.update(zip(some, log_p, strict=True))
-        scores: list[list[OptionScore]] = [[] for _ in rows]
+        answers = []
         for number, (row, option) in enumerate(options):
             ahead = before.ahead[row][None]
             every = torch.cat([ahead, log_probs[number]]) if number in log_probs else ahead
             skipped = option.start - len(common[row])
             wanted = option.ids[option.start :]
-            scores[row].append(score(every[skipped : skipped + len(wanted)], wanted))
+            answers.append((every[skipped : skipped + len(wanted)], wanted))
+        scores: list[list[OptionScore]] = [[] for _ in rows]
+        for (row, _), option_score in zip(options, score_options(answers), strict=True):
+            scores[row].append(option_score)
         return scores
 
 
-def score(log_p: Tensor, wanted: Sequence[int]) -> OptionScore:
-    """Return the score of wanted words, one for each place of log-probabilities (places, words)."""
-    index = torch.tensor(list(wanted), device=log_p.device)[:, None]
-    return OptionScore(float(-log_p.gather(-1, index).double().sum()), len(wanted))
+def score_options(answers: Sequence[tuple[Tensor, Sequence[int]]]) -> list[OptionScore]:
+    """Return the scores of options; the host waits once for a GPU.
+
+    Args:
+        answers: log-probabilities (places, words) and the wanted word of each place, by option.
+    """
+    costs = []
+    for log_p, wanted in answers:
+        index = send(torch.tensor(list(wanted)), log_p.device)[:, None]
+        costs.append(-log_p.gather(-1, index).double().sum())
+    nlls = torch.stack(costs).tolist() if costs else []
+    return [OptionScore(nll, len(wanted)) for nll, (_, wanted) in zip(nlls, answers, strict=True)]
 
 
 def chunks(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
@@ -192,7 +204,7 @@ class PrefixState:
 
     def take(self, rows: Sequence[int]) -> PrefixState:
         """Return a copy of some rows, each repeated as often as it is named; see ``copy_rows``."""
-        index = torch.tensor(list(rows), device=self.mask.device)
+        index = send(torch.tensor(list(rows)), self.mask.device)
         cache = copy_rows(self.cache, index)
         ahead = None if self.ahead is None else self.ahead[index]
         return PrefixState(cache, self.mask[index], self.next[index], ahead)
@@ -268,14 +280,13 @@ class Decoder:
             The processed rows, and log-probabilities float32 (rows, places, words) of the last
             place only (``left``), or of all places.
         """
-        device = before.mask.device
         width = max(len(text) for text in texts)
-        ids = torch.zeros((len(texts), width), dtype=torch.int64, device=device)
-        mask = torch.zeros_like(ids)
+        ids, mask = torch.zeros((2, len(texts), width), dtype=torch.int64)
         for row, text in enumerate(texts):
             span = slice(width - len(text), width) if pad == "left" else slice(0, len(text))
-            ids[row, span] = torch.tensor(list(text), device=device)
+            ids[row, span] = torch.tensor(list(text))
             mask[row, span] = 1
+        ids, mask = send(torch.stack([ids, mask]), before.mask.device)
         positions = (mask.cumsum(1) - 1).clamp(min=0) + before.next[:, None]
         whole = torch.cat([before.mask, mask], dim=1)
         output = self.reader(

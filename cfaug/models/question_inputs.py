@@ -21,9 +21,17 @@ from torch.nn import functional
 from torch.nn.functional import pad
 
 from cfaug.core.answers import Answered, Question
+from cfaug.core.devices import send
 from cfaug.core.errors import RejectedError, UserError
 from cfaug.core.types import OptionScore
-from cfaug.models.option_scores import Continued, EncodedQuestion, Shape, chunks, copy_rows, score
+from cfaug.models.option_scores import (
+    Continued,
+    EncodedQuestion,
+    Shape,
+    chunks,
+    copy_rows,
+    score_options,
+)
 from cfaug.models.prompts import Option, Prompts
 
 IGNORED = -100
@@ -78,7 +86,8 @@ def stack_rows(rows: Sequence[OptionRow], fill: int) -> dict[str, Any]:
     """Return rows of equal ``shapes`` as one batch, texts padded on the right.
 
     Returns:
-        ``inputs``, the model's keyword arguments, and ``targets``, int64 (rows, places).
+        ``inputs``, the model's keyword arguments; ``targets``, int64 (rows, places); and
+        ``learnt``, the row and the place of every target that is not ``IGNORED``, int64 (2, n).
     """
     texts = [name for name, kind in rows[0].shapes if kind == "text"]
     inputs = {}
@@ -94,22 +103,36 @@ def stack_rows(rows: Sequence[OptionRow], fill: int) -> dict[str, Any]:
     targets = torch.full((len(rows), max(len(row.targets) for row in rows)), IGNORED)
     for number, row in enumerate(rows):
         targets[number, : len(row.targets)] = torch.tensor(row.targets)
-    return {"inputs": inputs, "targets": targets}
+    return {"inputs": inputs, "targets": targets, "learnt": (targets != IGNORED).nonzero().T}
 
 
 def mean_costs(
-    scoring: Continued | Translated, inputs: dict[str, Tensor], targets: Tensor
+    scoring: Continued | Translated, inputs: dict[str, Tensor], targets: Tensor, learnt: Tensor
 ) -> Tensor:
     """Return the mean negative log-likelihood of each option: (rows,), float32, nats per token.
 
-    Args:
-        targets: the next token at every place, or ``IGNORED``, int64 (rows, places).
+    The arguments after the first are those of ``stack_rows``: for the places in a mask, the host
+    would wait for a GPU.
     """
-    logits: Tensor = scoring.model_of(inputs)(**inputs).logits
-    learnt = targets != IGNORED
-    costs = functional.cross_entropy(logits[learnt].float(), targets[learnt], reduction="none")
-    spread = torch.zeros(targets.shape, device=costs.device).masked_scatter(learnt, costs)
-    return spread.sum(1) / learnt.sum(1)
+    logits: Tensor = scoring.model_of(inputs)(**inputs, use_cache=False).logits
+    return spread_costs(logits, targets, learnt).sum(1) / (targets != IGNORED).sum(1)
+
+
+def spread_costs(logits: Tensor, targets: Tensor, learnt: Tensor) -> Tensor:
+    """Return the negative log-likelihood of each learnt target, and 0 elsewhere: (rows, places).
+
+    Only the logits of learnt places are converted to float32.
+
+    Args:
+        logits: (rows, places, words).
+        targets: the next token at every place, int64 (rows, places).
+        learnt: the row and the place of each learnt target, int64 (2, n), in order.
+    """
+    row, place = learnt
+    costs = functional.cross_entropy(
+        logits[row, place].float(), targets[row, place], reduction="none"
+    )
+    return torch.zeros(targets.shape, device=costs.device).index_put((row, place), costs)
 
 
 PIXELS, IDS = "pixel_values", "input_ids"
@@ -151,13 +174,13 @@ class Translated:
 
     def whole(self, question: EncodedQuestion) -> list[OptionScore]:
         """Score options one at a time, encoding image and prompt again for each."""
-        scores = []
+        answers = []
         for option in question.options:
             device = question.inputs[IDS].device
-            decoded = torch.tensor([[self.start, *option.ids[:-1]]], device=device)
+            decoded = send(torch.tensor([[self.start, *option.ids[:-1]]]), device)
             output = self.model_of(question.inputs)(**question.inputs, decoder_input_ids=decoded)
-            scores.append(score(output.logits[0].float().log_softmax(-1), option.ids))
-        return scores
+            answers.append((output.logits[0].float().log_softmax(-1), option.ids))
+        return score_options(answers)
 
     def shared(
         self, images: Sequence[Sequence[EncodedQuestion]], tokens_at_once: int
@@ -174,7 +197,7 @@ class Translated:
         width = memory.shape[1] + max((len(option.ids) for _, option in options), default=0)
         log_probs: dict[int, Tensor] = {}
         for some in chunks(longer, max(1, tokens_at_once // width)):
-            rows = torch.tensor([options[number][0] for number in some]).to(memory.device)
+            rows = send(torch.tensor([options[number][0] for number in some]), memory.device)
             before = [options[number][1].ids[:-1] for number in some]
             decoded = torch.zeros((len(some), max(map(len, before))), dtype=torch.int64)
             for row, ids in enumerate(before):  # padding comes last and is not seen
@@ -182,15 +205,18 @@ class Translated:
             logits: Tensor = self.language(
                 encoder_outputs=(memory[rows],),
                 attention_mask=mask[rows],
-                decoder_input_ids=decoded.to(rows.device),
+                decoder_input_ids=send(decoded, rows.device),
                 past_key_values=copy_rows(output.past_key_values, rows),
             ).logits
             log_probs.update(zip(some, logits.float().log_softmax(-1), strict=True))
-        scores: list[list[OptionScore]] = [[] for _ in every]
+        answers = []
         for number, (row, option) in enumerate(options):
             ahead = first[row][None]
             log_p = torch.cat([ahead, log_probs[number]]) if number in log_probs else ahead
-            scores[row].append(score(log_p[: len(option.ids)], option.ids))
+            answers.append((log_p[: len(option.ids)], option.ids))
+        scores: list[list[OptionScore]] = [[] for _ in every]
+        for (row, _), option_score in zip(options, score_options(answers), strict=True):
+            scores[row].append(option_score)
         remaining = iter(scores)
         return [[next(remaining) for _ in questions] for questions in images]
 
@@ -215,7 +241,8 @@ class Translated:
                 seen = self.model.get_image_features(
                     torch.cat(list(distinct.values())), return_dict=True
                 ).pooler_output
-                features = seen[torch.tensor([places[id(row)] for row in rows], device=seen.device)]
+                chosen = torch.tensor([places[id(row)] for row in rows])
+                features = seen[send(chosen, seen.device)]
                 image = SimpleNamespace(
                     pooler_output=features, qformer_outputs=None, vision_outputs=None
                 )

@@ -19,6 +19,7 @@ from PIL.Image import Image
 from torch import Tensor, nn
 
 from cfaug.core.answers import Answered, Question
+from cfaug.core.devices import send
 from cfaug.core.errors import UserError, say
 from cfaug.core.processes import lacks_memory
 from cfaug.core.types import OptionScore
@@ -193,7 +194,7 @@ class VisionLanguageModel(Wrapped):
         for tensor in inputs.values():
             if id(tensor) not in known:
                 format_ = dtype if tensor.is_floating_point() else tensor.dtype
-                known[id(tensor)] = tensor.to(self.device, format_)
+                known[id(tensor)] = send(tensor.to(format_), self.device)
         return {name: known[id(tensor)] for name, tensor in inputs.items()}
 
     def _batches(self, encoded: Sequence[Sequence[EncodedQuestion | Answered]]) -> Iterator[Batch]:

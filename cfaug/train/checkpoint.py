@@ -328,6 +328,7 @@ class CheckpointCallback(pl.Callback):
     ) -> float | None:
         if self.validation is None or not self._validation_is_due(step):
             return None
+        module.check_finite()
         # Saved in last.ckpt if the run is stopped between two batches of the validation.
         self._unvalidated = float(loss)
         average = self.average
@@ -387,6 +388,7 @@ class CheckpointCallback(pl.Callback):
     ) -> None:
         if not trainer.loggers:
             return
+        module.check_finite()
         row = {
             "epoch": step * self.settings.accumulate_grad_batches / self.steps_per_epoch,
             "train/loss": float(loss),

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 from torchmetrics import MeanMetric
 
+from cfaug.core.devices import send
 from cfaug.models.classifiers import TrainedClassifier
 from cfaug.models.fusion import FusionEntailer
 from cfaug.train.contrastive_module import gather_all
@@ -42,14 +43,14 @@ class _LabelModule(TrainingModule):
     def loss(self, batch: Batch) -> Tensor:
         """Return the mean cross-entropy over the whole batch."""
         logits = self.logits(batch)
-        targets = self.targets(batch).to(logits.device)
+        targets = send(self.targets(batch), logits.device)
         smoothing = self.smoothing if torch.is_grad_enabled() else 0.0
         costs = functional.cross_entropy(
             logits, targets, reduction="none", label_smoothing=smoothing
         )
         (costs,) = gather_all([costs[:, None]], batch["global_size"])
         if self.observed:
-            labels = batch["labels"].to(logits.device)
+            labels = send(batch["labels"], logits.device)
             right = (self.choose(logits).argmax(-1) == labels).float()
             self.metrics.update(*gather_all([right[:, None]], batch["global_size"]))
         return costs.mean()
@@ -122,7 +123,9 @@ class ClassificationModule(_LabelModule):
         self.classifier = classifier
         self.settings = ClassLoss() if settings is None else settings
         self.smoothing = self.settings.label_smoothing
-        self._columns = torch.tensor(columns or range(len(classifier.classes)))
+        numbers = torch.tensor(columns or range(len(classifier.classes)))
+        self._columns: Tensor
+        self.register_buffer("_columns", numbers, persistent=False)
 
     @property
     def trained(self) -> TrainedClassifier:
@@ -143,7 +146,7 @@ class ClassificationModule(_LabelModule):
         if "targets" in batch:
             targets: Tensor = batch["targets"]
             return targets
-        return self._columns[batch["labels"].cpu()]
+        return self._columns[send(batch["labels"], self._columns.device)]
 
     def choose(self, logits: Tensor) -> Tensor:
         """Return the logits of the labels: a model's other classes do not compete."""

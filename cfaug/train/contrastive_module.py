@@ -15,11 +15,18 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from cfaug.core.devices import send
 from cfaug.core.errors import UserError
 from cfaug.data.mixture.order import rank_share
 from cfaug.metrics import Direction, ImageTextRecall
 from cfaug.models.encoder import Encoder
-from cfaug.models.losses import Negatives, log_negative_weights, log_owner_weights, set_invariance
+from cfaug.models.losses import (
+    Negatives,
+    group_rows,
+    log_negative_weights,
+    log_owner_weights,
+    set_invariance,
+)
 from cfaug.train.module import ChunkedFeatures, TrainingModule
 from cfaug.train.records import Batch, Steps
 from cfaug.train.settings import LossSettings
@@ -107,12 +114,12 @@ class ContrastiveModule(TrainingModule):
         features = gather_all(encoded, batch["global_size"])
         if self.observed:
             images, texts = features[:2]
-            self.metrics.update(images, texts, batch["images"].to(images.device))
+            self.metrics.update(images, texts, send(batch["images"], images.device))
         log_weights = None
         if self.weighting is not None and not self.weighting.plain:
             log_weights = log_negative_weights(
-                batch["images"].to(self.device),
-                batch["sets"].to(self.device),
+                send(batch["images"], self.device),
+                send(batch["sets"], self.device),
                 mask_same_image=self.weighting.same_image == "masked",
                 hard_negative_weight=self.weighting.hard_negative_weight,
             )
@@ -121,14 +128,28 @@ class ContrastiveModule(TrainingModule):
             return loss
         # The differences of sets' images in their similarity to the neutral prompt.
         images = features[0]
-        shown, sets = batch["neutrals"].to(images.device), batch["sets"].to(images.device)
+        groups = batch.get("neutral_groups") or group_rows(batch["neutrals"], batch["sets"])
+        shown, row, group, counts = (
+            send(numbers, images.device) for numbers in (batch["neutrals"], *groups)
+        )
         invariance = set_invariance(
-            images, self._encode_texts(batch["neutral_texts"] or [""]), shown, sets,
+            images, self._encode_texts(batch["neutral_texts"] or [""]), shown, (row, group, counts),
             self.encoder.logit_scale().detach(), self.weighting.invariance,
         )  # fmt: skip
         if torch.is_grad_enabled():  # the curves show training only
             self._invariance = invariance.detach()
         return loss + self.weighting.set_invariance * invariance
+
+    def on_before_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
+        """Group the rows of neutral prompts by set, while their numbers are on the host."""
+        if self.weighting is None or not self.weighting.set_invariance:
+            return batch
+        batches = batch if isinstance(batch, list) else [batch]
+        grouped = [
+            part | {"neutral_groups": group_rows(part["neutrals"], part["sets"])}
+            for part in batches
+        ]
+        return grouped if isinstance(batch, list) else grouped[0]
 
     def _negatives(self, batch: Batch) -> Negatives | None:
         """Return the features of the whole batch's negatives."""
@@ -148,7 +169,7 @@ class ContrastiveModule(TrainingModule):
     def _owner_weights(self, batch: Batch, owners: str) -> Tensor | None:
         if self.weighting is None or self.weighting.negative_weight == 1:
             return None
-        there = batch[owners].to(self.device)
+        there = send(batch[owners], self.device)
         return log_owner_weights(there, batch["global_size"], self.weighting.negative_weight)
 
     def _encode_negative_images(self, batch: Batch) -> Tensor:

@@ -18,6 +18,7 @@ from torch.utils.data import Dataset
 from torchmetrics import MeanMetric
 
 from cfaug.core.answers import Question
+from cfaug.core.devices import send
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import decode_image
 from cfaug.data.mixture.loader import KEEP_BYTES, RankBatch
@@ -29,7 +30,14 @@ from cfaug.models import lora as adapters
 from cfaug.models.checkpoints import longest_text, quiet, replace_checkpoint
 from cfaug.models.encoder import Tunable
 from cfaug.models.option_scores import EncodedQuestion
-from cfaug.models.question_inputs import Known, OptionRow, mean_costs, option_row, stack_rows
+from cfaug.models.question_inputs import (
+    Known,
+    OptionRow,
+    mean_costs,
+    option_row,
+    spread_costs,
+    stack_rows,
+)
 from cfaug.models.vision_language import VisionLanguageModel
 from cfaug.train.contrastive_module import gather_all
 from cfaug.train.module import KeepsTrained, TrainingModule
@@ -103,11 +111,13 @@ class AnswerModule(TrainingModule):
         """Return the loss of each of this process's questions, (count,)."""
         scoring = self.tuned.scoring
         option_costs = torch.cat(
-            [mean_costs(scoring, part["inputs"], part["targets"]) for part in batch["parts"]]
+            [
+                mean_costs(scoring, part["inputs"], part["targets"], part["learnt"])
+                for part in batch["parts"]
+            ]
         )
         right = batch["right"]
-        options = int(batch["option"].max()) + 1
-        table = option_costs.new_full((len(right), options), float("inf"))
+        table = option_costs.new_full((len(right), batch["options"]), float("inf"))
         table = table.index_put((batch["question"], batch["option"]), option_costs)
         costs = table.gather(1, right[:, None])[:, 0]
         if self.contrast:
@@ -184,9 +194,10 @@ class AnswerExamples(Dataset[AnswerBatch]):
         ``parts`` are batches of ``cfaug.models.question_inputs.stack_rows``, each of rows that the
         model can read together. For all rows of all parts in order, ``question`` int64 is the index
         of the question among this process's, and ``option`` int64 that of the option among the
-        included ones; ``right`` int64 (questions,) is the index of the right option. ``count`` is
-        the number of questions; a process without any reads the rows of another's and leaves them
-        out. ``global_size`` is the number of questions of all processes.
+        included ones, of which a question has up to ``options``; ``right`` int64 (questions,) is
+        the index of the right option. ``count`` is the number of questions; a process without any
+        reads the rows of another's and leaves them out. ``global_size`` is the number of questions
+        of all processes.
 
         For an image that cannot be read, the UserError that names it is returned and not raised:
         torch would pass it on from a worker as the text of a traceback.
@@ -218,6 +229,7 @@ class AnswerExamples(Dataset[AnswerBatch]):
             ],
             "question": torch.from_numpy(question.copy()),
             "option": torch.from_numpy(option.copy()),
+            "options": int(option.max()) + 1,
             "right": torch.tensor(right),
             "count": len(batch.rows),
             "global_size": len(batch.whole),
@@ -367,8 +379,9 @@ def collate(rows: Sequence[TokenRow], fill: int, rank: int = 0, world: int = 1) 
 
     Returns:
         ``ids``, the tokens, and ``shown``, 1 where they are not padding, int64 (local, longest);
-        ``answer`` bool (local, longest), the tokens that are learnt; ``global_size`` and
-        ``tokens``, the numbers of rows and of answers' tokens over all processes.
+        ``learnt``, the row and the place of each token that is learnt, counted from the second of
+        a row, int64 (2, n); ``global_size`` and ``tokens``, the numbers of rows and of answers'
+        tokens over all processes.
     """
     mine = [rows[i] for i in rank_share(np.arange(len(rows)), rank, world)]
     longest = max((len(row.ids) for row in mine), default=1)
@@ -378,9 +391,10 @@ def collate(rows: Sequence[TokenRow], fill: int, rank: int = 0, world: int = 1) 
     for i, row in enumerate(mine):
         ids[i, : len(row.ids)], shown[i, : len(row.ids)] = row.ids, 1
         answer[i, row.start : len(row.ids)] = True
-    tensors = {"ids": ids, "shown": shown, "answer": answer}
     return {
-        **{name: torch.from_numpy(array) for name, array in tensors.items()},
+        "ids": torch.from_numpy(ids),
+        "shown": torch.from_numpy(shown),
+        "learnt": torch.from_numpy(np.stack(answer[:, 1:].nonzero())),
         "global_size": len(rows),
         "tokens": sum(row.answered for row in rows),
     }
@@ -442,12 +456,9 @@ class TunedLanguageModel(KeepsTrained):
     def costs(self, batch: Batch) -> Tensor:
         """Return the negative log-likelihood of each row's answer: (local,), float32, in nats."""
         device = next(self.model.parameters()).device
-        ids, shown, answer = (batch[name].to(device) for name in ("ids", "shown", "answer"))
-        logits = self.model(input_ids=ids, attention_mask=shown).logits[:, :-1]
-        targets, learnt = ids[:, 1:], answer[:, 1:]
-        costs = functional.cross_entropy(logits[learnt].float(), targets[learnt], reduction="none")
-        spread = torch.zeros(targets.shape, device=device)
-        return spread.masked_scatter(learnt, costs).sum(1)
+        ids, shown, learnt = (send(batch[name], device) for name in ("ids", "shown", "learnt"))
+        logits = self.model(input_ids=ids, attention_mask=shown, use_cache=False).logits[:, :-1]
+        return spread_costs(logits, ids[:, 1:], learnt).sum(1)
 
     def save(self, folder: Path, edit_format: EditFormat, base: adapters.BaseModel | None) -> None:
         """Write a ``save_pretrained`` folder, or only the adapters; whole or not at all.
@@ -492,7 +503,7 @@ class LanguageModule(TrainingModule):
         # The last batch can leave this process without a row, and DDP waits for every parameter:
         # read a blank and discard it.
         blank = torch.zeros((1, 2), dtype=torch.int64)
-        whole = {"ids": blank, "shown": blank + 1, "answer": blank == 0}
+        whole = {"ids": blank, "shown": blank + 1, "learnt": torch.zeros((2, 1), dtype=torch.int64)}
         return self.tuned.costs(whole)[:0]
 
     def weight(self, batch: Batch) -> float:

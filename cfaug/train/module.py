@@ -14,17 +14,20 @@ from typing import Any, Literal
 import lightning.pytorch as pl
 import torch
 import torch.distributed as dist
+from lightning.fabric.utilities.apply_func import apply_to_collection
 from lightning.pytorch.strategies import FSDPStrategy
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR
 from torchmetrics import Metric, MetricCollection
 
 from cfaug.core.cards import CARD
+from cfaug.core.devices import send
 from cfaug.core.errors import UserError
 from cfaug.core.outputs import check_output_folder
 from cfaug.core.rng import derive
 from cfaug.models.checkpoints import MODEL
 from cfaug.models.lora import merge
+from cfaug.train.first_fault import FirstFault, Kind
 from cfaug.train.records import Batch, Steps
 
 # Imports Lightning, so ``cfaug.train.task.fit`` imports this when it is called, and ``cfaug`` when
@@ -54,6 +57,7 @@ class TrainingModule(pl.LightningModule):
         self.steps = Steps() if steps is None else steps
         self.averages = self.steps.parts > 1
         self._part = 0
+        self.fault: FirstFault | None = None
         self.metrics: Any = None
         self.measured: dict[str, float] = {}
 
@@ -190,17 +194,59 @@ class TrainingModule(pl.LightningModule):
             self.metrics.reset()
 
     def _finite(self, loss: Tensor) -> Tensor:
-        if not torch.isfinite(loss):
-            raise UserError(
-                f"step {self.global_step + 1}: the loss is {loss.item()}; nothing was updated. "
-                f"Lower optim.lr (now {self.steps.optim.lr}) or raise optim.warmup_steps"
-            )
+        if self.fault is not None and torch.is_grad_enabled():
+            self.fault.note(loss, self.global_step + 1, "loss")
+        elif not torch.isfinite(loss):
+            raise self._not_finite(self.global_step + 1, "loss", loss.item())
         if torch.is_grad_enabled() and not loss.requires_grad:
             raise UserError(
                 "the loss depends on none of the weights that are trained: name others in "
                 "tuning.train, tuning.freeze or tuning.lora.targets"
             )
         return loss
+
+    def _not_finite(self, step: int, kind: Kind, number: float) -> UserError:
+        further = " or raise optim.warmup_steps" if kind == "loss" else ""
+        return UserError(
+            f"step {step}: the {kind} is {number}; nothing was updated. "
+            f"Lower optim.lr (now {self.steps.optim.lr}){further}"
+        )
+
+    def check_finite(self) -> None:
+        """Refuse to go on after a loss or a gradient that only the GPU has seen yet.
+
+        It has made no update since. This waits for the GPU, so it is called where the host waits
+        anyway: before it logs, validates or saves, and at the end.
+
+        Raises:
+            UserError: naming the step and the number.
+        """
+        fault = None if self.fault is None else self.fault.read()
+        if fault is not None:
+            raise self._not_finite(*fault)
+
+    def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """Check the losses where one's own Trainer logs; ours does so itself."""
+        if self.steps.total is None and (batch_idx + 1) % self.trainer.log_every_n_steps == 0:
+            self.check_finite()
+
+    def on_validation_start(self) -> None:
+        """Check the losses so far."""
+        self.check_finite()
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Check the losses so far."""
+        self.check_finite()
+
+    def on_train_end(self) -> None:
+        """Check the losses so far."""
+        self.check_finite()
+
+    def transfer_batch_to_device(
+        self, batch: Any, device: torch.device, dataloader_idx: int
+    ) -> Any:
+        """Copy a batch's tensors to the device, for which the host does not wait."""
+        return apply_to_collection(batch, Tensor, send, device)
 
     def optimizer_zero_grad(self, *args: Any, **kwargs: Any) -> None:
         """Clear the last step's gradients; a step of several batches has done so already."""
@@ -233,7 +279,8 @@ class TrainingModule(pl.LightningModule):
         if self.metrics is not None:
             self.metrics.reset()  # of a validation that was interrupted
         total, weight = 0.0, 0.0
-        for batch in batches:
+        for batch_on_host in batches:
+            batch = self.trainer.strategy.batch_to_device(batch_on_host)
             with self.trainer.precision_plugin.forward_context():
                 total += self.loss(batch).item() * self.weight(batch)
             weight += self.weight(batch)
@@ -288,12 +335,20 @@ class TrainingModule(pl.LightningModule):
             # A fused optimizer unscales by itself, but only after the gradient's norm was clipped.
             fused=self.device.type in {"cpu", "cuda"} and self._scaler() is None,
         )
+        if self._checks_late:
+            self.fault = FirstFault(self.device)
+            optimizer.found_inf = self.fault.found  # type: ignore[attr-defined]  # torch reads it
         factor: Callable[[int], float] = lambda step: optim.factor(step, length)  # noqa: E731
         scheduler = LambdaLR(optimizer, factor)
         return {
             "optimizer": optimizer,
             "lr_scheduler": {"scheduler": scheduler, "interval": "step"},
         }
+
+    @property
+    def _checks_late(self) -> bool:
+        """Whether the device keeps what is not finite, and its optimizer then makes no update."""
+        return self.device.type == "cuda" and self._scaler() is None
 
     def _scaler(self) -> Any:
         """Return the scaler of the loss for float16; ``None`` in other precisions."""
@@ -320,11 +375,10 @@ class TrainingModule(pl.LightningModule):
         if not limit:
             return
         norm = nn.utils.clip_grad_norm_(self.trained.parameters(), limit)
-        if not torch.isfinite(norm) and self._scaler() is None:  # a scaler skips such a step
-            raise UserError(
-                f"step {self.global_step + 1}: the gradient's norm is {norm.item()}; nothing was "
-                f"updated. Lower optim.lr (now {self.steps.optim.lr})"
-            )
+        if self.fault is not None:
+            self.fault.note(norm, self.global_step + 1, "gradient's norm")
+        elif self._scaler() is None and not torch.isfinite(norm):  # a scaler skips such a step
+            raise self._not_finite(self.global_step + 1, "gradient's norm", norm.item())
 
 
 # Encoding a batch in chunks with the gradient of the whole, for batches larger than memory.

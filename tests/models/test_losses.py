@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from cfaug.models.losses import (
     Negatives,
+    group_rows,
     log_negative_weights,
     log_owner_weights,
     set_invariance,
@@ -275,9 +276,9 @@ def test_it_is_its_definition_set_by_set(kind, rows):
     prompts = torch.randn(3, 5, generator=draw)
     sets = [number for number, _ in rows]
     shown = [number // 2 if asked else -1 for number, asked in rows]
-    loss = set_invariance(
-        images, prompts, torch.tensor(shown), torch.tensor(sets), torch.tensor(3.0), kind
-    )
+    asked = torch.tensor(shown)
+    groups = group_rows(asked, torch.tensor(sets))
+    loss = set_invariance(images, prompts, asked, groups, torch.tensor(3.0), kind)
     expected = slow_invariance(images.detach().double(), prompts.double(), shown, sets, 3.0, kind)
     assert loss.item() == pytest.approx(expected, abs=1e-5)
     loss.backward()
@@ -287,7 +288,8 @@ def test_it_is_its_definition_set_by_set(kind, rows):
 def test_large_logits_do_not_overflow():
     images = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0]], requires_grad=True)
     same = torch.zeros(3, dtype=torch.int64)
-    loss = set_invariance(images, torch.tensor([[1.0, 0]]), same, same, torch.tensor(1e3), "kl")
+    prompt, groups = torch.tensor([[1.0, 0]]), group_rows(same, same)
+    loss = set_invariance(images, prompt, same, groups, torch.tensor(1e3), "kl")
     assert loss.item() == pytest.approx(math.log(3))
     loss.backward()
     assert torch.isfinite(images.grad).all()

@@ -12,7 +12,13 @@ from lightning.pytorch.callbacks import Callback
 
 from cfaug.core.errors import UserError
 from cfaug.core.rng import derive
-from cfaug.models.losses import Negatives, log_negative_weights, log_owner_weights, set_invariance
+from cfaug.models.losses import (
+    Negatives,
+    group_rows,
+    log_negative_weights,
+    log_owner_weights,
+    set_invariance,
+)
 from cfaug.models.specs import BridgeTower, HFClip
 from cfaug.train.contrastive_module import ContrastiveModule
 from cfaug.train.module import ChunkedFeatures, refuse_batch_norm
@@ -84,6 +90,7 @@ def test_the_validation_loss_is_the_weighted_mean_of_torchmetrics_to_the_bit(see
                zip(rng.integers(1, 65, 40), rng.normal(1, 0.3, 40), strict=True)]  # fmt: skip
     module = MagicMock(loss=lambda batch: torch.tensor(batch["loss"]), global_step=7)
     module.weight = lambda batch: TrainingModule.weight(module, batch)
+    module.trainer.strategy.batch_to_device = lambda batch: batch
     expected = MeanMetric(nan_strategy="error").set_dtype(torch.float64)
     for batch in batches:
         expected.update(batch["loss"], float(batch["global_size"]))
@@ -107,6 +114,55 @@ def test_a_loss_that_is_not_a_number_stops_the_run(folder, weights, settings):
     with pytest.raises(UserError, match=r"step \d+: the .* (nan|inf)") as caught:
         tiny_plan.train(folder, weights, optim=optim, save_every_steps=1, **settings)
     assert "optim.lr" in str(caught.value)
+
+
+def test_a_gpu_that_notices_a_loss_by_itself_trains_the_same(tmp_path, weights, monkeypatch):
+    """On a processor here, whose fused AdamW takes the same ``found_inf``."""
+    ends = {}
+    for late in (False, True):
+        monkeypatch.setattr(ContrastiveModule, "_checks_late", late)
+        folder = tmp_path / str(late) / "arm" / "seed=1"
+        encoder = tiny_plan.train(folder, weights, steps=6, checkpoint="last")[0]
+        ends[late] = encoder.state_dict(), [row["train/loss"] for row in rows(folder)]
+    assert ends[False][1] == ends[True][1]
+    assert tiny_plan.same_weights(ends[False][0], ends[True][0])
+
+
+@pytest.mark.parametrize("fault", ["loss", "gradient's norm"])
+@pytest.mark.parametrize("read_by", [{"log_every_steps": 4}, {"val_every_steps": 4},
+                                     {"save_every_steps": 4}, {}])  # fmt: skip
+def test_after_a_late_fault_nothing_is_updated(tmp_path, weights, monkeypatch, fault, read_by):
+    """The third step fails; the host hears of it at the fourth, or at the end."""
+    optim = OptimSettings(lr=3e-3, schedule="constant")
+    seldom = {"log_every_steps": 100, "val_every_steps": 100, "save_every_minutes": None,
+              "checkpoint": "last"}  # fmt: skip
+    encoders, taken = [], []
+    real_loss, clip = ContrastiveModule.loss, torch.nn.utils.clip_grad_norm_
+
+    def loss(self, batch):
+        encoders.append(self.encoder)
+        taken.append(self.global_step)
+        broken = fault == "loss" and self.global_step == 2 and torch.is_grad_enabled()
+        return real_loss(self, batch) * (math.nan if broken else 1)
+
+    def norm_of(parameters, limit):
+        norm = clip(parameters, limit)
+        return norm * math.inf if fault != "loss" and taken[-1] == 2 else norm
+
+    monkeypatch.setattr(ContrastiveModule, "loss", loss)
+    monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", norm_of)
+    monkeypatch.setattr(ContrastiveModule, "_checks_late", True)
+    with pytest.raises(UserError, match=f"step 3: the {fault} is (nan|inf); nothing was updated"):
+        tiny_plan.train(
+            tmp_path / "run" / "arm" / "seed=1", weights, steps=6, optim=optim,
+            **{**seldom, **read_by},
+        )  # fmt: skip
+    assert taken[-1] == (3 if read_by else 5)
+    broken = encoders[-1].state_dict()
+    whole = tiny_plan.train(
+        tmp_path / "two" / "arm" / "seed=1", weights, steps=2, optim=optim, **seldom
+    )[0]
+    assert tiny_plan.same_weights(broken, whole.state_dict())
 
 
 def test_the_gradient_is_bounded(folder, weights):
@@ -166,8 +222,9 @@ def first_loss(encoder, loss, *, wrong_images):
         prompts = encoder.encode_text(encoder.tokenize(data["neutral_texts"]))
         scale = encoder.logit_scale().detach()
         term = set_invariance(
-            features[0], prompts, data["neutrals"], data["sets"], scale, loss.invariance
-        )
+            features[0], prompts, data["neutrals"], group_rows(data["neutrals"], data["sets"]),
+            scale, loss.invariance,
+        )  # fmt: skip
     return encoder.contrastive(features, logs, negatives) + loss.set_invariance * term, term
 
 
@@ -382,6 +439,6 @@ def test_a_loss_that_no_trained_weight_changes_is_refused(tmp_path):
     encoder = HFClip(str(tiny.save_flava(tmp_path / "flava"))).load()
     Tuning(freeze=[".*"], train=["multimodal_model"]).apply(encoder, seed=0)
     features = encoder.features(tiny.pixels(), tiny.CAPTIONS)
-    module = SimpleNamespace(global_step=0)
+    module = SimpleNamespace(global_step=0, fault=None)
     with pytest.raises(UserError, match="depends on none of the weights that are trained"):
         ContrastiveModule._finite(module, encoder.contrastive(features))
