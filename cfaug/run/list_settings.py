@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,9 +23,15 @@ from cfaug.core.processes import find_folder
 from cfaug.core.safety.yaml_text import parse_yaml
 from cfaug.core.targets import TARGET, locate
 from cfaug.core.validation import write_value
-from cfaug.run.arguments import own_settings
+from cfaug.run.arguments import FOLDER_FLAGS, own_settings
 from cfaug.run.launch import DONE, report
-from cfaug.run.settings_files import CONF, settings_folders, settings_of, use_folders
+from cfaug.run.settings_files import (
+    CONF,
+    settings_folders,
+    settings_groups,
+    settings_of,
+    use_folders,
+)
 from cfaug.run.usage import classes_of
 from cfaug.settings.declarations import Declaration, declarations, schema_of
 
@@ -62,10 +68,18 @@ class Part(NamedTuple):
     values: Mapping[str, Any] = {}
 
 
-def list_parts(folders: Sequence[Path]) -> list[Part]:
-    """Return the commands' settings, then the classes that files name, by the first that does."""
+def list_parts(folders: Sequence[Path], groups: Collection[str] | None = None) -> list[Part]:
+    """Return the commands' settings, then the classes that files name, by the first that does.
+
+    Classes of Lightning are left out: its own pages describe them.
+
+    Args:
+        groups: the commands and groups to look at; ``None`` for all.
+    """
     parts = []
     for name in COMMANDS:
+        if groups is not None and name not in groups:
+            continue
         command = import_module(f"cfaug.run.{MODULES.get(name, name)}").SCRIPT.command
         file = find_folder(CONF) / f"{name}.yaml"
         values = parse_yaml(file.read_text(encoding="utf-8"), file)
@@ -82,6 +96,7 @@ def list_parts(folders: Sequence[Path]) -> list[Part]:
         (file, file.relative_to(folder).parts[0], folder)
         for folder in folders
         for file in folder.glob("*/**/*.yaml")
+        if groups is None or file.relative_to(folder).parts[0] in groups
     ):
         choice = f"{group}={file.relative_to(home / group).with_suffix('').as_posix()}"
         content = parse_yaml(file.read_text(encoding="utf-8"), file) or {}
@@ -92,6 +107,8 @@ def list_parts(folders: Sequence[Path]) -> list[Part]:
             known = next((key for key in places if key[1] == target), (group, target))
             places.setdefault(known, []).append(place)
     for (group, target), where in places.items():
+        if target.startswith("lightning."):
+            continue
         try:
             kind = locate(target)
         except UserError:  # of a package that is not here
@@ -165,18 +182,22 @@ def schema(parts: Sequence[Part]) -> dict[str, Any]:
 def list_settings(words: Sequence[str]) -> str:
     """Return what is asked for: everything of the tool, or groups, choices and commands."""
     users = [settings_of(folder)] if (folder := own_settings(words)) else []
-    wanted = [word for word in words if word[0] != "-" and word != str(folder)]
+    wanted = [word for word in words if not word.startswith("-") and word != str(folder)]
+    flags = {word.partition("=")[0] for word in words if word.startswith("-")}
+    if unknown := sorted(flags - {"--json", *FOLDER_FLAGS}):
+        raise UserError(f"unknown option {unknown[0]!r}: cfaug settings --help lists them")
     if folder is not None:
         use_folders(users)
         sys.path += [str(folder.resolve())]
     as_json = "--json" in words
     folders = settings_folders(users) if wanted or as_json else [find_folder(CONF)]
-    parts = list_parts(folders)
+    groups = {word.partition("=")[0] for word in wanted}
+    parts = list_parts(folders, groups if wanted else None)
     if wanted:
         names = [{part.group, *(p.partition(" (")[0] for p in part.places)} for part in parts]
-        known = sorted(set().union(*names))
+        known = sorted({*COMMANDS, *settings_groups()}.union(*names))
         for word in wanted:
-            if word not in known:
+            if word not in set().union(*names):
                 near = nearest(word, known)
                 hint = f"did you mean {near}? " if near else ""
                 raise UserError(f"{word} has no settings here: {hint}cfaug settings lists them all")

@@ -253,7 +253,10 @@ def usage(
     chosen: dict[str, str | None] = {}
     for group, _, typed in (word.partition("=") for word in words):
         if group in usual:
-            chosen[group] = typed if _find(f"{group}/{typed}") is not None else usual[group]
+            names = _names(folders, group, nested=group not in beside)
+            if typed and typed not in names and find_settings(folders, f"{group}/{typed}") is None:
+                raise UserError(f"{group}={typed}: choose from {', '.join(names)}")
+            chosen[group] = typed or usual[group]
     targets = {group: locate(target) for group, target in classes_of(chosen or usual)}
     lines = [examples.strip()]
     if usual and not chosen:
@@ -269,7 +272,8 @@ def usage(
     lines += ["", "Settings (key=value) and their defaults:"]
     for group, option in chosen.items():
         if option is not None:
-            lines += [f"{group}:", *_with_nested(_find(f"{group}/{option}"), targets.get(group))]
+            file = find_settings(folders, f"{group}/{option}")
+            lines += [f"{group}:", *_with_nested(file, targets.get(group))]
     for group, option in beside.items() if chosen else ():
         for other, default in usual.items():
             option = option.replace(f"${{{other}}}", str(chosen.get(other, default)))
