@@ -78,6 +78,7 @@ BENCHMARKS = {
 
 ON_THE_PROCESSOR = {
     "cluster_simulation": "a simulation of a queue",
+    "device_audit": "counts of what a GPU would be sent, without one",
     "few_clusters": "a simulation of tests",
     "gallery": "a browser's time",
     "loader": "images are read and decoded by the processor",

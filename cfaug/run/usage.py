@@ -319,6 +319,8 @@ def _with_nested(file: Path | None, kind: Any = None) -> list[str]:
     lines = _body(file, kind)
     for key, option in _defaults(file):
         group, _, package = key.removeprefix(BESIDE).strip().partition("@")
+        if option == "" and not package and group != "_self_":  # the file that this one extends
+            lines = [*_with_nested(_find(f"{file.parent.name}/{group}"), kind), *lines]
         if package and option is not None and not group.startswith("override"):
             # `- option@package` is of the file's own group.
             beside = _find(f"{file.parent.name}/{group}")

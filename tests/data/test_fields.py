@@ -267,7 +267,7 @@ def test_two_columns_may_change_places(tmp_path):
     assert [index.text(row) for row in range(2)] == ["a red bus, parked", "two cats"]
     swapped = {"original": "modified", "modified": "original"}
     record = {"original": "a", "modified": "b"}
-    assert FieldNames(swapped).rename(record, source) == {"modified": "a", "original": "b"}
+    assert FieldNames(swapped).apply(record, source) == {"modified": "a", "original": "b"}
 
 
 @pytest.mark.parametrize(("form", "write"), [
@@ -420,7 +420,7 @@ def test_the_renamed_record_is_that_of_a_plain_copy(tmp_path):
     @settings(max_examples=examples(200), deadline=None)
     @given(st.dictionaries(keys, values, max_size=4), st.sampled_from(["a", "b", "a.b", "c.a.b"]))
     def check(record: Record, column: str) -> None:
-        renamed = FieldNames({"caption": column}).rename(record, tmp_path)
+        renamed = FieldNames({"caption": column}).apply(record, tmp_path)
         value, path = find(record, column)
         if path is None:
             assert renamed == record

@@ -434,7 +434,7 @@ def _names_images(file: Path, *, named: bool) -> bool:
         except UserError:
             first = ""
         header = dict.fromkeys(name.strip() for name in re.split(r"[,;|\t]", first))
-        columns = {name.lower() for name in field_names().rename(header, file)}
+        columns = {name.lower() for name in field_names().apply(header, file)}
         has_header = not columns.isdisjoint(IMAGE) and not columns.isdisjoint(CAPTION)
         return has_header or has_captions(file)
     if kind != ".json":

@@ -128,7 +128,7 @@ class FieldNames:
         column = self.fields.get(name, name)
         return column if column in self.columns else name
 
-    def rename(
+    def apply(
         self, record: dict[str, Any], file: Path, members: Iterable[str] = ()
     ) -> dict[str, Any]:
         """Return a record under the names that readers know, its columns in their order.
@@ -165,7 +165,7 @@ class FieldNames:
         """Return (place, record) of every record of a file, renamed."""
         if not self:
             return records
-        return ((where, self.rename(dict(record), file)) for where, record in records)
+        return ((where, self.apply(dict(record), file)) for where, record in records)
 
     def head(self, text: str) -> str:
         """Return the start of a json with the names of its renamed keys behind it."""

@@ -59,7 +59,7 @@ def column_names(file: Path) -> list[str]:
 def column_kinds(file: Path) -> dict[str, Any]:
     """Return the Arrow type of each column of a parquet file, of a struct {part: its type}."""
     with open_parquet(file) as table:
-        return field_names().rename(_kinds_of(table.schema_arrow), file)
+        return field_names().apply(_kinds_of(table.schema_arrow), file)
 
 
 def _kinds_of(parts: Any) -> dict[str, Any]:
@@ -98,7 +98,7 @@ def records(
             for batch in table.iter_batches(batch_size=rows, columns=origins):
                 for record in batch.to_pylist():
                     number += 1
-                    yield f"{file}, row {number}", names.rename(record, file)
+                    yield f"{file}, row {number}", names.apply(record, file)
         except (pa.ArrowException, *DAMAGE) as error:
             raise UserError(
                 f"{file} cannot be read after row {number} ({error}); fetch it again"

@@ -279,7 +279,7 @@ class TarSample:
             about = load_json(self.text(".json")) if ".json" in self.parts else {}
         except ValueError as error:
             raise UserError(f"{self.where}.json is not JSON: {error}") from error
-        return field_names().rename(about if isinstance(about, dict) else {}, self.file, self.parts)
+        return field_names().apply(about if isinstance(about, dict) else {}, self.file, self.parts)
 
     def fields(self) -> dict[str, Any]:
         """Return the fields that may say the split: ``set`` of a member of ours is its set."""
