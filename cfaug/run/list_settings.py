@@ -219,7 +219,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         say((__doc__ or "").strip(), sys.stdout)
         return DONE
     try:
-        print(list_settings(words))  # of commands as the classes name them
+        say(list_settings(words), sys.stdout)
     except UserError as error:
         return report(error)
     return DONE
