@@ -25,6 +25,7 @@ from cfaug.core.stores import is_address
 from cfaug.core.targets import TARGET, locate
 from cfaug.data.mixture.settings import data_seed
 from cfaug.run.arguments import KEY, SEARCH_PATH, flatten, how_to_quote, key_of
+from cfaug.run.reading_rules import is_under
 from cfaug.run.settings_files import (
     CONF,
     find_settings,
@@ -33,7 +34,7 @@ from cfaug.run.settings_files import (
     settings_groups,
     use_folders,
 )
-from cfaug.run.unread import refuse_unread
+from cfaug.run.unread import references, refuse_unread
 from cfaug.run.usage import (
     ARMS,
     EXPERIMENT,
@@ -365,28 +366,41 @@ def without_rounding(value: Any) -> Any:
 
 
 def _plain(tree: Any) -> Config:
-    """Return the settings with those that other seeds would change, as they are written.
+    """Return the settings with those that take the seed, as they are written.
 
     An example is ``model.name_or_path=${alternate:${seed},[a,b]}``. By these, runs of one arm with
     different seeds are distinguished from runs with different settings.
     """
-    from omegaconf import OmegaConf
-
     config = _container(tree)
     written = flatten(_container(tree, resolve=False))
-    seed = written.get("seed")
-    names_it = any(isinstance(v, str) and "${" in v and "seed}" in v for v in written.values())
-    if not names_it or isinstance(seed, bool) or not isinstance(seed, int):
-        return {**config, BY_SEED: {}}
-    flat = flatten(config)
-    varying: set[str] = set()
-    changed = deepcopy(tree)
-    for other in (seed + 1, seed + 2, seed + 3):
-        OmegaConf.update(changed, "seed", other)
-        now = flatten(_container(changed))
-        varying |= {key for key in flat if now.get(key) != flat[key]}
-    by_seed = {key: str(written.get(key, "by the seed")) for key in sorted(varying - {"seed"})}
+    following = follow_seed(written) if "seed" in written else set()
+    by_seed = {
+        key: str(written.get(key, "by the seed"))
+        for key in sorted(flatten(config))
+        if is_under(key, following)
+    }
     return {**config, BY_SEED: by_seed}
+
+
+def follow_seed(written: Mapping[str, Any]) -> set[str]:
+    """Return the settings that take the seed by ``${...}``, also by way of others.
+
+    Args:
+        written: {setting: its value as written}.
+
+    >>> sorted(follow_seed({"seed": 1, "a.b": "x-${seed}", "c": "${a}", "d": "${.e}", "e": 2}))
+    ['a.b', 'c.b']
+    """
+    following, more = {"seed"}, True
+    while more:
+        before = len(following)
+        for key, value in written.items():
+            for name in references(key, value if isinstance(value, str) else str(value)):
+                whole = value in (f"${{{name}}}", f"${{.{name}}}")  # perhaps a node
+                inner = {known[len(name) :] for known in following if is_under(known, [name])}
+                following |= {f"{key}{rest if whole else ''}" for rest in inner}
+        more = len(following) > before
+    return following - {"seed"}
 
 
 def _container(tree: Any, resolve: bool = True) -> Config:

@@ -198,6 +198,17 @@ def test_whatever_is_typed_composes_as_hydra_has_it_or_is_a_sentence(words):
     assert isinstance(slow, str) if isinstance(fast, str) else repr(slow) == repr(fast)
 
 
+def test_what_takes_the_seed_is_known_by_how_it_is_written():
+    """Four seeds of the five have the same weights: other seeds are no way to find out."""
+    word = "model.name_or_path=${alternate:${seed},[a,a,a,a,b]}"
+    config = compose("train", word, "seed=0")
+    assert config["by_seed"] == {"model.name_or_path": word.partition("=")[2]}
+    assert compose("train", "model=tiny_clips", "seed=3")["by_seed"].keys() == {
+        "model.name_or_path"
+    }
+    assert compose("train", "data.seed=4", "seed=3")["by_seed"] == {}
+
+
 def test_a_file_that_other_choices_bring_along_is_no_choice():
     with pytest.raises(UserError) as refused:
         compose("generate", "recipe=substitution/sd35")
