@@ -200,9 +200,9 @@ def test_whatever_is_typed_composes_as_hydra_has_it_or_is_a_sentence(words):
 
 def test_what_takes_the_seed_is_known_by_how_it_is_written():
     """Four seeds of the five have the same weights: other seeds are no way to find out."""
-    word = "model.name_or_path=${alternate:${seed},[a,a,a,a,b]}"
-    config = compose("train", word, "seed=0")
-    assert config["by_seed"] == {"model.name_or_path": word.partition("=")[2]}
+    rule = "${alternate:${seed},[a,a,a,a,b]}"
+    config = compose("train", f'model.name_or_path="{rule}"', "seed=0")
+    assert config["by_seed"] == {"model.name_or_path": rule}
     assert compose("train", "model=tiny_clips", "seed=3")["by_seed"].keys() == {
         "model.name_or_path"
     }
