@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import inspect
-import json
-import math
 import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from functools import lru_cache
-from itertools import combinations, islice, product
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 from cfaug.core.binding import Config, bind, signature_of
-from cfaug.core.errors import UserError, name_some, say, say_once
-from cfaug.core.processes import find_folder, speaks
+from cfaug.core.errors import UserError, say_once
+from cfaug.core.processes import find_folder
 from cfaug.core.progress import Progress
 from cfaug.core.safety.addresses import hide_settings
 from cfaug.core.safety.yaml_text import UNDERSCORED
 from cfaug.core.stores import is_address
 from cfaug.core.targets import TARGET, locate
 from cfaug.data.mixture.settings import data_seed
-from cfaug.run.arguments import KEY, SEARCH_PATH, flatten, how_to_quote, key_of
+from cfaug.run.arguments import SEARCH_PATH, flatten, key_of
 from cfaug.run.reading_rules import is_under
 from cfaug.run.settings_files import (
     CONF,
@@ -33,6 +31,12 @@ from cfaug.run.settings_files import (
     settings_folders,
     settings_groups,
     use_folders,
+)
+from cfaug.run.sweep_jobs import (
+    leave_out_duplicated,
+    parse_overrides,
+    refuse_duplicated,
+    split_sweep,
 )
 from cfaug.run.unread import references, refuse_unread
 from cfaug.run.usage import (
@@ -86,10 +90,10 @@ def compose_jobs(
     _register_resolvers()
     register_search_path()
     with initialize_config_dir(version_base="1.3", config_dir=str(find_folder(CONF).resolve())):
-        parsed = _parse(overrides, multirun)
+        parsed = parse_overrides(overrides, multirun)
         refuse_duplicated(parsed)
         options = options_in(name)
-        jobs = split(parsed, options) if multirun else [list(overrides)]
+        jobs = split_sweep(parsed, options) if multirun else [list(overrides)]
         experiments = set()
         for word in dict.fromkeys(word for job in jobs for word in job):
             group, _, choice = word.partition("=")
@@ -155,28 +159,6 @@ def _register_resolvers() -> None:
     OmegaConf.register_new_resolver("next", data_seed, replace=True)
 
 
-def _parse(overrides: Sequence[str], multirun: bool) -> list[Any]:
-    """Return the overrides as Hydra reads them."""
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-    from hydra.errors import HydraException
-
-    parser = OverridesParser.create()
-    parsed = []
-    for override in overrides:
-        key, equals, _ = override.partition("=")
-        if not KEY.fullmatch(key) or not (equals or key.startswith("~")):
-            raise UserError(
-                f"{override!r} is not a setting: write key=value, as in data.cf_ratio=0.6"
-            )
-        try:
-            parsed.append(parser.parse_override(override))
-        except HydraException as error:
-            reason = str(error).splitlines()[0].removeprefix("HydraException while ")
-            hint = how_to_quote(override, multirun)
-            raise UserError(f"cannot read {override}: {reason}; {hint}") from error
-    return parsed
-
-
 def _merge(name: str, words: Sequence[str], options: Options) -> tuple[Any, list[str]]:
     """Return one job's settings with interpolations unresolved, and its words as Hydra needs them.
 
@@ -199,7 +181,7 @@ def _merge(name: str, words: Sequence[str], options: Options) -> tuple[Any, list
     }
     files, placed = _merge_files(name, [word for word in kept if word not in plain])
     tree, known = deepcopy(files), {**{word: word for word in words}, **placed}
-    for override in _parse([word for word in kept if word in plain], False):
+    for override in parse_overrides([word for word in kept if word in plain], False):
         key, value, line = override.key_or_group, override.value(), override.input_line
         place, _, last = key.rpartition(".")
         node = OmegaConf.select(tree, place, throw_on_missing=False) if place else tree
@@ -265,7 +247,9 @@ def _job(
     name: str, words: list[str], command: Callable[..., Any], options: Options
 ) -> tuple[Config, list[str]]:
     """Return one job's settings as the command takes them, and its words."""
-    for parsed in _parse([word for word in words if not _says_nothing(word, options)], False):
+    for parsed in parse_overrides(
+        [word for word in words if not _says_nothing(word, options)], False
+    ):
         check_choice(parsed, options)
 
     def compose_words(some: Sequence[str]) -> Config:
@@ -416,152 +400,3 @@ def resolve(tree: Any, command: Callable[..., Any], words: Sequence[str]) -> Con
     _register_resolvers()
     config = {key: value for key, value in _plain(tree).items() if key != "hydra"}
     return _bind_typed(config, command, words)
-
-
-# The jobs of a sweep: every combination of the listed values, each run once.
-
-Words = list[str]
-MOST_JOBS = 1_000_000
-"""The largest number of jobs of a sweep."""
-
-
-def refuse_duplicated(parsed: Sequence[Any]) -> None:
-    """Refuse a setting that is typed twice with two values, of which the last would win silently.
-
-    The same word may be repeated, because an agent's command and its parameters may both have it.
-
-    Args:
-        parsed: the overrides, as Hydra reads them; ``+key``, ``++key`` and ``key`` are one setting.
-    """
-    words: dict[tuple[str, str | None], str] = {}
-    for override in parsed:
-        if override.is_delete():
-            continue
-        key = override.key_or_group
-        word = words.get((key, override.package), override.input_line)
-        if word.lstrip("+") != override.input_line.lstrip("+"):
-            raise UserError(
-                f"duplicated setting: {word} and {override.input_line}: type {key} once, or list "
-                f"the values of a sweep ({key}=A,B with --multirun)"
-            )
-        words[key, override.package] = override.input_line
-
-
-def first_values(words: Sequence[str]) -> Words:
-    """Return the words of one job of a sweep: of each list, range or interval its first value."""
-    lines = []
-    for override in _parse(words, True):
-        if not override.is_sweep_override():
-            lines.append(override.input_line)
-            continue
-        if override.is_discrete_sweep():
-            first = next(iter(override.sweep_string_iterator()))
-        else:
-            first = override.value().start
-        lines.append(f"{override.get_key_element()}={first}")
-    return lines
-
-
-def listed_keys(words: Sequence[str]) -> frozenset[str]:
-    """Return the settings for which the words of a sweep list values, or an interval of them."""
-    return frozenset(o.key_or_group for o in _parse(words, True) if o.is_sweep_override())
-
-
-def split(parsed: Sequence[Any], options: Options) -> list[Words]:
-    """Return the words of every job of a sweep: the product of the values that overrides list.
-
-    Args:
-        parsed: the overrides, as Hydra reads them.
-        options: a function that returns the choices of a group; empty for anything else.
-    """
-    listed, duplicated = [], []
-    for override in parsed:
-        key = override.get_key_element()
-        if override.is_delete():
-            listed.append([override.input_line])
-        elif not override.is_sweep_override():
-            listed.append([f"{key}={override.get_value_element_as_str()}"])
-        else:
-            values = _values(override, options)
-            listed.append([f"{key}={value}" for value in dict.fromkeys(values)])
-            duplicated += [override.input_line] if len(values) > len(listed[-1]) else []
-    if duplicated and speaks():
-        say(
-            "this sweep lists a value more than once, and each job is run once: "
-            f"{name_some(duplicated)}"
-        )
-    if math.prod(map(len, listed)) > MOST_JOBS:
-        several = (words for words in listed if words[1:])
-        lists = (f"{words[0].partition('=')[0]} of {len(words):,} values" for words in several)
-        raise UserError(f"the sweep has more than {MOST_JOBS:,} jobs: {' times '.join(lists)}")
-    return [list(job) for job in product(*listed)]
-
-
-def _values(override: Any, options: Options) -> list[str]:
-    """Return the values of one override of a sweep."""
-    from hydra.core.override_parser.types import Glob
-    from hydra.errors import HydraException
-
-    key, word, value = override.get_key_element(), override.input_line, override.value()
-    cannot = f"cannot read the sweep: {word}"
-    if any(isinstance(item, Glob) for item in getattr(value, "list", ())):
-        raise UserError(f"{cannot}: glob() is not one of several values")
-    if not override.is_discrete_sweep():
-        raise UserError(
-            f"{cannot} has no list of values; write {key}=A,B or {key}=range(START,STOP)"
-        )
-    if isinstance(value, Glob):
-        choices = [option for option in options(override.key_or_group) if option != NOTHING]
-        values = value.filter(choices)
-        if not choices:
-            raise UserError(
-                f"{cannot}: glob() lists choices of a group, and {key} is a setting; "
-                f"write {key}=A,B"
-            )
-        reason = f"no choice of {key} matches; choose from {', '.join(choices)}"
-    else:
-        if getattr(value, "shuffle", False):
-            raise UserError(
-                f"{cannot}: shuffle() would order the jobs differently in each process of part=... "
-                "parts=...: list the values"
-            )
-        try:
-            values = list(islice(override.sweep_string_iterator(), MOST_JOBS + 1))
-        except (HydraException, ArithmeticError, ValueError) as error:  # such as a step of 0
-            raise UserError(f"{cannot}: {error}") from error
-        if len(values) > MOST_JOBS:
-            raise UserError(f"the sweep has more than {MOST_JOBS:,} jobs: {word}")
-        reason = "write START before STOP, as in range(0,5)"
-    if not values:
-        raise UserError(f"the sweep is empty: {word} lists no value: {reason}")
-    return values
-
-
-def leave_out_duplicated(
-    jobs: Sequence[tuple[Mapping[str, Any], Words]],
-) -> list[tuple[Any, Words]]:
-    """Return jobs without those whose settings equal an earlier job's, and say which these are.
-
-    Settings are compared as texts: 1.0 equals 1, and true does not.
-    """
-    first: dict[str, tuple[Any, Words]] = {}
-    duplicated: dict[str, None] = {}
-    for config, words in jobs:
-        text = json.dumps(_plain_words(config), sort_keys=True, default=str)
-        same = first.setdefault(text, (config, words))
-        if same[1] is not words:
-            pairs = zip(words, same[1], strict=True)
-            duplicated |= {f"{word} is {other}": None for word, other in pairs if word != other}
-    if duplicated and speaks():
-        say(
-            f"this sweep gives the same settings, and each job is run once: {name_some(duplicated)}"
-        )
-    return list(first.values())
-
-
-def _plain_words(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _plain_words(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain_words(item) for item in value]
-    return int(value) if isinstance(value, float) and value.is_integer() else value
