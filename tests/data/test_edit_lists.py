@@ -189,7 +189,9 @@ def test_a_list_of_pairs_with_captions_is_one_of_pairs(tmp_path):
 def test_a_header_that_is_misspelt_is_said_once_with_the_name_that_is_meant(tmp_path):
     put(tmp_path, *FILES)
     as_csv(tmp_path, photo="foto")
-    with pytest.raises(UserError, match=r"edits\.csv: none of .*, photo; .*Call it photo$") as e:
+    with pytest.raises(
+        UserError, match=r"edits\.csv: none of .*, photo; .*'data.fields={photo: \w+}' says so$"
+    ) as e:
         open_index(tmp_path / "edits.csv", tmp_path / "cache")
     assert "\n" not in str(e.value)
 

@@ -425,7 +425,9 @@ REFUSED: dict[str, tuple[Callable[[Path], None], str, list[str]]] = {
     "DCI": (dci, "", ["complete/sa_6641.json"]),
     "Tiny ImageNet": (tiny_imagenet, "", ["val_annotations.txt"]),
     "Waterbirds": (
-        waterbirds, ":test", ["is img_filename the one that holds it? Call it filename"],
+        waterbirds,
+        ":test",
+        ["is img_filename the one that holds it? 'data.fields={image: img_filename}' says so"],
     ),
     "the Hub's parquet": (hub_converted, "", ["de/test", "en/train"]),
     "the Hub's parquet, a split": (hub_converted, ":test", ["name one of", "en/test"]),

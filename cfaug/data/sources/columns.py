@@ -289,14 +289,17 @@ def _original(by_owner: dict[Place, str], usual: Sequence[str], names: Sequence[
     wanted = (*usual, *PHOTO[:1]) if of_edits else tuple(usual)
     close = [(name, near) for name in names if (near := nearest(name.lower(), wanted))]
     meant = max(close, key=lambda pair: SequenceMatcher(None, *pair).ratio(), default=None)
-    remedy = f"rename the one that holds it {usual[0]!r}"
+    remedy = f"say which one holds it: 'data.fields={{{usual[0]}: {names[0]}}}'"
     if headless:
         remedy = (
             f"{headless[0]!r} is a file: the first line should name the columns, as image and "
             "caption"
         )
     elif meant is not None:
-        remedy = f"is {meant[0]} the one that holds it? Call it {meant[1]}"
+        name = meant[1] if meant[1] in PHOTO else usual[0]
+        remedy = (
+            f"is {meant[0]} the one that holds it? 'data.fields={{{name}: {meant[0]}}}' says so"
+        )
     raise HeaderError(
         f"none of the columns {', '.join(wanted)}; there are {', '.join(names)}: {remedy}"
     )
