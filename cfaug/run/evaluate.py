@@ -617,10 +617,12 @@ def translate(words: Sequence[str]) -> str | None:
     'cfaug table cfmm_2 cfmm_3 paths.runs=r'
     >>> translate(["annotate=read", "data=folder", "data.counterfactual=F", "annotate.side=64"])
     'cfaug annotate read pairs=F annotate.side=64'
-    >>> translate(["name=demo"])
+    >>> translate(["--config-dir", "tables", "name=table=1"])
     """
     commands = ("compare", "table", "annotate")
-    command = next((c for c in commands if any(w.startswith(c) for w in words)), None)
+    typed = {word: re.match(r"[+-]*(compare(?=_columns)|\w+)[\w./]*=", word) for word in words}
+    keys = {match[1] for match in typed.values() if match}
+    command = next((command for command in commands if command in keys), None)
     if command is None:
         return None
     names: list[str] = []
