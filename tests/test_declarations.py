@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
@@ -12,9 +13,10 @@ import yaml
 from annotated_types import Interval
 from jsonschema import Draft202012Validator
 
-from cfaug.core.targets import TARGET
+from cfaug.core.targets import TARGET, locate
 from cfaug.run.list_settings import list_parts, list_settings, main, schema
 from cfaug.run.settings_files import find_settings, settings_folders
+from cfaug.run.usage import _meanings, classes_of
 from cfaug.settings.declarations import declarations, schema_of
 from tests.run.conftest import compose
 from tests.scripts import ROOT
@@ -162,3 +164,25 @@ def test_every_choice_of_the_tool_is_on_the_page(parts):
             text = yaml.safe_load(settings_file(f"{group}/{file.stem}").read_text()) or {}
             ours = str(text.get(TARGET, "")).startswith("cfaug.")
             assert not ours or f"{group}={file.stem}" in named, file
+
+
+SOURCE = re.compile(r"section|Table|[A-C]\.\d|appendix|et al|paper|docs/|20\d\d", re.IGNORECASE)
+"""What a comment about a value may name: its source."""
+OTHERS = {"benchmark/stress.yaml", "benchmark/ood.yaml"}
+"""Files with a comment on how to type a longer value."""
+
+
+@pytest.mark.parametrize(
+    "group",
+    ["trainer", "data", "optim", "loss", "tuning", "logger", "engine", "comparison", "benchmark",
+     "model", "annotate"],
+)  # fmt: skip
+def test_no_file_says_again_what_the_class_says(group):
+    for file in sorted((ROOT / "conf" / group).glob("*.yaml")):
+        if f"{group}/{file.name}" in OTHERS:
+            continue
+        lines = file.read_text(encoding="utf-8").splitlines()
+        kind = next((locate(target) for _, target in classes_of({group: file.stem})), None)
+        for number, meaning in _meanings(yaml.compose("\n".join(lines), yaml.SafeLoader), kind):
+            comment = lines[number].partition(" #")[2]
+            assert not (meaning and comment) or SOURCE.search(comment), f"{file}: {lines[number]}"
