@@ -44,8 +44,8 @@ def test_a_model_is_tested(pairs: cfaug.Index, tmp_path: Path) -> None:
 def test_the_table_has_the_printed_numbers_and_ours(pairs: cfaug.Index, tmp_path: Path) -> None:
     settings = {"benchmark.data": pairs.source, "paths.runs": str(tmp_path)}
     cfaug.evaluate("zoo:clip-0", settings, benchmark="swap_colours", config_dir=HERE)
-    words = ["--config-dir", str(HERE), "table=swap_colours", f"paths.runs={tmp_path}"]
-    assert main(["evaluate", *words]) == 0
+    words = ["swap_colours", "--config-dir", str(HERE), f"paths.runs={tmp_path}"]
+    assert main(["table", *words]) == 0
     [printed, ours] = read_document(tmp_path / "tables" / "swap_colours.json").parts
     assert [labels for labels, _ in printed.rows] == [("chance",)]
     assert [labels for labels, _ in ours.rows] == [("zoo-clip-0",)]
