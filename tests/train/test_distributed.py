@@ -36,7 +36,7 @@ def torchrun(entry, *arguments):
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
     config = LaunchConfig(
-        min_nodes=1, max_nodes=1, nproc_per_node=2, start_method="fork", run_id="test",
+        min_nodes=1, max_nodes=1, nproc_per_node=2, start_method="forkserver", run_id="test",
         rdzv_backend="c10d", rdzv_endpoint="localhost:0", monitor_interval=0.1, max_restarts=0,
     )  # fmt: skip
     names = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
