@@ -262,8 +262,8 @@ def usage(
     if usual and not chosen:
         lines += ["", "Choices (group=option; the default is marked *), and names of settings:"]
     for group, default in {} if chosen else usual.items():
-        names = set(_names(folders, group, nested=group not in beside))
-        marked = [f"{choice}*" if choice == default else choice for choice in sorted(names)]
+        options = sorted({*_names(folders, group, nested=group not in beside)})
+        marked = [f"{option}*" if option == default else option for option in options]
         lines.append(f"  {group}: {', '.join(marked)}")
         if group in targets:
             keys = ", ".join(setting.name for setting in declarations(targets[group]))
