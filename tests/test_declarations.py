@@ -61,7 +61,7 @@ def test_a_setting_is_declared_once_and_said_everywhere():
     assert order.meaning == "The order of the items; null sorts them"
     assert seed.read_if == "order=shuffled"
     properties = schema_of(Sampled)["properties"]
-    assert properties["seed"]["description"] == "The seed of order Read with order=shuffled."
+    assert properties["seed"]["description"] == "The seed of order. Read with order=shuffled"
     good = [{"share": 0.5}, {"order": None}, {"order": "shuffled", "seed": 4}, {"seed": "${seed}"}]
     wrong = [{"share": 1.5}, {"order": "sorted"}, {"seed": "x"}, {"sed": 3}, {"seed": 1.5}]
     validator = Draft202012Validator(schema_of(Sampled))

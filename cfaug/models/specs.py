@@ -214,9 +214,11 @@ class OpenClip(Spec):
     logit_scale_min: float | None = OPENAI_LOGIT_SCALE[0]
     logit_scale_max: float | None = OPENAI_LOGIT_SCALE[1]
     train_logit_scale: bool = field(default=True, repr=False)
-    """whether the temperature is trained"""
+    """whether the learnt scale, and SigLIP's bias, are trained; false keeps them whatever is
+    tuned"""
     max_tokens: Positive | None = field(default=None, repr=False)
-    """the most tokens of a caption that positions are interpolated to; null: the model's limit"""
+    """the number of tokens of the longest caption, to which CLIP's positions are stretched (see
+    ``cfaug.models.encoder.stretch_positions``); null keeps them"""
 
     provides: ClassVar[tuple[type, ...]] = (DualEncoder, Matcher)
 

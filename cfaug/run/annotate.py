@@ -72,7 +72,7 @@ def annotate(settings: AnnotateSettings) -> list[Path]:
         if not is_world(name):
             raise UserError(
                 "cfaug annotate simulate asks the embedded world's oracle, which knows nothing of "
-                f"{name}: name a part, such as pairs=shapescapes:counterfactual, or let people "
+                f"{name}: name a part of a world, pairs=WORLD:PART, or let people "
                 "answer (cfaug annotate export)"
             )
         return label_file(name, data.world, data.seed, Path(shards))

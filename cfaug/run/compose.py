@@ -247,9 +247,8 @@ def _job(
     name: str, words: list[str], command: Callable[..., Any], options: Options
 ) -> tuple[Config, list[str]]:
     """Return one job's settings as the command takes them, and its words."""
-    for parsed in parse_overrides(
-        [word for word in words if not _says_nothing(word, options)], False
-    ):
+    telling = [word for word in words if not _says_nothing(word, options)]
+    for parsed in parse_overrides(telling, False):
         check_choice(parsed, options)
 
     def compose_words(some: Sequence[str]) -> Config:

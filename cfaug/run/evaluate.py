@@ -604,7 +604,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else argv
     moved = translate(words)
     if moved is not None:
-        return report(UserError(f"evaluate evaluates models; this is now\n{moved}"))
+        return report(UserError(f"this is a command of its own now; type\n{moved}"))
     return launch(SCRIPT, argv)
 
 
@@ -613,8 +613,8 @@ def translate(words: Sequence[str]) -> str | None:
 
     >>> translate(["compare=[A.csv,B.csv]", "compare_columns.by=type", "paths.runs=r"])
     'cfaug compare A.csv B.csv columns.by=type paths.runs=r'
-    >>> translate(["--multirun", "table=cfmm_2,cfmm_3", "paths.runs=r"])
-    'cfaug table cfmm_2 cfmm_3 paths.runs=r'
+    >>> translate(["--multirun", "table=wise_ft,edit_quality", "paths.runs=r"])
+    'cfaug table wise_ft edit_quality paths.runs=r'
     >>> translate(["annotate=read", "data=folder", "data.counterfactual=F", "annotate.side=64"])
     'cfaug annotate read pairs=F annotate.side=64'
     >>> translate(["--config-dir", "tables", "name=table=1"])

@@ -113,8 +113,8 @@ def choose_named(group: str, typed: Sequence[str]) -> list[str]:
 
     >>> choose_named("table", ["wise_ft", "paths.runs=r"])
     ['table=wise_ft', 'paths.runs=r']
-    >>> choose_named("table", ["--config-dir", "mine", "cfmm_2", "cfmm_3"])
-    ['--multirun', 'table=cfmm_2,cfmm_3', '--config-dir', 'mine']
+    >>> choose_named("table", ["--config-dir", "mine", "wise_ft", "edit_quality"])
+    ['--multirun', 'table=wise_ft,edit_quality', '--config-dir', 'mine']
     """
     names: list[str] = []
     words: list[str] = []

@@ -1,9 +1,8 @@
 r"""Make a table or figure of a paper from finished evaluations.
 
-cfaug table coco_cf_3
-cfaug table coco_cf_3 coco_cf_4 paths.runs=runs/paper
 cfaug table wise_ft table.experiment=controls
-cfaug table repair declare=true
+cfaug table wise_ft edit_quality paths.runs=runs/mine
+cfaug table NAME declare=true
 """
 
 from __future__ import annotations

@@ -167,8 +167,8 @@ def schema_of(target: Callable[..., Any]) -> dict[str, Any]:
     properties: dict[str, Any] = {}
     for setting in declarations(target):
         schema = {"anyOf": [_schema(annotation_of(target, setting.name)), REFERENCE]}
-        read = [f"Read with {setting.read_if}."] if setting.read_if else []
-        properties[setting.name] = {**schema, "description": " ".join([setting.meaning, *read])}
+        read = [f"Read with {setting.read_if}"] if setting.read_if else []
+        properties[setting.name] = {**schema, "description": ". ".join([setting.meaning, *read])}
     return {
         "type": "object",
         "properties": properties,

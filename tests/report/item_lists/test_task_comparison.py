@@ -376,7 +376,7 @@ def test_help_has_no_heading_without_lines(capsys):
 def test_the_old_word_is_answered_with_the_new_command(capsys):
     assert evaluate(["compare=[a.csv,'b c.csv']", "compare_columns.by=type"]) == 2
     said = capsys.readouterr().err
-    assert "is now\ncfaug compare a.csv 'b c.csv' columns.by=type" in said
+    assert "a command of its own now; type\ncfaug compare a.csv 'b c.csv' columns.by=type" in said
 
 
 def test_another_choice_of_logs_is_another_table(pair, tmp_path, capsys):
