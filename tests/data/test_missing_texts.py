@@ -158,3 +158,10 @@ def test_a_missing_image_is_named_by_its_row(tmp_path):
     rows = [{"image": "a.png", "caption": "a dog"}, {"image": None, "caption": "a cat"}]
     jsonl(tmp_path / "x" / "captions.jsonl", rows)
     assert_refused(tmp_path / "x", tmp_path / "cache", "line 2: the image is missing")
+
+
+def test_an_empty_row_is_named(tmp_path):
+    images(tmp_path / "x")
+    rows = [{}, {"image": "a.png", "caption": "a dog"}]
+    jsonl(tmp_path / "x" / "captions.jsonl", rows)
+    assert_refused(tmp_path / "x", tmp_path / "cache", "line 1: none of the .*the row is empty")

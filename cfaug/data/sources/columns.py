@@ -283,6 +283,8 @@ def _original(by_owner: dict[Place, str], usual: Sequence[str], names: Sequence[
     for owner in (("original", 0), ("member", 0), ("member", 1)):
         if owner in by_owner:
             return by_owner.pop(owner)
+    if not names:
+        raise HeaderError(f"none of the columns {', '.join(usual)}; the row is empty")
     headless = [name for name in names if name.lower().endswith(IMAGES)]
     # The photo of an edit has a name of its own.
     of_edits = usual is IMAGE and any(name.lower() in (*EDIT, *EDIT_LISTS) for name in names)
