@@ -82,7 +82,9 @@ def test_every_setting_of_every_shipped_class_says_what_it_means(parts):
     assert lacking == {}
 
 
-@pytest.mark.skipif(not is_whole(), reason="a paper or a world is away, whose settings the page has")
+@pytest.mark.skipif(
+    not is_whole(), reason="a paper or a world is away, whose settings the page has"
+)
 def test_the_page_is_that_of_the_classes():
     message = "docs/settings.md is out of date: run python -m cfaug settings > docs/settings.md"
     assert PAGE.read_text(encoding="utf-8") == list_settings([]) + "\n", message

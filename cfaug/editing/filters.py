@@ -91,6 +91,7 @@ class NotASibling:
     """
 
     name: ClassVar[str] = "sibling"
+    needs_siblings: ClassVar[bool] = True
 
     def keep(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         """Return the candidates that differ from every sibling, ignoring case and white space."""

@@ -33,7 +33,7 @@ from cfaug.data.shards.shards import (
     read_lines,
     sets_of,
 )
-from cfaug.editing.filters import NotASibling, caption_report
+from cfaug.editing.filters import caption_report
 from cfaug.editing.substitution import Substitution
 from cfaug.generate.failures import Attempt, attempt, check_json, check_results, say_some
 
@@ -229,17 +229,15 @@ def edit_captions(examples: Attempt[Example], editor: Editor) -> Attempt[Edited]
 
 
 def sibling_aware(editor: Editor, examples: Sequence[Example]) -> Editor:
-    """Return the editor; if ``NotASibling`` is among its filters, it sees each caption's siblings.
+    """Return the editor, which sees each caption's siblings if it or one of its filters needs them.
 
     Args:
         examples: all examples of the plan, whatever the part or shard: siblings may lie in
             different shards.
     """
-    if not isinstance(editor, Substitution):
-        return editor
-    filters = editor.filters
-    given = filters.values() if isinstance(filters, Mapping) else filters
-    wanted = any(isinstance(part, NotASibling) for part in given)
+    filters = editor.filters if isinstance(editor, Substitution) else ()
+    parts = filters.values() if isinstance(filters, Mapping) else filters
+    wanted = any(getattr(part, "needs_siblings", False) for part in (editor, *parts))
     return SiblingAware(editor, examples) if wanted else editor
 
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from math import comb
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import numpy as np
 
@@ -73,6 +73,8 @@ BY_ORDER = frozenset({
     "accuracy", "original_accuracy", "blind_language_sum", "blind_language_mean", "blind_model",
 })  # fmt: skip
 """Metrics that the order of the captions' scores decides."""
+Truth = Literal["labels", "first"]
+"""What says which captions of a set are true."""
 LOWER = frozenset({"brittleness", "ties"})
 """Metrics for which lower values are better."""
 
@@ -82,7 +84,7 @@ class CaptionChoice(ItemSource):
     """Accuracy of choosing the true captions of images, beside that of blind models.
 
     Args:
-        data: sets of captions of one image, labelled "true" and "false".
+        data: sets of captions of one image.
         name: the name in tables, ending in "_choice"; ``None`` takes the folder's name.
         batch_size: number of images, captions, pairs or questions given to the model at once.
         without_leaks: whether to leave out items of images that the run was trained on, or whose
@@ -92,6 +94,9 @@ class CaptionChoice(ItemSource):
         missing: whether items whose photo is missing or unreadable are refused or skipped.
         form: the name of the test, if a folder holds several, such as ``aro_relation``; ``None``
             recognises it.
+        truth: what says which captions are true: their ``labels``, "true" and "false", or that they
+            come ``first``: the first of a set is true, the others are false, as in sets of
+            recipe=negate and recipe=negclip_swaps.
         ties: the value of a tie between a true and a false caption: ``miss``, ``half`` or ``hit``.
         groups: {group: categories}, for averages over groups such as replace, swap and add.
         at_least: smallest number of items with which a category counts in averages and is shown.
@@ -103,6 +108,7 @@ class CaptionChoice(ItemSource):
             ``caption``, or a YAML file with the keys of these.
     """
 
+    truth: Truth = "labels"
     ties: Ties = "miss"
     groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
     at_least: Positive = 1
@@ -163,7 +169,7 @@ class CaptionChoice(ItemSource):
             features: folder of cached features; with ``None`` scores of ``blind`` are not cached.
         """
         self._index, self._chosen = index, rows
-        self._choices = read_choices(str(self.name), index, rows)
+        self._choices = read_choices(str(self.name), index, rows, self.truth)
         self._tags = read_tags(str(self.name), index, self._choices.first, self.tags)
         check_tags(self._tags, (*METRICS, "word_order"), "text ")
         nothing: list[tuple[str, ...]] = [()] * len(self._choices.first)
@@ -371,13 +377,16 @@ class Choices:
         ])  # fmt: skip
 
 
-def read_choices(benchmark: str, index: Index, rows: np.ndarray | None) -> Choices:
+def read_choices(
+    benchmark: str, index: Index, rows: np.ndarray | None, truth: Truth = "labels"
+) -> Choices:
     """Return the items of a source: its sets, whose members are labelled "true" or "false".
 
     An item with a false caption equal to a true one has no answer: it is left out with a message.
 
     Args:
         rows: the rows to use, of whole sets; ``None`` for all.
+        truth: with ``first`` labels are not read: the first member is true, the others are false.
     """
     chosen = np.arange(len(index)) if rows is None else np.sort(rows)
     starts = np.flatnonzero(np.diff(np.asarray(index.sets)[chosen], prepend=-1))
@@ -391,16 +400,20 @@ def read_choices(benchmark: str, index: Index, rows: np.ndarray | None) -> Choic
                 "and benchmark=pairs asks about two images with two captions"
             )
         captions = []
-        for row in item_rows.tolist():
+        for number, row in enumerate(item_rows.tolist()):
+            if truth == "first":
+                captions.append((index.text(row), FALSE if number else TRUE))
+                continue
             label = index.label(row)
             if label not in LABELS:
                 raise UserError(
                     f"{where} has a caption with the label {label!r}: it should be 'true' or "
-                    "'false'"
+                    "'false'; where the first caption of each set is true and the others are "
+                    "false, benchmark.truth=first says so"
                 )
             captions.append((index.text(row), LABELS[label]))
         for name, value in LABELS.items():
-            if value not in (truth for _, truth in captions):
+            if all(mark != value for _, mark in captions):
                 raise UserError(f"{where} has no caption with the label {name!r}")
         items.append((first, captions))
     kept = [(row, captions) for row, captions in items if not _has_no_answer(captions)]

@@ -8,7 +8,9 @@ one is true. In "biased_pairs" and "biased_choice" the first caption has only ho
 most of the world's training captions, unlike the second. In "claims", which is only a choice, the
 second caption makes a false additional claim about the first picture. "single_pairs" and
 "single_choice" show a single thing. "paraphrases" adds a paraphrase of the first caption, which is
-also true.
+also true. "negation" is a choice between "and no star" and "and a star": one thing of two is named,
+then another that is there ("present": the negation is false) or not ("absent": it is true), and in
+"which" both captions have a negation ("a ball and no star", "a star and no ball").
 
 Training: "train" (the first picture and caption of every pair, drawn with the world's bias),
 "counterfactual" (the pairs), "matched" (the content and captions of "counterfactual", in otherwise
@@ -31,6 +33,7 @@ from numpy.typing import NDArray
 
 from cfaug.core.rng import derive
 from cfaug.core.types import CounterfactualSet, Edit, Member
+from cfaug.data.captions import right_articles
 from cfaug.worlds.shapescapes.compositional_edits import (
     CLAIMS,
     EDITS,
@@ -44,7 +47,7 @@ from cfaug.worlds.shapescapes.compositional_edits import (
     words_of_pictures,
 )
 from cfaug.worlds.shapescapes.settings import COMPOSITIONAL, FRAMES, WorldSettings
-from cfaug.worlds.shapescapes.world import World, pick
+from cfaug.worlds.shapescapes.world import SHAPES, World, pick
 
 CATEGORY, SET, NAME = "category", "set", "shapescapes"
 TRUE, FALSE = "true", "false"
@@ -199,6 +202,36 @@ def _paraphrased(world: World, drawn: Drawn, index: int) -> list[_Shot]:
     return [first, replace(first, text=text, edit=Edit(way, true, text))]
 
 
+NEGATIONS = ("absent", "present", "which")
+"""The categories of "negation", in turn."""
+
+
+def _negation(world: World, drawn: Drawn, index: int) -> list[_Shot]:
+    """Return a picture of two things with a true and a false caption; one of them is not named."""
+    rng = world.stream(f"{COMPOSITIONAL}{drawn.stream}-negation", index)
+    picture, description, form = drawn.pictures[0], drawn.descriptions[0], drawn.form
+    things = list(description.things)
+    (named, colour), (other, _) = things if rng.random() < 0.5 else things[::-1]
+    absent = pick(rng, [shape for shape in SHAPES if shape not in (named, other)])
+    category = NEGATIONS[index % len(NEGATIONS)]
+
+    def caption(shape: str, colour: str | None, end: str) -> str:
+        single = replace(description, things=((shape, colour),), relation=None)
+        return right_articles(f"{say(single, form)} and {end}")
+
+    if category == "which":
+        true, false = caption(named, None, f"no {absent}"), caption(absent, None, f"no {named}")
+    elif category == "absent":
+        true, false = (caption(named, colour, f"{word} {absent}") for word in ("no", "a"))
+    else:
+        true, false = (caption(named, colour, f"{word} {other}") for word in ("a", "no"))
+    tags = {**_tags(drawn), CATEGORY: category}
+    return [
+        _Shot(picture, drawn.seed, text, label=label, tags=tags)
+        for text, label in ((true, TRUE), (false, FALSE))
+    ]
+
+
 @dataclass(frozen=True)
 class CompositionalPart:
     """A part of the compositional data.
@@ -225,6 +258,7 @@ _BIASED = PairDistribution("biased", {name: EDITS[name] for name in BIASED}, 1.0
 _SINGLE = PairDistribution("single", SINGLE, turn=True)
 _SUBJECTS = {"replace_subject": SINGLE["replace_subject"]}
 _CLAIMS = PairDistribution("claims", CLAIMS, 1.0, keep_home=False)
+_NEGATION = PairDistribution("negation", {"replace_subject": EDITS["replace_subject"]}, turn=True)
 PAIRS, TESTS = "compositional_pairs", "compositional_test_pairs"
 TRAINING: Mapping[str, CompositionalPart] = {
     "train": CompositionalPart(_TRAIN, _first, PAIRS),
@@ -245,6 +279,7 @@ TEST: Mapping[str, CompositionalPart] = {
     "claims": CompositionalPart(_CLAIMS, _choice, TESTS),
     "single_pairs": CompositionalPart(_SINGLE, _pair, TESTS),
     "single_choice": CompositionalPart(_SINGLE, _choice, TESTS),
+    "negation": CompositionalPart(_NEGATION, _negation, TESTS),
 }
 PARTS: Mapping[str, CompositionalPart] = {**TRAINING, **TEST}
 

@@ -65,3 +65,13 @@ def is_true(text, record):
             return False
         named.append(there[0])
     return len(parts) == 1 or parts[1] == "and" or SIDES[parts[1]](*named)
+
+
+def is_true_with_negation(text, record):
+    """Say whether a caption of one thing is true that ends in "and a star" or "and no star"."""
+    things, _ = shown(record)
+    said, word, shape = re.fullmatch(r"(.*) and (an?|no) (\w+)", text).groups()
+    there = any(thing["shape"] == shape for thing in things)
+    # Of the rest one thing is named, whichever it is.
+    named = any(is_true(said, {**record, "things": [thing]}) for thing in things)
+    return named and there == (word != "no")

@@ -28,7 +28,7 @@ from cfaug.worlds.shapescapes.compositional_parts import (
 from cfaug.worlds.shapescapes.parts import make_part, part_size
 from cfaug.worlds.shapescapes.settings import WorldSettings
 from cfaug.worlds.shapescapes.world import World
-from tests.worlds.shapescapes.read_compositional import is_true, shown
+from tests.worlds.shapescapes.read_compositional import is_true, is_true_with_negation, shown
 
 SETTINGS = WorldSettings(
     seed=6, image_size=8, style="drawing", shortcut="colour", compositional_pairs=66,
@@ -77,6 +77,28 @@ def test_labels_say_which_caption_is_true_of_the_one_picture(parts, part):
         wanted = ["true", "true", "false"] if part == "paraphrases" else ["true", "false"]
         assert [member.label for member in item.members] == wanted
         assert len({member.text for member in item.members}) == len(wanted)
+
+
+def test_labels_of_negation_are_those_of_a_slow_reader(parts):
+    kinds = Counter()
+    for item in parts["negation"]:
+        assert len(item.images) == 1
+        assert [member.label for member in item.members] == ["true", "false"]
+        for member in item.members:
+            truth = is_true_with_negation(member.text, member.extra)
+            assert truth == (member.label == "true"), member
+        true, false = (member.text for member in item.members)
+        kind = item.members[0].extra["category"]
+        kinds[kind] += 1
+        assert (" no " in true, " no " in false) == {
+            "absent": (True, False), "present": (False, True), "which": (True, True)
+        }[kind]  # fmt: skip
+        words, others = true.split(), false.split()
+        if kind == "which":
+            assert sorted(words) == sorted(others)
+        else:
+            assert sum(a != b for a, b in zip(words, others, strict=True)) == 1
+    assert kinds == dict.fromkeys(("absent", "present", "which"), ITEMS // 3)
 
 
 def test_every_training_caption_is_true(parts):
@@ -184,7 +206,7 @@ def test_an_edit_changes_the_cells_of_what_it_is_about_only():
 
 
 def test_captions_have_known_words_only(parts):
-    known = set(words_of_pictures())
+    known = {*words_of_pictures(), "no"}  # which the shipped models do not know
     for sets in parts.values():
         for item in sets:
             assert all(set(member.text.split()) <= known for member in item.members)

@@ -1,0 +1,351 @@
+"""Negation: captions that deny what a photo shows, or name what it does not show as not there.
+
+Models of images and captions hardly read "no", "not" and "without" (NegBench, Alhamoud et al.,
+2025; CC-Neg, Singh et al., 2024). A set has two captions of one photo, a true one and a false one,
+that differ in their negation alone: the first member is true, the second, edited one is false.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Annotated, ClassVar, Literal, get_args
+
+from annotated_types import MinLen
+
+from cfaug.core.binding import ReadWith
+from cfaug.core.errors import UserError
+from cfaug.core.rng import generator
+from cfaug.core.types import Edit, Edited, Example, Proposal
+from cfaug.core.validation import Seed, check_fields
+from cfaug.data.captions import indefinite_article, right_articles
+from cfaug.data.detections import DETECTIONS, detections_of
+from cfaug.editing.baselines.editor import MOST_WORDS, TOO_LONG, pick
+from cfaug.editing.paraphrase import (
+    COMPOUNDS,
+    LOCATIVE,
+    MEDIUM,
+    PARTITIVES,
+    QUANTIFIERS,
+)
+from cfaug.editing.protocols import CHANGES, Tagger, replaced_run
+from cfaug.editing.sentence import Sentence, copy_case, normalise, split
+from cfaug.editing.word_lists import WordLists
+from cfaug.editing.wordnet import WordNet
+
+Kind = Literal["statement", "absent", "present", "affirmed"]
+"""The kinds of negation, and ``affirmed``, their control."""
+Phrase = Literal["no", "without", "not"]
+"""The words that say that an object is not there."""
+
+NEGATIONS = frozenset(
+    ["no", "not", "n't", "n\u2019t", "without", "never", "none", "nothing", "nobody"]
+)
+COPULAS = frozenset(["is", "are", "was", "were"])
+COUNTS = QUANTIFIERS | {
+    "a", "an", "the", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten",
+}  # fmt: skip
+"""Words before a noun in whose place "no" or "any" stands."""
+CATEGORY = "category"
+"""The column by which tests report the kinds of negation."""
+SENSES = 2
+"""Number of senses of a word that are compared, the most frequent first."""
+
+
+@dataclass(frozen=True)
+class Negate:
+    """Writes a true and a false caption of a photo that differ in a negation.
+
+    Args:
+        kinds: the kinds of sets. ``statement`` denies a part of the caption ("a man not riding a
+            horse"), or drops a negation that it has. ``absent`` adds an object that the photo does
+            not show: the caption with "and no umbrella" is true, with "and an umbrella" false.
+            ``present`` adds an object of the photo: the other way round. ``affirmed``, the control,
+            adds the object of ``absent`` without a negation: the caption is true, with "and an
+            umbrella" it is false.
+        per: ``caption`` makes one set of a caption, by an equally likely kind; ``kind`` makes one
+            set for every kind that applies.
+        objects: the objects that may be added, singular; ``null`` takes the word lists' nouns, but
+            not people. An object is absent if neither the photo's captions nor its detections name
+            it, another word of it, or a kind of it. Without detections a photo may show it all the
+            same.
+        phrases: the words that negate an added object, equally likely: "and no umbrella", "without
+            an umbrella" (its opposite is "with an umbrella"), "but not an umbrella".
+    """
+
+    tagger: Tagger
+    """the tagger of parts of speech"""
+    kinds: Annotated[Sequence[Kind], MinLen(1)] = ("statement", "absent")
+    per: Literal["caption", "kind"] = "caption"
+    objects: Annotated[Sequence[str], MinLen(2)] | None = None
+    phrases: Annotated[Sequence[Phrase], MinLen(1)] = get_args(Phrase)
+    wordnet: WordNet = field(default_factory=WordNet)
+    """the source of kinds and synonyms of objects"""
+    lists: WordLists = field(default_factory=WordLists)
+    """the nouns that may be added, and their plurals"""
+    seed: Seed = 0
+    """the seed of what is drawn"""
+
+    read_with: ClassVar[ReadWith] = {
+        name: {"kinds": ("absent", "present", "affirmed")} for name in ("objects", "phrases")
+    }
+    needs_siblings: ClassVar[bool] = True  # what another caption names is there
+
+    def __post_init__(self) -> None:
+        check_fields(self, "recipe.editor")
+
+    def edit(self, examples: Sequence[Example]) -> list[Edited]:
+        """Return the proposals for the first text of each example, in order."""
+        sentences = [split(normalise(example.text)) for example in examples]
+        tags = self.tagger.tag([sentence.words for sentence in sentences])
+        results = []
+        for example, sentence, tagged in zip(examples, sentences, tags, strict=True):
+            if len(sentence.words) > MOST_WORDS:
+                results.append(Edited((), {TOO_LONG: 0}))
+                continue
+            made = {
+                kind: proposal
+                for kind in self.kinds
+                if (proposal := self._propose(kind, example, sentence, tagged)) is not None
+            }
+            survivors: dict[str, int] = {kind: int(kind in made) for kind in self.kinds}
+            if made and self.per == "caption":
+                rng = generator(self.seed, "negation", example.key)
+                kind = list(made)[pick(rng, len(made))]
+                made = {kind: made[kind]}
+            elif len(made) > 1:
+                made = {
+                    kind: replace(proposal, key=f"{example.key}-{kind}")
+                    for kind, proposal in made.items()
+                }
+            results.append(Edited(tuple(made.values()), survivors))
+        return results
+
+    def describe(self) -> dict[str, str]:
+        """Return the descriptions of the tagger and of the lists."""
+        return {**self.tagger.describe(), "objects": self.lists.describe()}
+
+    def _propose(
+        self, kind: Kind, example: Example, sentence: Sentence, tags: Sequence[str]
+    ) -> Proposal | None:
+        """Return a true and a false caption; ``None`` where a kind does not apply."""
+        if kind == "statement":
+            denials = list(deny(sentence, tags))
+            if not denials:
+                return None
+            rng = generator(self.seed, "denial", example.key)
+            text, operation = denials[pick(rng, len(denials))]
+            return self._pair(kind, example, (sentence.text, text), {"operation": operation})
+        shown, named = self._shown(example), self._named(example)
+        # The control adds what the negation of the same caption adds.
+        rng = generator(self.seed, "present" if kind == "present" else "absent", example.key)
+        if kind == "present":
+            spoken = self._words([example.text])
+            objects = [name for name in shown if not self._is_named(name, spoken)]
+        else:
+            objects = [name for name in self._objects if not self._is_named(name, named)]
+        if not objects or not sentence.words:
+            return None
+        name = objects[pick(rng, len(objects))]
+        phrase = self.phrases[pick(rng, len(self.phrases))]
+        there, away = add_object(sentence.text, name, phrase)
+        first = {"absent": away, "present": there, "affirmed": sentence.text}[kind]
+        second = away if kind == "present" else there
+        return self._pair(kind, example, (first, second), {"operation": phrase, "object": name})
+
+    def _pair(
+        self, kind: Kind, example: Example, texts: tuple[str, str], change: Mapping[str, str]
+    ) -> Proposal:
+        before, after = replaced_run(*texts)
+        edits = (None, Edit(kind, before, after))
+        details = ({CATEGORY: kind}, {CATEGORY: kind, CHANGES: [dict(change)]})
+        return Proposal(example, texts, edits, details=details)
+
+    def _shown(self, example: Example) -> list[str]:
+        """Return the names of the detected objects, each once."""
+        if DETECTIONS not in example.extra and "present" not in self.kinds:
+            return []
+        return list(dict.fromkeys(found.label.lower() for found in detections_of(example)))
+
+    def _named(self, example: Example) -> tuple[frozenset[str], frozenset[int], frozenset[int]]:
+        others = [str(text) for text in example.extra.get("siblings", ())]
+        return self._words([*example.texts, *others, *self._shown(example)])
+
+    def _words(self, texts: Sequence[str]) -> tuple[frozenset[str], frozenset[int], frozenset[int]]:
+        """Return the words of texts, one and two at a time, their senses, and those above them."""
+        runs: set[str] = set()
+        for text in texts:
+            words = [word.lower() for word in split(text).words]
+            runs.update(words)
+            runs.update(f"{first} {second}" for first, second in itertools.pairwise(words))
+        known = [self._known(run) for run in runs]
+        return (
+            frozenset(runs),
+            frozenset().union(*(senses for senses, _ in known)),
+            frozenset().union(*(above for _, above in known)),
+        )
+
+    def _is_named(
+        self, name: str, named: tuple[frozenset[str], frozenset[int], frozenset[int]]
+    ) -> bool:
+        """Say whether words name an object, another word of it, its kind or one of that kind."""
+        runs, senses, above = named
+        own, over = self._known(name)
+        plural = self._plurals.get(name, f"{name}s")
+        return bool(runs & {name, plural, name.split()[-1]} or own & above or over & senses)
+
+    @cached_property
+    def _objects(self) -> tuple[str, ...]:
+        if self.objects is not None:
+            blank = [name for name in self.objects if not name.strip()]
+            if blank:
+                raise UserError("recipe.editor.objects: a name is empty; remove it")
+            return tuple(dict.fromkeys(name.strip().lower() for name in self.objects))
+        kinds = [kind for kind in self.lists.nouns if kind.name != "person"]
+        return tuple(dict.fromkeys(name for kind in kinds for name in kind.plurals))
+
+    @cached_property
+    def _plurals(self) -> dict[str, str]:
+        return {name: many for kind in self.lists.nouns for name, many in kind.plurals.items()}
+
+    def _known(self, word: str) -> tuple[frozenset[int], frozenset[int]]:
+        """Return the most frequent senses of a noun, and these with all above them but the top."""
+        if word not in self._senses:
+            senses = self.wordnet.senses(word, SENSES) if word not in FUNCTION_WORDS else []
+            over = self.wordnet.above(senses) - self._top
+            self._senses[word] = frozenset(sense.offset for sense in senses), frozenset(over)
+        return self._senses[word]
+
+    @cached_property
+    def _senses(self) -> dict[str, tuple[frozenset[int], frozenset[int]]]:
+        return {}
+
+    @cached_property
+    def _top(self) -> set[int]:
+        """The senses that are above nearly everything: "thing" names no umbrella."""
+        return {
+            offset for word in TOP for offset in self.wordnet.above(self.wordnet.senses(word, 1))
+        }
+
+
+TOP = ("artifact", "whole", "organism", "substance", "instrumentality", "causal_agent")
+FUNCTION_WORDS = COUNTS | NEGATIONS | COPULAS | LOCATIVE | {"with", "and", "of", "at", "in", "no"}
+
+
+def add_object(text: str, name: str, phrase: Phrase) -> tuple[str, str]:
+    """Return a caption with an object added as there, and as not there.
+
+    >>> add_object("A dog.", "umbrella", "no")
+    ('A dog and an umbrella.', 'A dog and no umbrella.')
+    >>> add_object("a dog", "cat", "without"), add_object("a dog", "cat", "not")
+    (('a dog with a cat', 'a dog without a cat'), ('a dog and a cat', 'a dog but not a cat'))
+    """
+    body = text.rstrip(" .!")
+    stop = text[len(body) :].strip()
+    some = f"{indefinite_article(name)} {name}"
+    there, away = {
+        "no": (f"and {some}", f"and no {name}"),
+        "without": (f"with {some}", f"without {some}"),
+        "not": (f"and {some}", f"but not {some}"),
+    }[phrase]
+    return f"{body} {there}{stop}", f"{body} {away}{stop}"
+
+
+def deny(sentence: Sentence, tags: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield a caption with each of its parts denied, and the word that does so.
+
+    A caption with a negation has it dropped instead: its opposite.
+
+    Args:
+        tags: the part of speech of each word, from a ``Tagger``.
+
+    >>> sentence = split("A man riding a horse.")
+    >>> list(deny(sentence, ["DT", "NN", "VBG", "DT", "NN", "."]))
+    [('No man riding a horse.', 'no'), ('A man not riding a horse.', 'not')]
+    """
+    words = [word.lower() for word in sentence.words]
+    if not words:
+        return
+    if NEGATIONS & set(words):
+        yield from _affirm(sentence, words, tags)
+        return
+    medium = MEDIUM.match(sentence.text)
+    start = 0 if medium is None else sum(end <= medium.end() for _, end in sentence.spans)
+    if words[start : start + 1] and words[start] in COUNTS and start + 1 < len(words):
+        yield (
+            _no(sentence, words, start, "No" if sentence.words[start][0].isupper() else "no"),
+            "no",
+        )
+    for i in range(1, len(words)):
+        before, behind = words[i - 1], words[i + 1 : i + 2]
+        if not behind or not behind[0][0].isalnum():
+            continue
+        if words[i] in COPULAS and before == "there":
+            yield _no(sentence, words, i + 1, "no"), "no"
+        elif words[i] in COPULAS and before.isalpha():
+            yield _insert(sentence, i + 1, "not"), "not"
+        elif words[i] == "with" and not tags[i - 1].startswith(("VBN", "JJ", "RB", "VBD")):
+            yield _without(sentence, words, i), "without"
+        elif words[i] == "and" and tags[i - 1].startswith("NN") and behind[0] in COUNTS:
+            yield _no(sentence, words, i + 1, "no"), "no"
+        elif (
+            tags[i] == "VBG" and words[i].endswith("ing") and tags[i - 1].startswith("NN")
+            and words[i] not in COMPOUNDS
+        ):  # fmt: skip
+            yield _insert(sentence, i, "not"), "not"
+        elif words[i] in LOCATIVE and tags[i] == "IN" and tags[i - 1].startswith("NN"):
+            yield _insert(sentence, i, "not"), "not"
+
+
+def _affirm(
+    sentence: Sentence, words: Sequence[str], tags: Sequence[str]
+) -> Iterator[tuple[str, str]]:
+    """Yield a caption without one of its negations, if it has no other."""
+    places = [i for i, word in enumerate(words) if word in NEGATIONS]
+    if len(places) > 1:
+        return
+    (at,) = places
+    start, end = sentence.spans[at]
+    text, word = sentence.text, words[at]
+    if word == "without":
+        shown = "with"
+    elif word == "no" and at + 1 < len(words):
+        plural = tags[at + 1].startswith("NNS") or words[at + 1].endswith("s")
+        shown = "some" if plural else indefinite_article(sentence.words[at + 1])
+    elif word == "not" and at and at + 1 < len(words):
+        yield f"{text[:start].rstrip()}{text[end:]}", "affirm"
+        return
+    else:  # "none", "nobody", "don't": other words would have to change
+        return
+    yield f"{text[:start]}{copy_case(shown, sentence.words[at])}{text[end:]}", "affirm"
+
+
+def _no(sentence: Sentence, words: Sequence[str], at: int, no: str) -> str:
+    """Return a caption with "no" in place of the words that count a noun."""
+    last = at
+    while last + 1 < len(words) and words[last] in COUNTS and words[last + 1] in COUNTS:
+        last += 1
+    if words[last] not in COUNTS:  # "there are people"
+        return _insert(sentence, at, no)
+    # "a group of people", "the side of a bus": no people, no bus.
+    if words[last + 1 : last + 2] and words[last + 2 : last + 3] == ["of"]:
+        noun = words[last + 1]
+        if {noun, noun.removesuffix("s")} & PARTITIVES and last + 3 < len(words):
+            last += 2 + (words[last + 3] in COUNTS)
+    start, end = sentence.spans[at][0], sentence.spans[last][1]
+    return f"{sentence.text[:start]}{no}{sentence.text[end:]}"
+
+
+def _without(sentence: Sentence, words: Sequence[str], at: int) -> str:
+    start, end = sentence.spans[at]
+    if words[at + 1] in COUNTS - {"a", "an", "the"}:
+        behind = sentence.spans[at + 1][1]
+        return f"{sentence.text[:start]}without any{sentence.text[behind:]}"
+    return f"{sentence.text[:start]}without{sentence.text[end:]}"
+
+
+def _insert(sentence: Sentence, at: int, word: str) -> str:
+    start = sentence.spans[at][0]
+    return right_articles(f"{sentence.text[:start]}{word} {sentence.text[start:]}")
