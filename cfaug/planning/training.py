@@ -146,10 +146,19 @@ class TrainPlan:
 
 MODEL_NAME = re.compile(r"(?:[\w.-]{1,96}/)?[\w.-]{1,96}", re.ASCII)
 """A name of a model on the Hub, with or without its owner."""
-NOT_OF_A_RUN = ("preset", "by_seed", "overrides", "debugging", "quiet", "verbose")
+NOT_OF_A_RUN = ("preset", "by_seed", "overrides", "debugging", "export", "quiet", "verbose")
 """Fields that composition and the command line fill, and those of what a command prints."""
 OPTIONAL_GROUPS = ("tuning", "loss", "optimized_metric", "declared", "model_name")
 """Groups and settings that a run's ``config.yaml`` lacks if nothing was chosen for them."""
+
+
+class RunExports(TypedDict):
+    """What is written about a run beside its folder."""
+
+    used: str | None
+    """a new file of JSON lines, the examples of the run: ``split`` (train or validation),
+    ``kind`` (real or counterfactual), ``source``, ``key`` (set and member), ``group``, ``file``,
+    ``digest`` of the image's bytes, ``caption``, and ``times`` that an epoch draws it"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,6 +226,8 @@ class TrainSettings(OutputSettings):
     model_name: str | None = None
     """the name of the model in its card, as on the Hub, such as my-clip; null: one of the
     initial model, the experiment and the seed"""
+    export: RunExports = field(default_factory=lambda: RunExports(used=None))
+    """what is written about the run beside its folder"""
     preset: Preset | None = None
     """the training settings of the model's file, already filled into the others"""
     by_seed: Mapping[str, str] | None = None

@@ -23,7 +23,7 @@ from cfaug.run.arguments import flatten
 NOT_A_RESULT = (
     "paths", "logger", "name", "arm", "dry_run", "overwrite", "debugging", "part", "parts",
     "parallel", "engine", "on_error", "share_image_cache", "image_cache_mib", "extend", "threads",
-    "quiet", "verbose", "data.workers", "optimized_metric", "model_name",
+    "quiet", "verbose", "export", "data.workers", "optimized_metric", "model_name",
     "trainer.devices", "trainer.num_nodes", "trainer.accelerator", "trainer.device",
     "trainer.save_every_steps", "trainer.save_every_minutes", "trainer.keep_last",
     "trainer.log_every_steps", "trainer.progress", "trainer.val_metrics", "trainer.profiler",

@@ -57,6 +57,7 @@ from cfaug.run.run_plan import (
     rehearse,
 )
 from cfaug.run.unread import refuse_or_note
+from cfaug.run.used_examples import check_used, write_used
 from cfaug.train.mixture_task import ContrastiveTask, MixtureTask
 from cfaug.train.settings import LoggerSettings
 
@@ -100,8 +101,12 @@ def run_jobs(jobs: Jobs) -> int:
             say_sources(job.sources)
         for line in (*unequal_sizes(planned).values(), *equal_data(planned)):
             say(line)
+    check_used(planned)
     if settings.dry_run or len(planned) > 1:
         rehearse(planned)
+    if rank() == 0:
+        for job in planned:
+            write_used(job)
     if settings.dry_run:
         _say_plans(planned, settings.dry_run)
         return DONE

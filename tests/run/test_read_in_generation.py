@@ -128,6 +128,8 @@ UNSEEN = {
     "checklist": {"lists.folder", "max_words"},
     "deletion": set(),
     "negclip_swaps": set(),
+    "negate": set(),
+    "affirm": {"per"},  # of its one kind
     "paraphrase": set(),
     "substitution": {"max_words", "refill_to_k", "noun_runs", "top_k", "repair_article"},
     "clare": {"max_words", "likelihoods.guesses", "keep_unchanged"},

@@ -57,7 +57,7 @@ def test_captions_without_photos_are_edited_too(script, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("recipe", ["negclip_swaps", "paraphrase"])
+@pytest.mark.parametrize("recipe", ["negclip_swaps", "negate", "affirm", "paraphrase"])
 def test_wrong_and_right_captions_are_sets_to_train_with(recipe, script, shards, tmp_path):
     """Text negatives, or hard positives: only captions that have one, each beside its own photo."""
     words = (
@@ -71,7 +71,7 @@ def test_wrong_and_right_captions_are_sets_to_train_with(recipe, script, shards,
         assert list(pair.images) == ["0"]
         assert (before.edit, before.text == after.text) == (None, False)
         assert after.extra["changes"][0]["operation"]
-    negatives = "text" if recipe == "negclip_swaps" else "null"
+    negatives = "null" if recipe == "paraphrase" else "text"
     words = [
         "data.real=null", f"data.counterfactual={tmp_path / recipe}", "data.cf_ratio=1",
         "data.world=null", f"data.negatives={negatives}", "loss=hard_negatives", "dry_run=json",
@@ -79,7 +79,7 @@ def test_wrong_and_right_captions_are_sets_to_train_with(recipe, script, shards,
     ]  # fmt: skip
     said = json.loads(stdout_of(script("train"), words).splitlines()[-1])
     counts = said["counts"]
-    if recipe == "negclip_swaps":
+    if recipe != "paraphrase":
         assert counts["text_negatives"] == counts["train"] > 0
         assert said["a_batch"]["positives"] == said["a_batch"]["text_negatives"]
     else:

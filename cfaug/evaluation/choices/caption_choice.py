@@ -94,9 +94,9 @@ class CaptionChoice(ItemSource):
         missing: whether items whose photo is missing or unreadable are refused or skipped.
         form: the name of the test, if a folder holds several, such as ``aro_relation``; ``None``
             recognises it.
-        truth: what says which captions are true: their ``labels``, "true" and "false", or that they
-            come ``first``: the first of a set is true, the others are false, as in sets of
-            recipe=negate and recipe=negclip_swaps.
+        truth: the mark of true captions: ``labels``, "true" and "false", or ``first``: the first
+            caption of a set is true, the others are false, as in sets of recipe=negate and
+            recipe=negclip_swaps.
         ties: the value of a tie between a true and a false caption: ``miss``, ``half`` or ``hit``.
         groups: {group: categories}, for averages over groups such as replace, swap and add.
         at_least: smallest number of items with which a category counts in averages and is shown.
@@ -386,7 +386,7 @@ def read_choices(
 
     Args:
         rows: the rows to use, of whole sets; ``None`` for all.
-        truth: with ``first`` labels are not read: the first member is true, the others are false.
+        truth: the mark of true captions; with ``first`` no label is read.
     """
     chosen = np.arange(len(index)) if rows is None else np.sort(rows)
     starts = np.flatnonzero(np.diff(np.asarray(index.sets)[chosen], prepend=-1))

@@ -30,7 +30,7 @@ ARMS = ("before", "both", "single_plain", "generated")
 def test_the_page_has_the_commands_of_the_experiment():
     assert [name for name, _ in commands_of(PAGE)] == [
         "evaluate", "evaluate", "generate", "train", "evaluate", "evaluate", "table",
-        "train", "evaluate",
+        "generate", "train", "evaluate", "table", "train", "evaluate",
     ]  # fmt: skip
 
 
@@ -76,3 +76,21 @@ def test_every_arm_is_trained_asked_and_tabled(tmp_path, monkeypatch, script, ca
     for name in ("plain_choice", "biased_pairs", "paraphrases_choice"):
         items = read_items(both, name)
         assert len(items.columns["item"]) == 24
+
+
+@pytest.mark.slow
+def test_negation_is_generated_trained_asked_and_tabled(tmp_path, monkeypatch, script, capfd):
+    monkeypatch.chdir(tmp_path)
+    generate, train, evaluate, table = (words for _, words in commands_of(PAGE)[7:11])
+    assert "sweep=sweeps/negation.yaml" in train
+    assert script("generate")([*generate, *WORLD]) == 0, capfd.readouterr().err
+    for arm, steps in (("before", 0), ("negation", 1), ("negation_true", 1)):
+        words = [f"experiment=negation/{arm}", f"arm={arm}", f"trainer.max_steps={steps}",
+                 "data.counterfactual=shards/negation/negate", *TRAINED]  # fmt: skip
+        assert script("train")(words) == 0, (arm, capfd.readouterr().err)
+    assert script("evaluate")(evaluate) == 0, capfd.readouterr().err
+    items = read_items(tmp_path / "runs/negation/negation/seed=107", "negation_choice")
+    assert sorted(set(items.columns["category"])) == ["absent", "present", "which"]
+    assert script("table")([*table, "table.partial=true"]) == 0, capfd.readouterr().err
+    document = read_document(tmp_path / "runs/tables/negation_oracle.json")
+    assert len(document.parts[0].rows) == 3
