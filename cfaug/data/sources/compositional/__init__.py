@@ -1,6 +1,7 @@
 """Compositional tests as their authors released them, read by the names of files and columns.
 
-To add one: an ``ItemForm``, and its place in ``FORMS``.
+To add one: a ``Choice`` or a ``Pair`` that names files and columns, or an ``ItemForm`` that reads
+records of another structure, and its place in ``FORMS``.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ FORMS: tuple[ItemForm, ...] = (
 )
 """All forms, in the order in which they are tried."""
 
-ITEM_LISTS = tuple(ItemList(form) for form in FORMS if type(form).lists is not ItemForm.lists)
+ITEM_LISTS = tuple(
+    ItemList(form) for form in FORMS if form.files or type(form).lists is not ItemForm.lists
+)
 """Forms whose images are files."""
 
 ITEM_TABLES = tuple(ItemTable(form) for form in FORMS if form.columns)
