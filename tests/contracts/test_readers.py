@@ -18,7 +18,7 @@ from cfaug.core.pixels import decode_image
 from cfaug.data.index import Index, open_index
 from cfaug.data.shards.shards import write_shards
 from cfaug.data.sources import READERS, Reader, find_reader
-from tests.data import compositional, edits, layouts, test_layouts
+from tests.data import compositional, edits, foils, layouts, test_layouts
 from tests.data.making import noise_image, pair
 from tests.data.released import coco_counterfactuals, laid_out, members
 from tests.data.test_class_folders import CSV, food, lay, put
@@ -69,6 +69,18 @@ LAID: dict[tuple[str, bool], Lay] = {
     ("sugarcrepe_pp", False): compositional.sugarcrepe_pp,
     ("hard_positives", False): compositional.hard_positives,
     ("trohn_text", False): compositional.trohn_text,
+    ("cola", False): foils.cola,
+    ("colorswap", False): foils.colorswap,
+    ("negbench", False): foils.negbench,
+    ("ccneg", False): foils.ccneg,
+    ("whatsup", False): foils.whatsup,
+    ("valse", False): foils.valse,
+    ("bla", False): foils.bla,
+    ("vl_checklist", False): foils.vl_checklist,
+    ("spec", False): lambda x: foils.spec(x, images=False),
+    ("spec_images", False): lambda x: foils.spec(x, text=False),
+    ("svo_probes", False): foils.svo_probes,
+    ("colorswap", True): foils.colorswap_parquet,
     ("winoground", True): compositional.winoground_parquet,
     ("bivlc", True): compositional.bivlc,
     ("vismin", True): compositional.vismin,

@@ -16,15 +16,27 @@ from cfaug.data.sources.compositional.choices import (
     TrohnImg,
     TrohnText,
 )
+from cfaug.data.sources.compositional.foils import (
+    Bla,
+    CcNeg,
+    NegBench,
+    Spec,
+    Valse,
+    VlChecklist,
+    WhatsUp,
+)
 from cfaug.data.sources.compositional.item import ItemForm
 from cfaug.data.sources.compositional.listed import ItemList, ItemTable
 from cfaug.data.sources.compositional.pairs import (
     Bivlc,
+    Cola,
+    ColorSwap,
     MmvpVlm,
     NaturalBenchRetrieval,
     Vismin,
     Winoground,
 )
+from cfaug.data.sources.compositional.photo_choices import SpecImages, SvoProbes
 
 __all__ = ["FORMS", "ITEM_LISTS", "ITEM_TABLES", "ItemForm", "ItemList", "ItemTable"]
 
@@ -34,12 +46,23 @@ FORMS: tuple[ItemForm, ...] = (
     Vismin(),
     MmvpVlm(),
     NaturalBenchRetrieval(),
+    Cola(),
+    ColorSwap(),
     SugarCrepe(),
     SugarCrepePlus(),
     HardPositives(),
     AroRelation(),
     AroAttribution(),
     AroTable(),
+    NegBench(),
+    CcNeg(),
+    WhatsUp(),
+    Valse(),
+    Bla(),
+    VlChecklist(),
+    Spec(),
+    SpecImages(),
+    SvoProbes(),
     TrohnText(),
     TrohnImg(),
 )

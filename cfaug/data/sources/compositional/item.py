@@ -227,7 +227,10 @@ class ItemForm:
 
     def lists(self, path: Path) -> dict[str, Path]:
         """Return the lists of a folder by the category in their names; empty for another form."""
-        lists = named_files(path, self.files, self.list_folders)
+        return self.of_form(named_files(path, self.files, self.list_folders))
+
+    def of_form(self, lists: dict[str, Path]) -> dict[str, Path]:
+        """Return lists whose first record has the needed columns; empty for another form."""
         if not lists or not self.needed:
             return lists
         try:
@@ -253,6 +256,8 @@ class ItemForm:
         """Yield (photo, place of its name) for every item; invalid entries are left out."""
         for entry in self.entries(path):
             with suppress(UserError):
+                if not self.is_used(entry):
+                    continue
                 item = self.item(entry)
                 yield from ((photo, item.where) for photo in item.photos)
 

@@ -215,6 +215,56 @@ class NaturalBenchRetrieval(Pair):
     id_column, category_column = "index", "category"
 
 
+class Cola(Pair):
+    """COLA's multi-object part (Ray et al., 2023), https://github.com/arijitray1993/COLA.
+
+    An entry is a list: the address of a photo, its caption, those of another. Photos are looked for
+    by their names, the numbers of Visual Genome. The paper's number is the image score.
+    """
+
+    kind = "cola"
+    form = "COLA, multi-object"
+    get = (
+        "data/COLA_multiobjects_matching_benchmark.json of github.com/arijitray1993/COLA, and the "
+        "218 photos at its addresses, or Visual Genome's, as images/NUMBER.jpg"
+    )
+    description = (
+        "COLA_multiobjects_matching_benchmark.json with [image, caption, image, caption] (COLA)"
+    )
+    files: ClassVar[Mapping[str, str]] = {"": "COLA_multiobjects_matching_benchmark.json"}
+    list_folders = ("", "data")
+    positions = ("image_0", "caption_0", "image_1", "caption_1")
+    folders = beside = ("vg_gqa_images", "VG_100K", "VG_100K_2")
+    released = Released(210)
+
+
+class ColorSwap(Pair):
+    """ColorSwap (Burapacheep et al., 2024), https://github.com/Top34051/colorswap: its test part.
+
+    ``stanfordnlp/colorswap`` on the Hub, gated, has the columns as parquet.
+    """
+
+    kind = "colorswap"
+    form = "ColorSwap"
+    get = (
+        "data/test.json and data/images/ of the download that github.com/Top34051/colorswap links, "
+        "or data/test-*.parquet of stanfordnlp/colorswap on the Hub, gated"
+    )
+    description = (
+        "test.json, or *.parquet, with id, image_1, image_2, caption_1, caption_2, image_source "
+        "(ColorSwap)"
+    )
+    files: ClassVar[Mapping[str, str]] = {"": "test.json"}
+    list_folders = ("", "data")
+    id_column = "id"
+    photo_columns, captions = ("image_1", "image_2"), ("caption_1", "caption_2")
+    tag_columns = ("image_source", "caption_source")
+    columns = ("id", *photo_columns, *captions, *tag_columns)
+    needed = columns
+    folders = ("data",)
+    released = Released(300)
+
+
 MMVP_IMAGES = ("MLLM_VLM Images", "MMVP_VLM_Images", "MMVP_VLM Images", "MLLM_VLM_Images")
 """Names of the folder, in the released script and in the README."""
 
