@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import product
+from itertools import compress, product
 from math import comb
 from typing import TYPE_CHECKING, ClassVar, Self
 
@@ -241,14 +241,14 @@ class CaptionChoice(ItemSource):
             outcomes += [
                 mean for metric, hit in hits.items() for mean in self._means(metric, hit, by, rows)
             ]
-        for name, values in self._together.items():
-            whole_groups = mean_by(hits["accuracy"] == 1, values)
-            if whole_groups:
-                right = [share == 1 for share in whole_groups.values()]
-                metric = f"accuracy_all_{name}"
-                outcomes.append(
-                    self._outcome(metric, metric, float(np.mean(right)), len(right), {})
-                )
+        parts = parts_by({CATEGORY: self._tags[CATEGORY]} if CATEGORY in self._tags else {})
+        for by, rows in [({}, whole), *parts]:
+            for name, values in self._together.items():
+                shares = mean_by(hits["accuracy"][rows] == 1, list(compress(values, rows)))
+                if shares:
+                    metric = f"accuracy_all_{name}"
+                    value = float(np.mean([share == 1 for share in shares.values()]))
+                    outcomes.append(self._outcome(metric, metric, value, len(shares), by))
         outcomes.append(self._outcome("ties", "ties", float(ties.mean()), len(ties), {}))
         return Evaluation(outcomes, columns)
 

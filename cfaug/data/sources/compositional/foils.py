@@ -125,7 +125,7 @@ class WhatsUp(ItemForm):
     """What'sUp (Kamath et al., 2023), https://github.com/amitakamath/whatsup_vlms.
 
     A and B are photos of two things in four places, the first of four captions true; a place's
-    ``pair`` is the opposite one and its ``set`` all four. The others are a list for each item: the
+    ``pair`` is the opposite one, and ``four`` are the paper's sets. The others are a list for each item: the
     number of a photo of COCO or Visual Genome, a true and a false caption.
     """
 
@@ -175,7 +175,7 @@ class WhatsUp(ItemForm):
             return item
         things = f"{entry.category}-{place['first']}-{place['second']}"
         axis = "across" if place["place"] in ("left", "right") else "other"
-        return replace(item, group=things, tags={"set": things, "pair": f"{things}-{axis}"})
+        return replace(item, group=things, tags={"four": things, "pair": f"{things}-{axis}"})
 
 
 class Valse(Choice):
