@@ -72,6 +72,7 @@ LAID: dict[tuple[str, bool], Lay] = {
     ("cola", False): foils.cola,
     ("colorswap", False): foils.colorswap,
     ("negbench", False): foils.negbench,
+    ("negbench_retrieval", False): foils.negbench_retrieval,
     ("ccneg", False): foils.ccneg,
     ("whatsup", False): foils.whatsup,
     ("valse", False): foils.valse,
@@ -121,7 +122,9 @@ BESIDE = {
     ("hard_positives", True): "likewise",
 }
 """{kind, imported: why it has no folder of its own here}."""
-SPLITS = {"trohn_text": "train", "karpathy": "test"}
+SPLITS = {
+    "trohn_text": "train", "karpathy": "test", "negbench_retrieval": "coco_negated_retrieval",
+}  # fmt: skip
 """{kind: the split that is named}; its folder has several."""
 
 

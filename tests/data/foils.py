@@ -50,6 +50,22 @@ def negbench(folder: Path) -> Path:
     return put(folder, {"voc2007/000005.jpg": photo(7), "CheXpert/valid/p1/view1.jpg": photo(8)})
 
 
+def negbench_retrieval(folder: Path) -> Path:
+    """Lay out photos with two captions each, plain and negated; captions as Python prints them."""
+    columns = ("positive_objects", "negative_objects", "filepath", "image_id", "captions")
+
+    def line(number: int, *texts: str) -> list[object]:
+        name = f"data/coco/images/val2017/{coco_name(number)}"
+        return [["dog"], ["cat"], name, 100 + number, list(texts)]
+
+    name = "COCO_val_negated_retrieval_llama3.1_rephrased_affneg_true.csv"
+    plain = [line(i, CAPTIONS[i][0], f"So: {CAPTIONS[i][0]}") for i in range(4)]
+    negated = [line(i, f"No cat. {CAPTIONS[i][0]}", f"A dog's {i}, no cat") for i in range(4)]
+    csv_lists(folder, {"COCO_val_retrieval.csv": (columns, plain), name: (columns, negated)})
+    coco_photos(folder / "val2017")
+    return folder
+
+
 def ccneg(folder: Path) -> Path:
     """Lay out the list that docs/sets.md writes, and the photos as their archive has them."""
     home = "ccneg_images/cc3m_subset_images_extracted_final"

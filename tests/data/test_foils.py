@@ -48,6 +48,21 @@ def test_negbench_puts_the_right_caption_first_and_keeps_its_template(tmp_path):
     assert [index.group_name(row) for row in first[:2]] == ["100", "101"]  # photos of COCO
 
 
+def test_negbench_asks_which_of_its_lists_for_retrieval_is_meant(tmp_path):
+    folder = foils.negbench_retrieval(tmp_path / "set")
+    said = r"lists for retrieval: name one of .*:coco_retrieval, .*:coco_negated_retrieval"
+    assert_refused(folder, tmp_path / "cache", said)
+    index = open_index(f"{folder}:coco_negated_retrieval", tmp_path / "cache")
+    assert [index.text(row) for row in range(4)] == [
+        f"No cat. {CAPTIONS[0][0]}", "A dog's 0, no cat",
+        f"No cat. {CAPTIONS[1][0]}", "A dog's 1, no cat",
+    ]  # fmt: skip
+    assert index.images[0] == index.images[1] != index.images[2]
+    assert index.label(0) is None
+    foils.negbench(folder)
+    assert open_index(folder, tmp_path / "cache").kind == "negbench"
+
+
 def test_whatsup_says_which_items_belong_together(tmp_path):
     index = opened(foils.whatsup, tmp_path)
     extras = [index.extra_row(rows_of(index, item)[0]) for item in range(9)]

@@ -22,8 +22,9 @@ from cfaug.data.sources.compositional.item import (
     ItemRecord,
     Released,
     list_entries,
+    named_files,
 )
-from cfaug.data.sources.row import whole
+from cfaug.data.sources.row import split_home, whole
 
 QUESTION = ("number", "true", "false")
 """The values of an entry of What'sUp's lists about COCO and Visual Genome."""
@@ -96,6 +97,43 @@ class NegBench(ItemForm):
         return replace(item, tags={"template": template} if template else {})
 
 
+class NegBenchRetrieval(ItemForm):
+    """NegBench's retrieval: photos with their captions, which name what is absent too.
+
+    It is no choice, but a source for ``benchmark=retrieval``, ``FOLDER:PART``.
+    """
+
+    kind = "negbench_retrieval"
+    form = "NegBench's retrieval"
+    get = "as for negbench; benchmark=retrieval reads FOLDER:coco_negated_retrieval"
+    description = "COCO_val_negated_retrieval_....csv, ... with filepath, captions (NegBench)"
+    files: ClassVar[Mapping[str, str]] = {
+        "coco_retrieval": "COCO_val_retrieval.csv",
+        "coco_negated_retrieval": ("COCO_val_negated_retrieval_llama3.1_rephrased_affneg_true.csv"),
+        "synthetic_retrieval_v1": "synthetic_retrieval_v1.csv",
+        "synthetic_retrieval_v2": "synthetic_retrieval_v2.csv",
+    }
+    list_folders, folders, beside = NegBench.list_folders, NegBench.folders, NegBench.beside
+    needed = ("filepath", "captions")
+
+    def lists(self, path: Path) -> dict[str, Path]:
+        """Return the list that is named; a folder without one has to be of another form."""
+        home, named = split_home(path)
+        there = named_files(home, self.files, self.list_folders)
+        if named is None and there and not NegBench().lists(home):
+            raise UserError(
+                f"{home} has lists for retrieval: name one of "
+                f"{', '.join(f'{home}:{part}' for part in there)}"
+            )
+        return self.of_form({part: file for part, file in there.items() if part == named})
+
+    def item(self, entry: ItemRecord) -> Item:
+        """Read a row: a photo with its captions."""
+        return Item(
+            entry.name, entry.where, (entry.photo("filepath"),), tuple(entry.texts("captions"))
+        )
+
+
 class CcNeg(Choice):
     """CC-Neg (Singh et al., 2024), https://github.com/jaisidhsingh/CoN-CLIP: a caption, negated.
 
@@ -124,9 +162,9 @@ class CcNeg(Choice):
 class WhatsUp(ItemForm):
     """What'sUp (Kamath et al., 2023), https://github.com/amitakamath/whatsup_vlms.
 
-    A and B are photos of two things in four places, the first of four captions true; a place's
-    ``pair`` is the opposite one, and ``four`` are the paper's sets. The others are a list for each item: the
-    number of a photo of COCO or Visual Genome, a true and a false caption.
+    A and B are photos of two things in four places, the first of four captions true; the items of
+    two opposite places are a ``pair``, those of all ``four`` the paper's set. Of the other lists an
+    entry is the number of a photo of COCO or Visual Genome, a true and a false caption.
     """
 
     kind = "whatsup"

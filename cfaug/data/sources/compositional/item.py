@@ -103,7 +103,7 @@ class Item:
         """Return whether a caption edits the first: a pair's second, a choice's false ones."""
         if self.chooses_photos:
             return False
-        return self.labels[member] == FALSE if self.labels else member > 0
+        return self.labels[member] == FALSE if self.labels else self.photo_of(member) > 0
 
     @property
     def chooses_photos(self) -> bool:
