@@ -422,6 +422,15 @@ def read_choices(benchmark: str, index: Index, rows: np.ndarray | None) -> Choic
     for item_rows in np.split(chosen, starts[1:]):
         members = item_rows.tolist()
         where = f"{benchmark}: {index.key(members[0])} of {index.source}"
+        images = len(np.unique(np.asarray(index.images)[item_rows]))
+        of_images.add(images > 1)
+        alike = images == len(members) and len(set(map(index.text, members))) == 1
+        if len(of_images) > 1 or (images > 1 and not alike):
+            raise UserError(
+                f"{where} has several images: benchmark=choice asks which caption fits one image, "
+                "or, in every item, which image fits one caption, and benchmark=pairs asks about "
+                "two images with two captions"
+            )
         captions = []
         for row in members:
             label = index.label(row)
@@ -431,15 +440,6 @@ def read_choices(benchmark: str, index: Index, rows: np.ndarray | None) -> Choic
                     "'false'"
                 )
             captions.append((index.text(row), LABELS[label]))
-        images = len(np.unique(np.asarray(index.images)[item_rows]))
-        of_images.add(images > 1)
-        alike = len({text for text, _ in captions}) == 1 and images == len(members)
-        if len(of_images) > 1 or (images > 1 and not alike):
-            raise UserError(
-                f"{where} has several images: benchmark=choice asks which caption fits one image, "
-                "or, in every item, which image fits one caption, and benchmark=pairs asks about "
-                "two images with two captions"
-            )
         for name, value in LABELS.items():
             if value not in (truth for _, truth in captions):
                 raise UserError(f"{where} has no caption with the label {name!r}")
