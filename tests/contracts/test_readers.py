@@ -23,6 +23,7 @@ from tests.data.making import noise_image, pair
 from tests.data.released import coco_counterfactuals, laid_out, members
 from tests.data.test_class_folders import CSV, food, lay, put
 from tests.data.test_coco import lay_out_coco, lay_out_karpathy
+from tests.data.test_cultural_counterfactuals import cultural, cultural_rows
 from tests.data.test_index import as_prompts
 from tests.data.test_photo_lists import ENCODED, OBJECTS, PAIRS, ROWS, coco_line, encoded, photos
 from tests.data.test_photo_lists import write as entailment_parquet
@@ -92,6 +93,7 @@ LAID: dict[tuple[str, bool], Lay] = {
     ("pairs", True): test_layouts.numbered_parquet,
     ("members", True): lambda x: laid_out(x, members({})),
     ("social_counterfactuals", True): lambda x: social(x, social_rows("barber", "17", 0)),
+    ("cultural_counterfactuals", True): lambda x: cultural(x, cultural_rows()),
     ("entailment_parquet", True): lambda x: entailment_parquet(x / "test.parquet", ROWS),
     ("labelled_parquet", True): lambda x: hub(x / "test.parquet"),
     ("captioned_parquet", True): test_layouts.hub_parquet_lists,

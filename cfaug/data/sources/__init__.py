@@ -38,6 +38,7 @@ from cfaug.data.sources.columns import (
     unread_lists,
 )
 from cfaug.data.sources.compositional import ITEM_LISTS, ITEM_TABLES, ItemList
+from cfaug.data.sources.cultural_counterfactuals import CULTURAL_COUNTERFACTUALS
 from cfaug.data.sources.edit_lists import EditList
 from cfaug.data.sources.edited_folders import EditedFolders
 from cfaug.data.sources.fields import field_names
@@ -70,6 +71,7 @@ READERS: tuple[Reader, ...] = (
     CocoCounterfactuals(),
     *HUB_SETS,
     SOCIAL_COUNTERFACTUALS,
+    CULTURAL_COUNTERFACTUALS,
     ENTAILMENT_PARQUET,
     LABELLED_PARQUET,
     CAPTIONED_PARQUET,
@@ -102,6 +104,7 @@ PAIRED: tuple[Reader, ...] = (
     CAPTIONED_PARQUET,
     *HUB_SETS,
     SOCIAL_COUNTERFACTUALS,
+    CULTURAL_COUNTERFACTUALS,
     CocoCounterfactuals(),
     InstructPix2Pix(),
 )

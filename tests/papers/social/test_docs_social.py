@@ -11,6 +11,7 @@ from cfaug.data.shards.shards import read_sets
 from cfaug.data.sources import import_sets
 from cfaug.report.results import read_results
 from tests.data.layouts import TEXTS, images, table
+from tests.data.test_cultural_counterfactuals import cultural, cultural_rows
 from tests.data.test_social_counterfactuals import social, social_rows
 from tests.run.conftest import commands_of
 from tests.scripts import ROOT
@@ -52,6 +53,7 @@ def lay_files(folder: Path) -> None:
         for row in social_rows(subject, f"{subject}_{again}", 100 * (2 * number + again))
     ]
     social(folder / "SocialCounterfactuals", rows)
+    cultural(folder / "CulturalCounterfactuals" / "religion", cultural_rows())
     images(folder / "PHOTOS")
     photos = [(f"{name}.png", text) for name, text in TEXTS.items()]
     table(folder / "PHOTOS" / "captions.csv", ["image", "caption"], photos)
