@@ -74,6 +74,7 @@ LAID: dict[tuple[str, bool], Lay] = {
     ("colorswap", False): foils.colorswap,
     ("negbench", False): foils.negbench,
     ("negbench_retrieval", False): foils.negbench_retrieval,
+    ("fairface", False): foils.fairface,
     ("ccneg", False): foils.ccneg,
     ("whatsup", False): foils.whatsup,
     ("valse", False): foils.valse,
@@ -126,6 +127,7 @@ BESIDE = {
 """{kind, imported: why it has no folder of its own here}."""
 SPLITS = {
     "trohn_text": "train", "karpathy": "test", "negbench_retrieval": "coco_negated_retrieval",
+    "fairface": "val",
 }  # fmt: skip
 """{kind: the split that is named}; its folder has several."""
 

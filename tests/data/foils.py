@@ -66,6 +66,23 @@ def negbench_retrieval(folder: Path) -> Path:
     return folder
 
 
+AGES = ("20-29", "more than 70")
+PEOPLE = (("Male", "White"), ("Female", "Black"), ("Female", "East Asian"), ("Male", "Black"))
+"""Gender and race of the faces here, repeated."""
+
+
+def fairface(folder: Path, count: int = 8) -> Path:
+    """Lay out both lists and their photos."""
+    columns = ("file", "age", "gender", "race", "service_test")
+    for part, first in (("train", 50), ("val", 0)):
+        lines = [
+            (f"{part}/{i + 1}.jpg", AGES[i % 2], *PEOPLE[i % 4], i % 2 == 0) for i in range(count)
+        ]
+        csv_lists(folder, {f"fairface_label_{part}.csv": (columns, lines)})
+        put(folder, {f"{part}/{i + 1}.jpg": photo(first + i) for i in range(count)})
+    return folder
+
+
 def ccneg(folder: Path) -> Path:
     """Lay out the list that docs/sets.md writes, and the photos as their archive has them."""
     home = "ccneg_images/cc3m_subset_images_extracted_final"

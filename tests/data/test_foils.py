@@ -50,7 +50,7 @@ def test_negbench_puts_the_right_caption_first_and_keeps_its_template(tmp_path):
 
 def test_negbench_asks_which_of_its_lists_for_retrieval_is_meant(tmp_path):
     folder = foils.negbench_retrieval(tmp_path / "set")
-    said = r"lists for retrieval: name one of .*:coco_retrieval, .*:coco_negated_retrieval"
+    said = r"several lists of NegBench's retrieval: .*:coco_retrieval, .*:coco_negated_retrieval"
     assert_refused(folder, tmp_path / "cache", said)
     index = open_index(f"{folder}:coco_negated_retrieval", tmp_path / "cache")
     assert [index.text(row) for row in range(4)] == [
@@ -126,6 +126,16 @@ def test_colorswap_reads_its_test_alone_and_its_table_alike(tmp_path):
 def test_a_part_of_a_release_is_said_to_be_one(tmp_path):
     said = describe_count(opened(foils.valse, tmp_path))
     assert "VALSE: 6 items, where the released files have 7,702 (existence 3 for 505" in said
+
+
+def test_fairface_is_read_by_part_with_its_labels(tmp_path):
+    folder = foils.fairface(tmp_path / "fairface")
+    assert_refused(folder, tmp_path / "cache", r"several lists of FairFace: .*:train, .*:val")
+    index = open_index(f"{folder}:val", tmp_path / "cache")
+    assert len(index) == 8
+    labels = {name: index.extra_row(1)[name] for name in ("age", "gender", "race")}
+    assert labels == {"age": "more than 70", "gender": "Female", "race": "Black"}
+    assert index.read_image(1) == photo(1)
 
 
 def entry(at: Any, column: Any, value: Any) -> Callable[[Any], None]:

@@ -16,6 +16,7 @@ from cfaug.data.sources.compositional.choices import (
     TrohnImg,
     TrohnText,
 )
+from cfaug.data.sources.compositional.faces import FairFace
 from cfaug.data.sources.compositional.foils import (
     Bla,
     CcNeg,
@@ -65,6 +66,7 @@ FORMS: tuple[ItemForm, ...] = (
     Spec(),
     SpecImages(),
     SvoProbes(),
+    FairFace(),
     TrohnText(),
     TrohnImg(),
 )

@@ -20,11 +20,11 @@ from cfaug.data.sources.compositional.item import (
     Item,
     ItemForm,
     ItemRecord,
+    PartForm,
     Released,
     list_entries,
-    named_files,
 )
-from cfaug.data.sources.row import split_home, whole
+from cfaug.data.sources.row import whole
 
 QUESTION = ("number", "true", "false")
 """The values of an entry of What'sUp's lists about COCO and Visual Genome."""
@@ -97,7 +97,7 @@ class NegBench(ItemForm):
         return replace(item, tags={"template": template} if template else {})
 
 
-class NegBenchRetrieval(ItemForm):
+class NegBenchRetrieval(PartForm):
     """NegBench's retrieval: photos with their captions, which name what is absent too.
 
     It is no choice, but a source for ``benchmark=retrieval``, ``FOLDER:PART``.
@@ -117,15 +117,8 @@ class NegBenchRetrieval(ItemForm):
     needed = ("filepath", "captions")
 
     def lists(self, path: Path) -> dict[str, Path]:
-        """Return the list that is named; a folder without one has to be of another form."""
-        home, named = split_home(path)
-        there = named_files(home, self.files, self.list_folders)
-        if named is None and there and not NegBench().lists(home):
-            raise UserError(
-                f"{home} has lists for retrieval: name one of "
-                f"{', '.join(f'{home}:{part}' for part in there)}"
-            )
-        return self.of_form({part: file for part, file in there.items() if part == named})
+        """Return the list; a folder of multiple choice is that, unless a part is named."""
+        return {} if NegBench().lists(path) else super().lists(path)
 
     def item(self, entry: ItemRecord) -> Item:
         """Read a row: a photo with its captions."""

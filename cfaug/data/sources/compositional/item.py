@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 from cfaug.core.errors import UserError
 from cfaug.core.safety.json_text import json_file
 from cfaug.data.sources.lists import list_records
-from cfaug.data.sources.row import caption, captions, whole
+from cfaug.data.sources.row import caption, captions, split_home, whole
 
 TRUE, FALSE = "true", "false"
 """Labels of a choice's captions."""
@@ -271,6 +271,21 @@ class ItemForm:
             any(alternative in names for alternative in column.split("|"))
             for column in self.columns
         )
+
+
+class PartForm(ItemForm):
+    """A form of which each list is a part, ``FOLDER:PART``; of several one has to be named."""
+
+    def lists(self, path: Path) -> dict[str, Path]:
+        """Return the list of the part that is named, or the only one."""
+        home, named = split_home(path)
+        parts = named_files(home, self.files, self.list_folders)
+        if named is None and len(parts) > 1:
+            choices = ", ".join(f"{home}:{part}" for part in parts)
+            raise UserError(f"{home} holds several lists of {self.form}: name one of {choices}")
+        return self.of_form({
+            part: file for part, file in parts.items() if named is None or part == named
+        })  # fmt: skip
 
 
 def list_entries(
