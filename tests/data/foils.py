@@ -71,10 +71,11 @@ PEOPLE = (("Male", "White"), ("Female", "Black"), ("Female", "East Asian"), ("Ma
 """Gender and race of the faces here, repeated."""
 
 
-def fairface(folder: Path, count: int = 8) -> Path:
-    """Lay out both lists and their photos."""
+def fairface(folder: Path, count: int = 8, parts: Sequence[str] = ("train", "val")) -> Path:
+    """Lay out the lists of some parts, and their photos."""
     columns = ("file", "age", "gender", "race", "service_test")
-    for part, first in (("train", 50), ("val", 0)):
+    for part in parts:
+        first = 50 if part == "train" else 0
         lines = [
             (f"{part}/{i + 1}.jpg", AGES[i % 2], *PEOPLE[i % 4], i % 2 == 0) for i in range(count)
         ]

@@ -39,8 +39,8 @@ def cultural(folder: Path, rows: list[dict[str, object]]) -> Path:
 def test_sets_of_one_person_before_several_backgrounds(tmp_path):
     folder = cultural(tmp_path / "religion", cultural_rows())
     sets = list(import_sets(folder))
-    assert [len(found.members) for found in sets] == [3, 3, 3]
-    assert [found.group for found in sets] == [
+    assert [len(cf_set.members) for cf_set in sets] == [3, 3, 3]
+    assert [cf_set.group for cf_set in sets] == [
         "old latino woman", "young east asian man", "old latino woman",
     ]  # fmt: skip
     member = sets[0].members[2]

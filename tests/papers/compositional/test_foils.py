@@ -218,9 +218,9 @@ def test_accuracy_by_plain_loops(name, encoder, tmp_path):
 def cola(folder: Path) -> list[tuple[Path, str, Path, str]]:
     entries = load(folder / "data" / "COLA_multiobjects_matching_benchmark.json")
     return [
-        (folder / "images" / first.rsplit("/")[-1], one, folder / "images" / second.rsplit("/")[-1],
-         two)
-        for first, one, second, two in entries
+        (folder / "images" / first.rsplit("/")[-1], text_0, folder / "images" / second.rsplit("/")[-1],
+         text_1)
+        for first, text_0, second, text_1 in entries
     ]  # fmt: skip
 
 
@@ -243,11 +243,13 @@ def test_pairs_by_plain_loops(name, lay, read, encoder, tmp_path):
     ours = {o.metric: o.value for o in evaluation.outcomes if not o.by}
     score = scorer(encoder)
     text, image = [], []
-    for first, one, second, two in raw:
-        of_first, of_second = ([score(photo, t) for t in (one, two)] for photo in (first, second))
+    for first, text_0, second, text_1 in raw:
+        of_first, of_second = (
+            [score(photo, t) for t in (text_0, text_1)] for photo in (first, second)
+        )
         text.append(of_first[0] > of_first[1] and of_second[1] > of_second[0])
         image.append(of_first[0] > of_second[0] and of_second[1] > of_first[1])
     assert ours["text_score"] == pytest.approx(mean(text))
     assert ours["image_score"] == pytest.approx(mean(image))  # COLA's number
-    both = [one and other for one, other in zip(text, image, strict=True)]
+    both = [left and right for left, right in zip(text, image, strict=True)]
     assert ours["group_score"] == pytest.approx(mean(both))

@@ -24,7 +24,8 @@ MAKERS = {
     "grids": lambda path: lay_grid_sets(path, every_grid_set(("doctor", "nurse"))),
     "pilots": lambda path: lay_grid_sets(path, every_grid_set(("pilot", "nurse"))),
     "seen": label_seen,
-    "faces": fairface,
+    "val_faces": lambda path: fairface(path, parts=("val",)),
+    "train_faces": lambda path: fairface(path, parts=("train",)),
 }
 CASES = {
     "skew": Case(("benchmark=skew", "benchmark.data=@grids"), SKEW, HELD_OUT),
@@ -32,8 +33,8 @@ CASES = {
         ("benchmark=skew", "benchmark.data=@grids", "benchmark.permute=pool"), SKEW, HELD_OUT
     ),
     "pool_skew": Case(
-        ("benchmark=pool_skew", "benchmark.data=@faces:val", "benchmark.k=3"),
-        {"data": "@faces:train", "labels": ["gender"], "words": ["tall"], "template": "a {word}",
+        ("benchmark=pool_skew", "benchmark.data=@val_faces", "benchmark.k=3"),
+        {"data": "@train_faces", "labels": ["gender"], "words": ["tall"], "template": "a {word}",
          "k": 2},
     ),
     "attribute_detector": Case(
