@@ -217,11 +217,11 @@ def test_accuracy_by_plain_loops(name, encoder, tmp_path):
 
 def cola(folder: Path) -> list[tuple[Path, str, Path, str]]:
     entries = load(folder / "data" / "COLA_multiobjects_matching_benchmark.json")
+    home = folder / "images"
     return [
-        (folder / "images" / first.rsplit("/")[-1], text_0, folder / "images" / second.rsplit("/")[-1],
-         text_1)
+        (home / first.rsplit("/")[-1], text_0, home / second.rsplit("/")[-1], text_1)
         for first, text_0, second, text_1 in entries
-    ]  # fmt: skip
+    ]
 
 
 def colorswap(folder: Path) -> list[tuple[Path, str, Path, str]]:
