@@ -73,6 +73,8 @@ BY_ORDER = frozenset({
     "accuracy", "original_accuracy", "blind_language_sum", "blind_language_mean", "blind_model",
 })  # fmt: skip
 """Metrics that the order of the captions' scores decides."""
+TOGETHER = "accuracy_all_"
+"""The beginning of a metric of items that count together, before the column that joins them."""
 LOWER = frozenset({"brittleness", "ties"})
 """Metrics for which lower values are better."""
 
@@ -246,7 +248,7 @@ class CaptionChoice(ItemSource):
             for name, values in self._together.items():
                 shares = mean_by(hits["accuracy"][rows] == 1, list(compress(values, rows)))
                 if shares:
-                    metric = f"accuracy_all_{name}"
+                    metric = f"{TOGETHER}{name}"
                     value = float(np.mean([share == 1 for share in shares.values()]))
                     outcomes.append(self._outcome(metric, metric, value, len(shares), by))
         outcomes.append(self._outcome("ties", "ties", float(ties.mean()), len(ties), {}))
@@ -522,6 +524,11 @@ def describe_choice(
         f"{words.format(count=len(categories))} {values[metric,]}"
         for metric, words in WORDS.items()
         if (metric,) in values
+    ]
+    texts += [
+        f"every item of its {metric.removeprefix(TOGETHER)} right {share}"
+        for (metric, *by), share in values.items()
+        if metric.startswith(TOGETHER) and not by
     ]
     if texts:
         lines.append("; ".join(texts))
