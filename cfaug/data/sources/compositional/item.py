@@ -16,6 +16,7 @@ from pathlib import Path, PurePath
 from typing import Any, ClassVar
 
 from cfaug.core.errors import UserError
+from cfaug.core.files import require_regular
 from cfaug.core.safety.json_text import json_file
 from cfaug.data.sources.lists import list_records
 from cfaug.data.sources.row import caption, captions, split_home, whole
@@ -24,6 +25,8 @@ TRUE, FALSE = "true", "false"
 """Labels of a choice's captions."""
 SET, CATEGORY = "set", "category"
 """Extra columns of every item's first member: its test, and its part of the test."""
+HEAD = 64 * 2**10
+"""Number of bytes of a list that show whether it begins like the lists of a form."""
 Box = tuple[int, int, int, int]
 """Left, top, right and bottom in pixels of the photo, the latter two excluded."""
 
@@ -233,9 +236,16 @@ class ItemForm:
         """Return lists whose first record has the needed columns; empty for another form."""
         if not lists or not self.needed:
             return lists
+        first_list = next(iter(lists.values()))
         try:
-            first = next(list_entries(next(iter(lists.values())), "", self.positions), None)
-        except UserError:
+            if first_list.suffix == ".json" and not self.positions:
+                # Somebody else's test.json may be huge: it is parsed if it begins like this form.
+                with require_regular(first_list).open("rb") as handle:
+                    head = handle.read(HEAD)
+                if not all(f'"{column}"'.encode() in head for column in self.needed):
+                    return {}
+            first = next(list_entries(first_list, "", self.positions), None)
+        except (OSError, UserError):
             return {}
         return lists if first is not None and set(self.needed) <= set(first.fields) else {}
 
