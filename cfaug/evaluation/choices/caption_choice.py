@@ -526,9 +526,10 @@ def describe_choice(
         if (metric,) in values
     ]
     texts += [
-        f"every item of its {metric.removeprefix(TOGETHER)} right {share}"
-        for (metric, *by), share in values.items()
-        if metric.startswith(TOGETHER) and not by
+        f"every item of its {outcome.metric.removeprefix(TOGETHER)} right "
+        f"{100 * outcome.value:.1f} %"
+        for outcome in evaluation.outcomes
+        if outcome.metric.startswith(TOGETHER) and not outcome.by
     ]
     if texts:
         lines.append("; ".join(texts))
