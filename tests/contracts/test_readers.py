@@ -18,11 +18,12 @@ from cfaug.core.pixels import decode_image
 from cfaug.data.index import Index, open_index
 from cfaug.data.shards.shards import write_shards
 from cfaug.data.sources import READERS, Reader, find_reader
-from tests.data import compositional, edits, layouts, test_layouts
+from tests.data import compositional, edits, foils, layouts, test_layouts
 from tests.data.making import noise_image, pair
 from tests.data.released import coco_counterfactuals, laid_out, members
 from tests.data.test_class_folders import CSV, food, lay, put
 from tests.data.test_coco import lay_out_coco, lay_out_karpathy
+from tests.data.test_cultural_counterfactuals import cultural, cultural_rows
 from tests.data.test_index import as_prompts
 from tests.data.test_photo_lists import ENCODED, OBJECTS, PAIRS, ROWS, coco_line, encoded, photos
 from tests.data.test_photo_lists import write as entailment_parquet
@@ -69,6 +70,20 @@ LAID: dict[tuple[str, bool], Lay] = {
     ("sugarcrepe_pp", False): compositional.sugarcrepe_pp,
     ("hard_positives", False): compositional.hard_positives,
     ("trohn_text", False): compositional.trohn_text,
+    ("cola", False): foils.cola,
+    ("colorswap", False): foils.colorswap,
+    ("negbench", False): foils.negbench,
+    ("negbench_retrieval", False): foils.negbench_retrieval,
+    ("fairface", False): foils.fairface,
+    ("ccneg", False): foils.ccneg,
+    ("whatsup", False): foils.whatsup,
+    ("valse", False): foils.valse,
+    ("bla", False): foils.bla,
+    ("vl_checklist", False): foils.vl_checklist,
+    ("spec", False): lambda x: foils.spec(x, images=False),
+    ("spec_images", False): lambda x: foils.spec(x, text=False),
+    ("svo_probes", False): foils.svo_probes,
+    ("colorswap", True): foils.colorswap_parquet,
     ("winoground", True): compositional.winoground_parquet,
     ("bivlc", True): compositional.bivlc,
     ("vismin", True): compositional.vismin,
@@ -79,6 +94,7 @@ LAID: dict[tuple[str, bool], Lay] = {
     ("pairs", True): test_layouts.numbered_parquet,
     ("members", True): lambda x: laid_out(x, members({})),
     ("social_counterfactuals", True): lambda x: social(x, social_rows("barber", "17", 0)),
+    ("cultural_counterfactuals", True): lambda x: cultural(x, cultural_rows()),
     ("entailment_parquet", True): lambda x: entailment_parquet(x / "test.parquet", ROWS),
     ("labelled_parquet", True): lambda x: hub(x / "test.parquet"),
     ("captioned_parquet", True): test_layouts.hub_parquet_lists,
@@ -109,7 +125,10 @@ BESIDE = {
     ("hard_positives", True): "likewise",
 }
 """{kind, imported: why it has no folder of its own here}."""
-SPLITS = {"trohn_text": "train", "karpathy": "test"}
+SPLITS = {
+    "trohn_text": "train", "karpathy": "test", "negbench_retrieval": "coco_negated_retrieval",
+    "fairface": "val",
+}  # fmt: skip
 """{kind: the split that is named}; its folder has several."""
 
 

@@ -194,7 +194,8 @@ CASES = {
     "choice": Case(
         ("benchmark=choice", "benchmark.data=@sugarcrepe", "benchmark.blind=null"),
         {"data": "@winoground", "tags": ["category"], "form": "winoground", "question": "caption",
-         "groups": {"swap": ["swap_obj", "swap_att"]}, "drop": ["swap_att"],
+         "together": ["category"], "groups": {"swap": ["swap_obj", "swap_att"]},
+         "drop": ["swap_att"],
          "blind": "zoo:language/causal"},
         {"data": "labelled|choice", **FORMS},
     ),

@@ -38,6 +38,8 @@ from cfaug.data.sources.columns import (
     unread_lists,
 )
 from cfaug.data.sources.compositional import ITEM_LISTS, ITEM_TABLES, ItemList
+from cfaug.data.sources.compositional.item import PartForm
+from cfaug.data.sources.cultural_counterfactuals import CULTURAL_COUNTERFACTUALS
 from cfaug.data.sources.edit_lists import EditList
 from cfaug.data.sources.edited_folders import EditedFolders
 from cfaug.data.sources.fields import field_names
@@ -70,6 +72,7 @@ READERS: tuple[Reader, ...] = (
     CocoCounterfactuals(),
     *HUB_SETS,
     SOCIAL_COUNTERFACTUALS,
+    CULTURAL_COUNTERFACTUALS,
     ENTAILMENT_PARQUET,
     LABELLED_PARQUET,
     CAPTIONED_PARQUET,
@@ -102,6 +105,7 @@ PAIRED: tuple[Reader, ...] = (
     CAPTIONED_PARQUET,
     *HUB_SETS,
     SOCIAL_COUNTERFACTUALS,
+    CULTURAL_COUNTERFACTUALS,
     CocoCounterfactuals(),
     InstructPix2Pix(),
 )
@@ -137,7 +141,7 @@ def split_folder(path: Path) -> Path:
     given = field_names().reader
     readers = READERS if given is None else (given, *READERS)
     selected = not path.exists() and any(reader.reads(path) for reader in readers)
-    if selected and (not (home / split).is_dir() or _lists_split(path)):
+    if selected and (not (home / split).is_dir() or _lists_split(path) or _is_part(path)):
         return path
     if not split or not (home / split).is_dir():
         inside = [folder for folder in data_folders(home) if split in folder.parts]
@@ -173,6 +177,11 @@ def _list_of_split(home: Path, split: str) -> Path | None:
     alike = [file for file in lists if kind is not None and split_kind(file.stem) == kind]
     chosen = exact or alike
     return chosen[0] if len(chosen) == 1 else None
+
+
+def _is_part(path: Path) -> bool:
+    """Return whether a form has a list of that part, whose photos may lie in the folder."""
+    return any(isinstance(r.item_form, PartForm) and r.recognises(path) for r in ITEM_LISTS)
 
 
 def _lists_split(path: Path) -> bool:

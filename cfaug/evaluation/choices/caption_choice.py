@@ -1,7 +1,7 @@
-"""Which captions are true of an image? SugarCrepe, SugarCrepe++, ARO, hard positives.
+"""Which captions are true of an image, or images of a caption? SugarCrepe, ARO, SVO-Probes.
 
-``benchmark=choice``. A source has a set for each item, whose members share one image and are
-labelled "true" or "false".
+``benchmark=choice``. A source has a set for each item, whose members are labelled "true" or "false"
+and share one image, or share one caption.
 
 ``METRIC_macro`` is the mean over categories, either all or those of one ``group``, and
 ``METRIC_macro_groups`` the mean over groups.
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import product
+from itertools import compress, product
 from math import comb
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
@@ -74,7 +74,9 @@ BY_ORDER = frozenset({
 })  # fmt: skip
 """Metrics that the order of the captions' scores decides."""
 Truth = Literal["labels", "first"]
-"""What says which captions of a set are true."""
+"""What says which members of a set are true."""
+TOGETHER = "accuracy_all_"
+"""The beginning of a metric of items that count together, before the column that joins them."""
 LOWER = frozenset({"brittleness", "ties"})
 """Metrics for which lower values are better."""
 
@@ -84,7 +86,7 @@ class CaptionChoice(ItemSource):
     """Accuracy of choosing the true captions of images, beside that of blind models.
 
     Args:
-        data: sets of captions of one image.
+        data: sets of captions of one image, or of images of one caption.
         name: the name in tables, ending in "_choice"; ``None`` takes the folder's name.
         batch_size: number of images, captions, pairs or questions given to the model at once.
         without_leaks: whether to leave out items of images that the run was trained on, or whose
@@ -94,14 +96,16 @@ class CaptionChoice(ItemSource):
         missing: whether items whose photo is missing or unreadable are refused or skipped.
         form: the name of the test, if a folder holds several, such as ``aro_relation``; ``None``
             recognises it.
-        truth: the mark of true captions: ``labels``, "true" and "false", or ``first``: the first
-            caption of a set is true, the others are false, as in sets of recipe=negate and
+        truth: the mark of true members: ``labels``, "true" and "false", or ``first``: the first
+            member of a set is true, the others are false, as in sets of recipe=negate and
             recipe=negclip_swaps.
         ties: the value of a tie between a true and a false caption: ``miss``, ``half`` or ``hit``.
         groups: {group: categories}, for averages over groups such as replace, swap and add.
         at_least: smallest number of items with which a category counts in averages and is shown.
         drop: categories that are neither averaged nor shown.
         tags: further columns of the source by whose values every metric is reported.
+        together: columns of the source, such as ``pair``, for ``accuracy_all_pair``: the share of
+            their values with every item right; items without a value do not count.
         blind: a language model that scores the captions without images: a folder, a Hub id,
             ``zoo:...``, or such a model itself; ``None`` for no such model.
         question: the wording for models that answer questions: ``plain``, ``vqascore``,
@@ -114,6 +118,7 @@ class CaptionChoice(ItemSource):
     at_least: Positive = 1
     drop: Sequence[str] = ()
     tags: Sequence[str] = ()
+    together: Sequence[str] = ()
     blind: str | IdentifiedLanguageModel | None = "zoo:language/causal"
     question: str = "plain"
 
@@ -123,7 +128,7 @@ class CaptionChoice(ItemSource):
     also_accepts: ClassVar[tuple[type, ...]] = (Matcher, Answerer)
     primary_metrics: ClassVar[tuple[str, ...]] = ("accuracy",)
     item_schema: ClassVar[ItemSchema] = ItemSchema(
-        "an image with its captions",
+        "an image with its captions, or a caption with its images",
         (
             ItemColumn("item", "the set", "text", always=True),
             ItemColumn("cluster", "its group, the photo", "text", always=True),
@@ -152,6 +157,7 @@ class CaptionChoice(ItemSource):
             ),
             ItemColumn("group", "the groups of its category", "text"),
             ItemColumn("text <k>", "score of this caption; null without one"),
+            ItemColumn("image <k>", "score of this image, where a caption has several"),
         ),
         tags="``category`` and further tags of the source",
     )
@@ -171,7 +177,9 @@ class CaptionChoice(ItemSource):
         self._index, self._chosen = index, rows
         self._choices = read_choices(str(self.name), index, rows, self.truth)
         self._tags = read_tags(str(self.name), index, self._choices.first, self.tags)
-        check_tags(self._tags, (*METRICS, "word_order"), "text ")
+        check_tags(self._tags, (*METRICS, "word_order"), "text ", "image ")
+        groups = read_tags(str(self.name), index, self._choices.first, self.together)
+        self._together = {name: only(groups[name]) for name in self.together}
         nothing: list[tuple[str, ...]] = [()] * len(self._choices.first)
         self._categories = only(self._tags.get(CATEGORY, nothing))
         self._counted = categories_that_count(self._categories, self.at_least, self.drop)
@@ -193,19 +201,22 @@ class CaptionChoice(ItemSource):
     def data_hash(self) -> str:
         """A hash of the data, and of the settings that change the results."""
         how = [self.ties, self.at_least, {name: list(names) for name, names in self.groups.items()},
-               sorted(self.drop), [self._question.question, self._question.answer],
+               sorted(self.drop), *([sorted(self.together)] if self.together else []),
+               [self._question.question, self._question.answer],
                "" if self._language is None else self._language.identity]  # fmt: skip
         labels = [str(row) for row in self._choices.truth.tolist()]
         chosen = [] if self._chosen is None else [self._chosen]
-        content = self._index.hash_with(list(self._tags))
+        content = self._index.hash_with(list(dict.fromkeys([*self._tags, *self.together])))
         return fingerprint(content, labels, list(self.tags), repr(how), *chosen)
 
     def run(self, model: Scored) -> Evaluation:
         """Return accuracy, averages over categories and groups, and the blind scores."""
-        first, texts, truth = self._choices.first, self._choices.texts, self._choices.truth
-        items = ScoredItems(self._index, first[:, None], texts)
+        first, truth, chooses = self._choices.first, self._choices.truth, self._choices.of_images
+        texts = self._choices.texts
+        shown = [captions[:1] for captions in texts] if chooses else texts
+        items = ScoredItems(self._index, self._choices.rows, shown)
         scorer = scorer_of(model, items, self.batch_size, self._question)
-        scores = scorer.score()[..., 0]
+        scores = scorer.score()[:, 0] if chooses else scorer.score()[..., 0]
         hits = self._hits(scorer, items, scores)
         ties = choice_hits(scores, truth, "hit") - choice_hits(scores, truth, "miss")
         columns: dict[str, ColumnValues] = {
@@ -220,7 +231,10 @@ class CaptionChoice(ItemSource):
             ])  # fmt: skip
         columns |= {**hits, "ties": ties, "word_order": self._choices.word_order}
         columns |= {
-            f"text {k}": np.asarray(scores[:, k], np.float64) for k in range(truth.shape[1])
+            f"{'image' if chooses else 'text'} {k}": np.where(
+                truth[:, k] == ABSENT, np.nan, scores[:, k].astype(np.float64)
+            )
+            for k in range(truth.shape[1])
         }
         whole = np.ones(len(first), bool)
         outcomes = [
@@ -234,6 +248,14 @@ class CaptionChoice(ItemSource):
             outcomes += [
                 mean for metric, hit in hits.items() for mean in self._means(metric, hit, by, rows)
             ]
+        parts = parts_by({CATEGORY: self._tags[CATEGORY]} if CATEGORY in self._tags else {})
+        for by, rows in [({}, whole), *parts]:
+            for name, values in self._together.items():
+                shares = mean_by(hits["accuracy"][rows] == 1, list(compress(values, rows)))
+                if shares:
+                    metric = f"{TOGETHER}{name}"
+                    value = float(np.mean([share == 1 for share in shares.values()]))
+                    outcomes.append(self._outcome(metric, metric, value, len(shares), by))
         outcomes.append(self._outcome("ties", "ties", float(ties.mean()), len(ties), {}))
         return Evaluation(outcomes, columns)
 
@@ -270,12 +292,14 @@ class CaptionChoice(ItemSource):
                 "original_accuracy": original_hits(scores, truth, self.ties),
                 "brittleness": brittle(scores, truth).astype(np.float64),
             }
-            similar = scorer.compare_texts()
+            similar = None if self._choices.of_images else scorer.compare_texts()
             if similar is not None:
                 values = np.full(len(truth), np.nan)
                 values[several] = text_only_hits(similar[several], truth[several], self.ties)
                 more["text_only"] = values
             hits |= {name: np.where(several, values, np.nan) for name, values in more.items()}
+        if self._choices.of_images:  # one caption cannot be chosen without its images
+            return hits
         blind_scores = {}  # of captions without their images, float (items, captions) each
         if self._language is not None:
             texts, numbers = items.distinct_texts
@@ -344,7 +368,8 @@ class CaptionChoice(ItemSource):
         return Outcome(str(self.name), name, value, n, better, by=by, chance=chance)
 
 
-# Items of one image and several captions, some of which are true: read from a source.
+# Items of one image and several captions, some of which are true, or of one caption and several
+# images: read from a source.
 
 LABELS = {"true": TRUE, "false": FALSE}
 """A member's labels, and their meaning for its caption."""
@@ -357,17 +382,29 @@ class Choices:
     """Items, in the order of the source.
 
     Attributes:
-        first: the row of each item's first member, which shows the item's image, int64 (items,).
-        truth: ``TRUE``, ``FALSE`` or ``ABSENT``, int8 (items, captions).
+        rows: the row of each image of each item, int64 (items, images): one image, or, for a choice
+            of images, one for each member; an item with fewer repeats its first.
+        texts: the caption of each member; a choice of images repeats one.
+        truth: ``TRUE``, ``FALSE`` or ``ABSENT`` of each member, int8 (items, members).
+        of_images: whether items ask which images one caption is true of.
     """
 
-    first: np.ndarray
+    rows: np.ndarray
     texts: Sequence[tuple[str, ...]]
     truth: np.ndarray
+    of_images: bool = False
+
+    @property
+    def first(self) -> np.ndarray:
+        """The row of each item's first member, int64 (items,)."""
+        first: np.ndarray = self.rows[:, 0]
+        return first
 
     @property
     def word_order(self) -> np.ndarray:
         """Whether a false caption has the words of a true one in another order, bool (items,)."""
+        if self.of_images:
+            return np.zeros(len(self.texts), bool)
         return np.array([
             any(same_words(*pair) for pair in product(*(
                 [text for text, label in zip(texts, truth, strict=False) if label == value]
@@ -390,17 +427,22 @@ def read_choices(
     """
     chosen = np.arange(len(index)) if rows is None else np.sort(rows)
     starts = np.flatnonzero(np.diff(np.asarray(index.sets)[chosen], prepend=-1))
-    items: list[tuple[int, list[tuple[str, int]]]] = []
+    items: list[tuple[list[int], list[tuple[str, int]]]] = []
+    of_images = set[bool]()
     for item_rows in np.split(chosen, starts[1:]):
-        first = int(item_rows[0])
-        where = f"{benchmark}: {index.key(first)} of {index.source}"
-        if len(np.unique(np.asarray(index.images)[item_rows])) > 1:
+        members = item_rows.tolist()
+        where = f"{benchmark}: {index.key(members[0])} of {index.source}"
+        images = len(np.unique(np.asarray(index.images)[item_rows]))
+        of_images.add(images > 1)
+        alike = images == len(members) and len(set(map(index.text, members))) == 1
+        if len(of_images) > 1 or (images > 1 and not alike):
             raise UserError(
                 f"{where} has several images: benchmark=choice asks which caption fits one image, "
-                "and benchmark=pairs asks about two images with two captions"
+                "or, in every item, which image fits one caption, and benchmark=pairs asks about "
+                "two images with two captions"
             )
         captions = []
-        for number, row in enumerate(item_rows.tolist()):
+        for number, row in enumerate(members):
             if truth == "first":
                 captions.append((index.text(row), FALSE if number else TRUE))
                 continue
@@ -415,10 +457,10 @@ def read_choices(
         for name, value in LABELS.items():
             if all(mark != value for _, mark in captions):
                 raise UserError(f"{where} has no caption with the label {name!r}")
-        items.append((first, captions))
-    kept = [(row, captions) for row, captions in items if not _has_no_answer(captions)]
+        items.append((members if images > 1 else members[:1], captions))
+    kept = [item for item in items if True in of_images or not _has_no_answer(item[1])]
     if len(kept) < len(items):
-        unclear = [index.key(row) for row, captions in items if _has_no_answer(captions)]
+        unclear = [index.key(shown[0]) for shown, captions in items if _has_no_answer(captions)]
         more = ", ..." if len(unclear) > NAMED else ""
         say(
             f"{benchmark}: {len(unclear)} of {len(items)} items are left out because a true and a "
@@ -430,7 +472,9 @@ def read_choices(
     truth_NK = np.full((len(kept), max(map(len, texts))), ABSENT, np.int8)
     for item, (_, captions) in enumerate(kept):
         truth_NK[item, : len(captions)] = [value for _, value in captions]
-    return Choices(np.array([row for row, _ in kept]), texts, truth_NK)
+    most = max(len(shown) for shown, _ in kept)
+    rows_NM = np.array([[*shown, *shown[:1] * (most - len(shown))] for shown, _ in kept])
+    return Choices(rows_NM, texts, truth_NK, True in of_images)
 
 
 def _has_no_answer(item: Sequence[tuple[str, int]]) -> bool:
@@ -492,6 +536,12 @@ def describe_choice(
         f"{words.format(count=len(categories))} {values[metric,]}"
         for metric, words in WORDS.items()
         if (metric,) in values
+    ]
+    texts += [
+        f"every item of its {outcome.metric.removeprefix(TOGETHER)} right "
+        f"{100 * outcome.value:.1f} %"
+        for outcome in evaluation.outcomes
+        if outcome.metric.startswith(TOGETHER) and not outcome.by
     ]
     if texts:
         lines.append("; ".join(texts))

@@ -22,7 +22,7 @@ from cfaug.core.types import CLUSTER, ITEM, ColumnValues, Evaluation, Outcome
 from cfaug.core.worlds import is_world
 from cfaug.data.sources import find_reader, item_list
 from cfaug.data.sources.compositional import FORMS, ITEM_LISTS, ItemList
-from cfaug.data.sources.compositional.item import CATEGORY, RELEASED
+from cfaug.data.sources.compositional.item import CATEGORY
 from cfaug.data.sources.row import split_home
 from cfaug.evaluation.benchmark import (
     SourceBenchmark,
@@ -174,7 +174,7 @@ def describe_count(index: Index) -> str:
     Returns:
         The sentence; "" if the released number is unknown, or equal and without a remark.
     """
-    known = RELEASED.get(index.kind)
+    known = next((form.released for form in FORMS if form.kind == index.kind), None)
     if known is None:
         return ""
     counts = count_items(index)

@@ -104,7 +104,8 @@ class Skew(WritesModelPage, SourceBenchmark):
     """Skew of the images retrieved for neutral prompts, compared with chance.
 
     Args:
-        data: sets of attribute grids: shards of ``recipe=social``, SocialCounterfactuals' parquet.
+        data: sets of attribute grids: shards of ``recipe=social``, SocialCounterfactuals' or
+            Cultural Counterfactuals' parquet.
         name: the name in tables, ending in "_skew"; ``None`` takes the folder's name.
         without_leaks: whether to leave out sets with an image that the run was trained on.
         subjects: ``all``, or ``unseen``: only those whose sets the run's experiment kept out of

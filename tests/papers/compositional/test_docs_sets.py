@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
+from cfaug.data.index import open_index
 from cfaug.report.document import read_document
 from cfaug.report.results import read_results
+from tests.data import foils
 from tests.data.compositional import (
     aro,
     bivlc,
@@ -34,14 +39,19 @@ LAID: dict[str, Callable[[Path], Path]] = {
     "winoground": winoground, "bivlc": bivlc, "vismin": vismin, "mmvp_vlm": mmvp,
     "naturalbench_retrieval": naturalbench, "coco_counterfactuals": coco_counterfactuals,
     "sugarcrepe": sugarcrepe, "sugarcrepe_pp": sugarcrepe_pp, "aro": aro,
-    "hard_positives": hard_positives,
+    "hard_positives": hard_positives, "cola": foils.cola, "colorswap": foils.colorswap,
+    "ccneg": foils.ccneg, "whatsup": foils.whatsup, "valse": foils.valse, "bla": foils.bla,
+    "vl_checklist": foils.vl_checklist, "spec": foils.spec, "svo_probes": foils.svo_probes,
+    "negbench": lambda folder: foils.negbench(foils.negbench_retrieval(folder)),
 }  # fmt: skip
 
 BENCHMARKS = {
     "winoground_pairs", "bivlc_pairs", "vismin_pairs", "mmvp_vlm_pairs",
     "naturalbench_retrieval_pairs", "coco_counterfactuals_pairs", "sugarcrepe_choice",
     "sugarcrepe_pp_choice", "aro_relation_choice", "aro_attribution_choice",
-    "hard_positives_choice",
+    "hard_positives_choice", "cola_pairs", "colorswap_pairs", "negbench_choice", "ccneg_choice",
+    "whatsup_choice", "valse_choice", "bla_choice", "vl_checklist_choice", "spec_choice",
+    "spec_images_choice", "svo_probes_choice",
 }  # fmt: skip
 
 
@@ -65,12 +75,34 @@ def lay_files(folder: Path) -> None:
     (folder / "conf").symlink_to(ROOT / "conf")
 
 
+def test_the_lines_of_the_page_write_the_list_of_cc_neg(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    foils.ccneg(tmp_path / "laid")
+    laid = [json.loads(line) for line in Path("laid/ccneg.jsonl").read_text().splitlines()]
+    annotations = [
+        {"json": {"caption": r["caption"]}, "sop_data": {"negative-prompt": r["negative_caption"]}}
+        for r in laid
+    ]
+    annotations[0] |= annotations[0].pop("json")  # as in another copy
+    paths = [f"/home/them/{Path(r['image_path']).name}" for r in laid]
+    torch.save({"image_paths": paths, "annotations": annotations}, "ccneg_preprocessed.pt")
+    (lines,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    exec(compile(lines, str(PAGE), "exec"), {})
+    (tmp_path / "laid" / "ccneg.jsonl").rename("first.jsonl")
+    expected = open_index(foils.ccneg(tmp_path / "again"), tmp_path / "cache")
+    (tmp_path / "ccneg.jsonl").rename(tmp_path / "laid" / "ccneg.jsonl")
+    index = open_index(tmp_path / "laid", tmp_path / "cache")
+    for row in range(len(expected)):
+        assert index.text(row) == expected.text(row).replace(",", "")
+        assert index.read_image(row) == expected.read_image(row)
+
+
 @pytest.mark.slow
 def test_every_command_of_the_page_runs(tmp_path, monkeypatch, script, capfd) -> None:
     monkeypatch.chdir(tmp_path)
     lay_files(tmp_path)
     commands = commands_of(PAGE)
-    assert len(commands) == 15
+    assert len(commands) == 27
     for name, words in commands:
         typed = [word.replace("model=clip_vit_b32", "weights=zoo:clip-0") for word in words]
         typed += ["max_indistinct=1"] if typed != words else []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from cfaug.data.index import open_index
+from tests.data.foils import fairface
 from tests.grid_sets import every_grid_set, lay_grid_sets
 from tests.run.evaluated_sources import Case, label
 
@@ -23,11 +24,18 @@ MAKERS = {
     "grids": lambda path: lay_grid_sets(path, every_grid_set(("doctor", "nurse"))),
     "pilots": lambda path: lay_grid_sets(path, every_grid_set(("pilot", "nurse"))),
     "seen": label_seen,
+    "val_faces": lambda path: fairface(path, parts=("val",)),
+    "train_faces": lambda path: fairface(path, parts=("train",)),
 }
 CASES = {
     "skew": Case(("benchmark=skew", "benchmark.data=@grids"), SKEW, HELD_OUT),
     "skew of pools": Case(
         ("benchmark=skew", "benchmark.data=@grids", "benchmark.permute=pool"), SKEW, HELD_OUT
+    ),
+    "pool_skew": Case(
+        ("benchmark=pool_skew", "benchmark.data=@val_faces", "benchmark.k=3"),
+        {"data": "@train_faces", "labels": ["gender"], "words": ["tall"], "template": "a {word}",
+         "k": 2},
     ),
     "attribute_detector": Case(
         ("benchmark=attribute_detector", "benchmark.data=@grids"),

@@ -10,7 +10,9 @@ import pytest
 from cfaug.data.shards.shards import read_sets
 from cfaug.data.sources import import_sets
 from cfaug.report.results import read_results
+from tests.data.foils import fairface
 from tests.data.layouts import TEXTS, images, table
+from tests.data.test_cultural_counterfactuals import cultural, cultural_rows
 from tests.data.test_social_counterfactuals import social, social_rows
 from tests.run.conftest import commands_of
 from tests.scripts import ROOT
@@ -25,6 +27,7 @@ TINY = {
     "model.architecture=ViT-B-32": [],
     "model.pretrained=laion2b_s34b_b79k": ["model.name_or_path=zoo:clip-1"],
     "benchmark=skew": ["benchmark=skew", "benchmark.permutations=50", "benchmark.resamples=50"],
+    "benchmark.k=1000": ["benchmark.k=3"],
     "scale=social_folders": [
         "scale=social_folders", "model=tiny_clip", "trainer.max_steps=2", "data.batch_size=24",
         "data.holdout=0", "data.validation=0", "trainer.checkpoint=last", "trainer.progress=false",
@@ -52,6 +55,8 @@ def lay_files(folder: Path) -> None:
         for row in social_rows(subject, f"{subject}_{again}", 100 * (2 * number + again))
     ]
     social(folder / "SocialCounterfactuals", rows)
+    cultural(folder / "CulturalCounterfactuals" / "religion", cultural_rows())
+    fairface(folder / "FairFace")
     images(folder / "PHOTOS")
     photos = [(f"{name}.png", text) for name, text in TEXTS.items()]
     table(folder / "PHOTOS" / "captions.csv", ["image", "caption"], photos)

@@ -1,6 +1,7 @@
 """Compositional tests as their authors released them, read by the names of files and columns.
 
-To add one: an ``ItemForm``, and its place in ``FORMS``.
+To add one: a ``Choice`` or a ``Pair`` that names files and columns, or an ``ItemForm`` that reads
+records of another structure, and its place in ``FORMS``.
 """
 
 from __future__ import annotations
@@ -15,15 +16,29 @@ from cfaug.data.sources.compositional.choices import (
     TrohnImg,
     TrohnText,
 )
+from cfaug.data.sources.compositional.faces import FairFace
+from cfaug.data.sources.compositional.foils import (
+    Bla,
+    CcNeg,
+    NegBench,
+    NegBenchRetrieval,
+    Spec,
+    Valse,
+    VlChecklist,
+    WhatsUp,
+)
 from cfaug.data.sources.compositional.item import ItemForm
 from cfaug.data.sources.compositional.listed import ItemList, ItemTable
 from cfaug.data.sources.compositional.pairs import (
     Bivlc,
+    Cola,
+    ColorSwap,
     MmvpVlm,
     NaturalBenchRetrieval,
     Vismin,
     Winoground,
 )
+from cfaug.data.sources.compositional.photo_choices import SpecImages, SvoProbes
 
 __all__ = ["FORMS", "ITEM_LISTS", "ITEM_TABLES", "ItemForm", "ItemList", "ItemTable"]
 
@@ -33,18 +48,33 @@ FORMS: tuple[ItemForm, ...] = (
     Vismin(),
     MmvpVlm(),
     NaturalBenchRetrieval(),
+    Cola(),
+    ColorSwap(),
     SugarCrepe(),
     SugarCrepePlus(),
     HardPositives(),
     AroRelation(),
     AroAttribution(),
     AroTable(),
+    NegBench(),
+    NegBenchRetrieval(),
+    CcNeg(),
+    WhatsUp(),
+    Valse(),
+    Bla(),
+    VlChecklist(),
+    Spec(),
+    SpecImages(),
+    SvoProbes(),
+    FairFace(),
     TrohnText(),
     TrohnImg(),
 )
 """All forms, in the order in which they are tried."""
 
-ITEM_LISTS = tuple(ItemList(form) for form in FORMS if type(form).lists is not ItemForm.lists)
+ITEM_LISTS = tuple(
+    ItemList(form) for form in FORMS if form.files or type(form).lists is not ItemForm.lists
+)
 """Forms whose images are files."""
 
 ITEM_TABLES = tuple(ItemTable(form) for form in FORMS if form.columns)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
+from typing import ClassVar
 
 from cfaug.core.errors import UserError
 from cfaug.core.files import require_regular
@@ -17,11 +18,13 @@ from cfaug.data.sources.compositional.item import (
     ItemForm,
     ItemPhoto,
     ItemRecord,
+    Released,
     file_entries,
+    list_entries,
     named_files,
 )
 from cfaug.data.sources.compositional.listed import box_of
-from cfaug.data.sources.lists import Record, list_records
+from cfaug.data.sources.lists import Record
 from cfaug.data.sources.parquet import column_names, parquet_files
 from cfaug.data.sources.parquet_splits import ParquetSplit, split_files, split_of
 from cfaug.data.sources.row import split_home
@@ -31,10 +34,12 @@ LIST_FOLDERS = ("", "data", "annotations")
 COCO_FOLDERS = ("val2017", "coco/val2017", "coco/images/val2017", "data/coco/images/val2017")
 """Places of COCO's photos below a folder; the third is the SugarCrepe authors' suggestion."""
 COCO_BESIDE = ("val2017", "coco/val2017", "coco/images/val2017", "coco2017/val2017")
-SPLITS = (
-    "add_obj", "add_att", "replace_obj", "replace_att", "replace_rel", "swap_obj", "swap_att",
-)  # fmt: skip
-"""SugarCrepe's lists, in the order of its ``main_eval.py``."""
+SUGARCREPE = {
+    "add_obj": 2062, "add_att": 692, "replace_obj": 1652, "replace_att": 788, "replace_rel": 1406,
+    "swap_obj": 245, "swap_att": 666,
+}  # fmt: skip
+"""SugarCrepe's lists, in the order of its ``main_eval.py``, with their numbers of items."""
+SUGARCREPE_FILES = {name: f"{name}.json" for name in SUGARCREPE}
 
 
 def choice(
@@ -51,14 +56,39 @@ def choice(
     )
 
 
-class SugarCrepe(ItemForm):
+class Choice(ItemForm):
+    """A form of one photo with true and false captions, each in a column of its own.
+
+    Attributes:
+        photo: columns of the photo, the first existing one of which is read.
+        true: columns of the true captions.
+        false: columns of the false captions.
+        category_column: the column of the item's category; empty for that in the list's name.
+        tag_columns: {tag: column} of further texts of an item, "" where the column is missing.
+    """
+
+    is_choice = True
+    photo: tuple[str, ...]
+    true: tuple[str, ...]
+    false: tuple[str, ...]
+    category_column: str = ""
+    tag_columns: ClassVar[Mapping[str, str]] = {}
+
+    def item(self, entry: ItemRecord) -> Item:
+        """Read an entry: the true captions, then the false ones."""
+        true, false = ([entry.text(name) for name in names] for names in (self.true, self.false))
+        category = entry.word(self.category_column) if self.category_column else ""
+        item = choice(entry, true, false, *self.photo, category=category)
+        return replace(item, tags={tag: entry.word(name) for tag, name in self.tag_columns.items()})
+
+
+class SugarCrepe(Choice):
     """SugarCrepe (Hsieh et al., 2023), https://github.com/RAIVNLab/sugar-crepe: seven json files.
 
     MTEB's parquet has the columns ``images``, ``caption``, ``negative_caption`` and no categories.
     """
 
     kind = "sugarcrepe"
-    is_choice = True
     form = "SugarCrepe"
     get = (
         "data/*.json of github.com/RAIVNLab/sugar-crepe; the photos, COCO's val2017, inside as "
@@ -68,31 +98,34 @@ class SugarCrepe(ItemForm):
         "add_obj.json, ..., swap_att.json with filename, caption, negative_caption (SugarCrepe), "
         "val2017/ inside or beside"
     )
+    files = SUGARCREPE_FILES
+    list_folders = LIST_FOLDERS
     columns = ("images", "caption", "negative_caption")
     folders, beside = COCO_FOLDERS, COCO_BESIDE
+    photo, true, false = ("filename", "images"), ("caption",), ("negative_caption",)
+    released = Released(
+        7511,
+        SUGARCREPE,
+        "the paper, and copies made of an earlier release, have 7,512: there swap_obj has 246, of "
+        "which the released file lacks number 108",
+    )
 
     def lists(self, path: Path) -> dict[str, Path]:
         """Return the lists, unless they have two true captions each."""
-        files = named_files(path, {name: f"{name}.json" for name in SPLITS}, LIST_FOLDERS)
+        files = super().lists(path)
         return {} if _has_second_caption(files) else files
 
     def fits(self, names: Mapping[str, bool]) -> bool:
         return super().fits(names) and names["images"] and "caption2" not in names
 
-    def item(self, entry: ItemRecord) -> Item:
-        """Read an entry: the caption, then the negative one."""
-        true, false = entry.text("caption"), entry.text("negative_caption")
-        return choice(entry, [true], [false], "filename", "images")
 
-
-class SugarCrepePlus(ItemForm):
+class SugarCrepePlus(Choice):
     """SugarCrepe++ (Dumpala et al., 2024), https://github.com/Sri-Harsha/scpp: two true captions.
 
     Five lists, ``replace_obj.json`` to ``swap_att.json``, with ``caption2`` beside ``caption``.
     """
 
     kind = "sugarcrepe_pp"
-    is_choice = True
     form = "SugarCrepe++"
     get = (
         "the json lists of github.com/Sri-Harsha/scpp (Aman-J/SugarCrepe_pp on the Hub): "
@@ -103,19 +136,22 @@ class SugarCrepePlus(ItemForm):
         "replace_obj.json, ..., swap_att.json with filename, caption, caption2, negative_caption "
         "(SugarCrepe++), val2017/ inside or beside"
     )
+    files = SUGARCREPE_FILES
+    list_folders = LIST_FOLDERS
     columns = ("images|image", "caption", "caption2", "negative_caption")
     folders, beside = COCO_FOLDERS, COCO_BESIDE
+    photo = ("filename", "images", "image")
+    true, false = ("caption", "caption2"), ("negative_caption",)
+    released = Released(
+        4757,
+        {name: count for name, count in SUGARCREPE.items() if not name.startswith("add")},
+        "3 items (2 of swap_obj, 1 of replace_att) have equal captions; they are left out here",
+    )
 
     def lists(self, path: Path) -> dict[str, Path]:
         """Return the lists, if they have two true captions each."""
-        files = named_files(path, {name: f"{name}.json" for name in SPLITS}, LIST_FOLDERS)
+        files = super().lists(path)
         return files if _has_second_caption(files) else {}
-
-    def item(self, entry: ItemRecord) -> Item:
-        """Read an entry: both true captions, then the negative one."""
-        true = [entry.text("caption"), entry.text("caption2")]
-        false = [entry.text("negative_caption")]
-        return choice(entry, true, false, "filename", "images", "image")
 
 
 def _has_second_caption(lists: Mapping[str, Path]) -> bool:
@@ -139,16 +175,14 @@ class AroForm(ItemForm):
     a miss.
     """
 
-    file_name: str
     is_choice = True
+    list_folders = LIST_FOLDERS
     folders = ("images", "data/images", "VG_100K", "VG_100K_2")
     beside = ("images", "visual_genome/VG_100K", "visual_genome/VG_100K_2", "vg/VG_100K")
 
     def lists(self, path: Path) -> dict[str, Path]:
         """Return the one list; hard positives have one of that name in data/."""
-        if (path / SWAPPED).is_dir():
-            return {}
-        return named_files(path, {"": self.file_name}, LIST_FOLDERS)
+        return {} if (path / SWAPPED).is_dir() else super().lists(path)
 
     def item(self, entry: ItemRecord) -> Item:
         """Read an entry: the box, the true and the false caption."""
@@ -179,7 +213,8 @@ class AroRelation(AroForm):
         "visual_genome_relation.json with bbox_x, ..., true_caption, false_caption, relation_name "
         "(ARO), images/ beside it"
     )
-    file_name = "visual_genome_relation.json"
+    files: ClassVar[Mapping[str, str]] = {"": "visual_genome_relation.json"}
+    released = Released(23_937)
 
     def part(self, entry: ItemRecord) -> str:
         return entry.word(entry.column("relation_name"))
@@ -198,7 +233,8 @@ class AroAttribution(AroForm):
         "visual_genome_attribution.json with bbox_x, ..., true_caption, false_caption, attributes "
         "(ARO), images/ beside it"
     )
-    file_name = "visual_genome_attribution.json"
+    files: ClassVar[Mapping[str, str]] = {"": "visual_genome_attribution.json"}
+    released = Released(28_748)
 
     def part(self, entry: ItemRecord) -> str:
         """Return both attributes, joined as the released code joins them."""
@@ -265,6 +301,12 @@ class HardPositives(ItemForm):
         "or vl_checklist_relations.json (The Hard Positive Truth)"
     )
     columns = ("images|image", "caption", "hard_positive", "negative")
+    released = Released(
+        56_191,  # half of the paper's 112,382 captions
+        {"swap": 28_748, "replace_att": 10_575, "replace_rel": 16_868},
+        "16 items (15 of replace_rel, 1 of replace_att) have equal captions; they are left out "
+        "here, and counted as wrong by the released code",
+    )
     folders = ("data", "data/images", "images", "replace", "VG_100K", "VG_100K_2")
     beside = ("visual_genome", "vg", "images", "aro/images")
 
@@ -378,10 +420,8 @@ class TrohnText(ItemForm):
             rows: Iterator[Record]
             if file.suffix == ".parquet":
                 rows = ParquetSplit([file], split_of(path).choice).records(columns)
-            elif file.suffix == ".json":
-                rows = ((entry.where, entry.fields) for entry in file_entries(file))
             else:
-                rows = list_records(file)
+                rows = ((entry.where, entry.fields) for entry in list_entries(file))
             for number, (where, fields) in enumerate(rows):
                 yield ItemRecord(f"{file.stem}-{number}", where, fields)
 

@@ -46,6 +46,7 @@ MANY = 12
 
 LEFT_OUT = {
     "equal": "{:,} items of which two captions are equal ({})",
+    "unused": "{:,} entries that the authors of the test leave out ({})",
     "same": "{:,} items whose two photos are equal, so that no caption is of one alone ({})",
     "boxes": "{:,} items whose box shows nothing of its photo or is far too large ({})",
     "missing": "{:,} items whose photo is missing or unreadable ({})",
@@ -123,6 +124,9 @@ class ItemList(Reader):
         for entry in self.item_form.entries(path):
             seen.add(entry.category)
             with errors.collect():
+                if not self.item_form.is_used(entry):
+                    left_out["unused"].append(short_place(entry.where, home))
+                    continue
                 item = self.item_form.item(entry)
                 count += 1
                 name = short_place(item.where, home)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import IMAGES
@@ -15,25 +16,13 @@ from cfaug.data.sources.compositional.item import (
     ItemForm,
     ItemPhoto,
     ItemRecord,
-    file_entries,
+    Released,
     named_files,
 )
-from cfaug.data.sources.lists import Record, json_lines, list_records
+from cfaug.data.sources.lists import json_lines, list_records
 
 IMAGE_KIND = "image_kind"
 """An extra column: whether a member's image is ``real`` or ``synthetic``."""
-
-
-def _list_with(
-    path: Path, name: str, records: Callable[[Path], Iterator[Record]], columns: Iterable[str]
-) -> dict[str, Path]:
-    """Return the list in the folder or its ``data/``, if its first record has the columns."""
-    lists = named_files(path, {"": name}, ("", "data"))
-    try:
-        _, first = next(records(lists[""]), ("", {})) if lists else ("", {})
-    except UserError:
-        return {}
-    return lists if set(columns) <= set(first) else {}
 
 
 def pair(
@@ -49,6 +38,35 @@ def pair(
         group=entry.name, category=category,
         tags={name: value for name, value in tags.items() if value not in (None, [])},
     )  # fmt: skip
+
+
+class Pair(ItemForm):
+    """A form of two photos and two captions, each in a column of its own.
+
+    Attributes:
+        id_column: the column of the item's name; empty for the number of its record.
+        photo_columns: columns of the photos, which name files or hold images.
+        captions: columns of the captions, in the order of their photos.
+        category_column: the column of the item's category; empty without one.
+        tag_columns: columns of further texts of an item.
+    """
+
+    id_column: str = ""
+    photo_columns: tuple[str, str] = ("image_0", "image_1")
+    captions: tuple[str, str] = ("caption_0", "caption_1")
+    category_column: str = ""
+    tag_columns: tuple[str, ...] = ()
+
+    def item(self, entry: ItemRecord) -> Item:
+        """Read an entry: photo 0 and caption 0, photo 1 and caption 1."""
+        name = entry.word(self.id_column) if self.id_column else ""
+        return pair(
+            replace(entry, name=name or entry.name),
+            [entry.photo(column) for column in self.photo_columns],
+            [entry.text(column) for column in self.captions],
+            entry.word(self.category_column) if self.category_column else "",
+            **{column: entry.word(column) for column in self.tag_columns},
+        )
 
 
 class Winoground(ItemForm):
@@ -69,11 +87,12 @@ class Winoground(ItemForm):
         "*.parquet, or examples.jsonl and images/, with image_0, caption_0, image_1, caption_1, "
         "tag, collapsed_tag (Winoground)"
     )
+    files: ClassVar[Mapping[str, str]] = {"": "examples.jsonl"}
+    list_folders = ("", "data")
     columns = ("id", "image_0", "image_1", "caption_0", "caption_1", "collapsed_tag")
+    needed = columns
     folders = ("data/images",)
-
-    def lists(self, path: Path) -> dict[str, Path]:
-        return _list_with(path, "examples.jsonl", json_lines, self.columns)
+    released = Released(400)
 
     def notes(self, path: Path) -> list[Path]:
         return [*named_files(path, {"": "why_winoground_hard.json"}, ("", "data")).values()]
@@ -136,6 +155,11 @@ class Bivlc(ItemForm):
         "*.parquet with image, caption, negative_caption, negative_image, type, subtype (BiVLC)"
     )
     columns = ("image", "caption", "negative_caption", "negative_image", "type", "subtype")
+    released = Released(  # the parts are those of its released results
+        2933,
+        {"replace_obj": 1200, "replace_rel": 462, "replace_att": 437, "add_obj": 399, "add_att": 76,
+         "swap_att": 278, "swap_obj": 81},
+    )  # fmt: skip
 
     def item(self, entry: ItemRecord) -> Item:
         """Read a row: the photo and its caption, the generated image and the negative caption."""
@@ -150,7 +174,7 @@ class Bivlc(ItemForm):
         return replace(item, group="", of_members={IMAGE_KIND: ("real", "synthetic")})
 
 
-class Vismin(ItemForm):
+class Vismin(Pair):
     """VisMin-Bench (Awal et al., 2024): ``mair-lab/vismin-bench``, parquet or ``save_to_disk``."""
 
     kind = "vismin"
@@ -164,19 +188,12 @@ class Vismin(ItemForm):
         "category (VisMin)"
     )
     columns = ("id", "image_0", "image_1", "text_0", "text_1", "category")
-
-    def item(self, entry: ItemRecord) -> Item:
-        """Read a row: image 0 and text 0, image 1 and text 1."""
-        name = entry.word("id") or entry.name
-        return pair(
-            replace(entry, name=name),
-            [entry.photo(f"image_{i}") for i in (0, 1)],
-            [entry.text(f"text_{i}") for i in (0, 1)],
-            entry.word("category"),
-        )
+    id_column, category_column = "id", "category"
+    captions = ("text_0", "text_1")
+    released = Released(2084)
 
 
-class NaturalBenchRetrieval(ItemForm):
+class NaturalBenchRetrieval(Pair):
     """NaturalBench's retrieval part (Li et al., 2024): ``metadata.json`` and ``images/``.
 
     NaturalBench-Retrieval.zip of ``BaiqiL/NaturalBench`` on the Hub, unpacked.
@@ -192,24 +209,60 @@ class NaturalBenchRetrieval(ItemForm):
         "metadata.json with index, image_0, image_1, caption_0, caption_1, and images/ "
         "(NaturalBench-Retrieval)"
     )
+    files: ClassVar[Mapping[str, str]] = {"": "metadata.json"}
+    list_folders = ("", "data")
+    needed = ("image_0", "image_1", "caption_0", "caption_1")
+    id_column, category_column = "index", "category"
 
-    def lists(self, path: Path) -> dict[str, Path]:
-        """Return the list, if its first entry is a pair."""
 
-        def records(file: Path) -> Iterator[Record]:
-            return ((entry.where, entry.fields) for entry in file_entries(file))
+class Cola(Pair):
+    """COLA's multi-object part (Ray et al., 2023), https://github.com/arijitray1993/COLA.
 
-        needed = ("image_0", "image_1", "caption_0", "caption_1")
-        return _list_with(path, "metadata.json", records, needed)
+    An entry is a list: the address of a photo, its caption, those of another. Photos are looked for
+    by their names, the numbers of Visual Genome. The paper's number is the image score.
+    """
 
-    def item(self, entry: ItemRecord) -> Item:
-        """Read an entry: image 0 and caption 0, image 1 and caption 1."""
-        return pair(
-            replace(entry, name=entry.word("index") or entry.name),
-            [entry.photo(f"image_{i}") for i in (0, 1)],
-            [entry.text(f"caption_{i}") for i in (0, 1)],
-            entry.word("category"),
-        )
+    kind = "cola"
+    form = "COLA, multi-object"
+    get = (
+        "data/COLA_multiobjects_matching_benchmark.json of github.com/arijitray1993/COLA, and the "
+        "218 photos at its addresses, or Visual Genome's, as images/NUMBER.jpg"
+    )
+    description = (
+        "COLA_multiobjects_matching_benchmark.json with [image, caption, image, caption] (COLA)"
+    )
+    files: ClassVar[Mapping[str, str]] = {"": "COLA_multiobjects_matching_benchmark.json"}
+    list_folders = ("", "data")
+    positions = ("image_0", "caption_0", "image_1", "caption_1")
+    folders = beside = ("vg_gqa_images", "VG_100K", "VG_100K_2")
+    released = Released(210)
+
+
+class ColorSwap(Pair):
+    """ColorSwap (Burapacheep et al., 2024), https://github.com/Top34051/colorswap: its test part.
+
+    ``stanfordnlp/colorswap`` on the Hub, gated, has the columns as parquet.
+    """
+
+    kind = "colorswap"
+    form = "ColorSwap"
+    get = (
+        "data/test.json and data/images/ of the download that github.com/Top34051/colorswap links, "
+        "or data/test-*.parquet of stanfordnlp/colorswap on the Hub, gated"
+    )
+    description = (
+        "test.json, or *.parquet, with id, image_1, image_2, caption_1, caption_2, image_source "
+        "(ColorSwap)"
+    )
+    files: ClassVar[Mapping[str, str]] = {"": "test.json"}
+    list_folders = ("", "data")
+    id_column = "id"
+    photo_columns, captions = ("image_1", "image_2"), ("caption_1", "caption_2")
+    tag_columns = ("image_source", "caption_source")
+    columns = ("id", *photo_columns, *captions, *tag_columns)
+    needed = columns
+    folders = ("data",)
+    released = Released(300)
 
 
 MMVP_IMAGES = ("MLLM_VLM Images", "MMVP_VLM_Images", "MMVP_VLM Images", "MLLM_VLM_Images")
@@ -231,11 +284,10 @@ class MmvpVlm(ItemForm):
     description = (
         "Questions.csv with Question ID, Type, Statement beside 'MLLM_VLM Images/' (MMVP-VLM)"
     )
-
-    def lists(self, path: Path) -> dict[str, Path]:
-        """Return the list, if it has the columns."""
-        needed = ("Question ID", "Type", "Statement")
-        return _list_with(path, "Questions.csv", list_records, needed)
+    files: ClassVar[Mapping[str, str]] = {"": "Questions.csv"}
+    list_folders = ("", "data")
+    needed = ("Question ID", "Type", "Statement")
+    released = Released(135)
 
     def entries(self, path: Path) -> Iterator[ItemRecord]:
         """Yield two rows at a time."""
