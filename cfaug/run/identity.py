@@ -46,6 +46,8 @@ LEFT_OUT: Mapping[str, Any] = {
     "model.max_tokens": None,
     "data.fields": {},
     "data.reader": None,
+    "data.near_duplicates": None,
+    "data.near_distance": 8,
     "model.train_logit_scale": True,
 }
 """{setting: the value with which an identity lacks it}, as in runs from before there was such."""
