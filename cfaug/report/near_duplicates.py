@@ -75,7 +75,7 @@ def _as_sets(pairs: Sequence[NearPair]) -> Iterator[CounterfactualSet]:
     for number, pair in enumerate(pairs):
         sides = {"test": pair.tested, "training": pair.trained}
         members = tuple(
-            Member(f"{side}: {index.text(row)}", side, index.key(row), label=side)
+            Member(f"{side}: {index.text(row)}", side, index.key(row))
             for side, (index, row) in sides.items()
         )
         images = {side: index.read_image(row) for side, (index, row) in sides.items()}

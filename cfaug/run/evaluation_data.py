@@ -102,7 +102,7 @@ class DataOpener:
     def check_near(self, benchmarks: Sequence[object]) -> None:
         """Refuse ``data.near_duplicates`` if no benchmark compares its images with training."""
         leaks = [benchmark.leaks for benchmark in benchmarks if isinstance(benchmark, LeakAware)]
-        if self.near is not None and not any(some is not None and some.near for some in leaks):
+        if self.near is not None and all(some is None or some.near is None for some in leaks):
             raise UserError(
                 f"data.near_duplicates={self.near.action} would have no effect: no benchmark of "
                 "this command compares its images with those that the run was trained on; leave "

@@ -67,10 +67,11 @@ class NearDuplicates:
         return np.array([row for source, row in ours if source is index], np.int64)
 
     def __str__(self) -> str:
-        """Return a phrase on how many there are."""
-        return describe_near(
-            self.side, len(self.pairs), self.checked, self.rule.distance, self.left_out
-        )
+        """Return a phrase on how many there are, and on how many could not be compared."""
+        images = len(self.pairs)
+        phrase = describe_near(self.side, images, self.checked, self.rule.distance, self.left_out)
+        blank = f"; {self.unhashed:,} have too little structure for a hash" * bool(self.unhashed)
+        return phrase + blank
 
 
 def describe_near(side: str, images: int, checked: int, distance: int, left_out: bool) -> str:
