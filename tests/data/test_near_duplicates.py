@@ -278,6 +278,6 @@ def test_a_page_shows_at_most_so_many_pairs_and_says_how_many_there_are(tmp_path
     assert not page.exists()
     table.write_text("mine\n")
     assert pages.write_near(tmp_path, "mine", replace(near, pairs=())) == []
-    with pytest.raises(UserError, match="mine.jsonl"):
+    with pytest.raises(UserError, match=r"mine\.jsonl"):
         pages.write_near(tmp_path, "mine", near)
     assert table.read_text() == "mine\n"
