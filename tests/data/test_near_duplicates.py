@@ -96,6 +96,7 @@ def test_hashes_are_made_once_and_kept_beside_the_digests(tmp_path, monkeypatch,
 
     calls: list[Image.Image] = []
     monkeypatch.setattr(image_hashes, "perceptual_hash", hash_again)
+    monkeypatch.setattr(image_hashes, "AT_ONCE", 2)
     image_hashes.image_hashes.cache_clear()
     assert image_hashes.image_hashes(again).tolist() == hashes.tolist()
     assert not calls

@@ -1,6 +1,6 @@
 """The perceptual hash of each image of an index: a column that is made when it is first needed.
 
-It lies beside the digests of the index, ``image_hashes.npy``, and is not part of the source's hash.
+It lies beside the digests of the index and is not part of the source's hash.
 """
 
 from __future__ import annotations
@@ -22,8 +22,11 @@ from cfaug.data.index.extra_columns import map_column
 if TYPE_CHECKING:
     from cfaug.data.index.index import Index
 
-FILE = "image_hashes.npy"
-"""The column, uint64 (images + 1,): the hashes, and the CRC-32 of their bytes."""
+FILE = "image_hashes_1.npy"
+"""The column, uint64 (images + 1,): the hashes, and the CRC-32 of their bytes. Its number is to be
+raised when ``perceptual_hash`` changes."""
+AT_ONCE = 2**12
+"""Number of images that wait for a thread: there may be ten million."""
 
 
 @lru_cache(maxsize=8)
@@ -48,8 +51,8 @@ def image_hashes(index: Index) -> np.ndarray:
         pass
     numbers, rows = np.unique(index.images, return_index=True)  # a row that shows each image
 
-    def hash_row(row: int) -> int:
-        return perceptual_hash(index.image(row))
+    def hash_row(row: np.int64) -> int:
+        return perceptual_hash(index.image(int(row)))
 
     hashes = np.zeros(len(digests), np.uint64)
     title = f"hashing the images of {index.source}"
@@ -57,9 +60,11 @@ def image_hashes(index: Index) -> np.ndarray:
         Progress(title, len(rows), "images") as progress,
         ThreadPoolExecutor() as pool,  # Pillow decodes without Python's lock
     ):
-        for number, hashed in zip(numbers.tolist(), pool.map(hash_row, rows.tolist()), strict=True):
-            hashes[number] = hashed
-            progress.advance()
+        for start in range(0, len(rows), AT_ONCE):
+            part = slice(start, start + AT_ONCE)
+            for number, hashed in zip(numbers[part], pool.map(hash_row, rows[part]), strict=True):
+                hashes[number] = hashed
+                progress.advance()
     content = BytesIO()
     np.save(content, np.append(hashes, np.uint64(zlib.crc32(hashes.tobytes()))))
     try:
