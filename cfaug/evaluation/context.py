@@ -56,8 +56,8 @@ class EvaluationContext:
             questions, each with all questions of its set; empty for a checkpoint.
         features: folder of cached features; ``None`` if there is no cache.
         oracle: a function that returns the truth about edits of photos of the embedded world.
-        near: which images count as near-duplicates of training images, and what is done with them;
-            ``None`` if they are not looked for.
+        near: the rule about near-duplicates of training images; ``None`` if they are not looked
+            for.
     """
 
     open: Callable[[str], Index]

@@ -59,7 +59,7 @@ class DataOpener:
         fields: the names of columns of what a benchmark names, ``data.fields`` of the command; a
             run's own sources are read by its own.
         reader: the reader of what a benchmark names, ``data.reader`` of the command.
-        near: what is done with test images that nearly equal training images, by the command's
+        near: the rule about test images that nearly equal training images, by the command's
             ``data.near_duplicates``; ``None`` does not look for them.
     """
 

@@ -47,7 +47,6 @@ class NearDuplicates:
         checked: number of images of the side that was searched.
         unhashed: number of these that have too little structure for a hash: they are compared by
             their bytes alone.
-        left_out: whether these images were left out.
         side: ``test``, whose images are searched for those that were trained on; or ``training``.
     """
 
@@ -59,6 +58,7 @@ class NearDuplicates:
 
     @property
     def left_out(self) -> bool:
+        """Whether these images were left out."""
         return self.rule.action == "leave_out"
 
     def rows(self, index: Index) -> np.ndarray:

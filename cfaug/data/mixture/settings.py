@@ -105,11 +105,11 @@ class DataSettings:
             such a column is read as it is.
         reader: a reader of the user's own, such as a ``cfaug.data.sources.own_rows.RowReader``, for
             sources that it recognises; ``None`` for the readers of cfaug alone.
-        near_duplicates: what is done with images that look the same in training and test, though
+        near_duplicates: the treatment of images that look the same in training and test, though
             their bytes differ (``cfaug.core.perceptual_hash``): ``refuse`` the command,
             ``leave_out``, or only ``report`` them; ``None`` does not look for them. Training leaves
             out its examples near the test that it holds out, an evaluation of runs leaves out test
-            images near what the run was trained on.
+            images near those that the run was trained on.
         near_distance: the largest number of bits of 64 in which hashes of near-duplicates differ.
     """
 
