@@ -172,9 +172,9 @@ def main() -> None:
         for name, hashes in hashed.items():
             print(f"{name}: {(hashes == WITHOUT).mean():.1%} have too little structure for a hash")
     drawn = np.random.default_rng(0)
-    trained, tested = (drawn.integers(1, 2**63, count, np.uint64) for count in (given.timed, TEST))
+    among, wanted = (drawn.integers(1, 2**63, count, np.uint64) for count in (given.timed, TEST))
     began = time.perf_counter()
-    nearest_hashes(tested, trained, 8)
+    nearest_hashes(wanted, among, 8)
     seconds = time.perf_counter() - began
     print(f"{TEST:,} hashes searched among {given.timed:,}: {seconds:.2f} s")
     began = time.perf_counter()

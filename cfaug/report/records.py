@@ -289,8 +289,8 @@ def leak_sentences(folders: Iterable[Path]) -> list[str]:
             if leak[0]:
                 worst[benchmark] = max(worst.get(benchmark, leak), leak)
             if near := entry.get("near"):
-                numbers = (int(near[name]) for name in ("images", "total", "distance"))
-                some = (*numbers, bool(near["left_out"]), folder)
+                images, total, bits = (int(near[key]) for key in ("images", "total", "distance"))
+                some = (images, total, bits, bool(near["left_out"]), folder)
                 nearest[benchmark] = max(nearest.get(benchmark, some), some)
     exact = [
         f"{benchmark}: {'up to ' * (images != total)}{describe_leak(images, total, equal)} "

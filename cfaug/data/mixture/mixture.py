@@ -110,27 +110,29 @@ def find_barred(
         images = len(np.unique(source.images[test.rows]))
         held_out = HeldOutTest(source, test.rows, images, tuple(not_drawn), copies)
     every = zip(*masks.values(), strict=True)
-    allowed = [np.logical_and.reduce(some) for some in every]
-    near = None
-    if settings.near_rule is not None:
-        from cfaug.data.mixture.near_duplicates import find_near_duplicates
+    drawable = [np.logical_and.reduce(some) for some in every]
+    if settings.near_rule is None:
+        return Barred(drawable, held_out)
+    from cfaug.data.mixture.near_duplicates import find_near_duplicates
 
-        opened = [
-            (index, np.flatnonzero(mask), codes)
-            for index, mask, codes in zip(sources, allowed, groups, strict=True)
-            if index is not None
+    searched = [
+        (index, np.flatnonzero(mask), codes)
+        for index, mask, codes in zip(sources, drawable, groups, strict=True)
+        if index is not None
+    ]
+    tests = [(cast("Index", sources[at]), test.rows) for at, test in chosen.values()]
+    near = find_near_duplicates(
+        [(index, rows) for index, rows, _ in searched], tests, settings.near_rule, "training"
+    )
+    if near.left_out:  # with their whole groups, as what was made of a photo resembles it
+        near_groups = np.unique(
+            np.concatenate([codes[near.rows(index)] for index, _, codes in searched])
+        )
+        drawable = [
+            mask & ~is_among(codes, near_groups)
+            for mask, codes in zip(drawable, groups, strict=True)
         ]
-        tests = [(cast("Index", sources[at]), test.rows) for at, test in chosen.values()]
-        drawn = [(index, rows) for index, rows, _ in opened]
-        near = find_near_duplicates(drawn, tests, settings.near_rule, "training")
-        if near.left_out:  # with their whole groups, as what was made of a photo resembles it
-            barred = [codes[near.rows(index)] for index, _, codes in opened]
-            all_barred = np.unique(np.concatenate(barred))
-            allowed = [
-                mask & ~is_among(codes, all_barred)
-                for mask, codes in zip(allowed, groups, strict=True)
-            ]
-    return Barred(allowed, held_out, near)
+    return Barred(drawable, held_out, near)
 
 
 def find_eligible(
