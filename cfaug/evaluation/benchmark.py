@@ -198,10 +198,9 @@ class SourceBenchmark(ABC):
         source = self.source()
         index = context.open(source)
         rows = self.choose_rows(context, source)
-        if self.without_leaks:
-            rows, leaks = context.without_leaks(source, rows, whole_sets=self.whole_sets)
-        else:
-            leaks = context.leaks(source, rows)
+        rows, leaks = context.apart_from_training(
+            source, rows, without_leaks=self.without_leaks, whole_sets=self.whole_sets
+        )
         opened = copy.copy(self)
         stem = self.name or Path(source).name.replace(":", "_")
         opened.name = f"{stem.removesuffix(f'_{self.kind}')}_{self.kind}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +16,7 @@ from cfaug.core.worlds import is_world
 if TYPE_CHECKING:
     from cfaug.data.index import Index
     from cfaug.data.mixture.leakage import Leaks
+    from cfaug.data.mixture.settings import NearRule
     from cfaug.data.questions import QuestionImage
     from cfaug.data.sources.row import Reader
     from cfaug.evaluation.edit_masks import EditOracle
@@ -55,6 +56,8 @@ class EvaluationContext:
             questions, each with all questions of its set; empty for a checkpoint.
         features: folder of cached features; ``None`` if there is no cache.
         oracle: a function that returns the truth about edits of photos of the embedded world.
+        near: the rule about near-duplicates of training images; ``None`` if they are not looked
+            for.
     """
 
     open: Callable[[str], Index]
@@ -74,6 +77,7 @@ class EvaluationContext:
     trained_questions: Callable[[], Sequence[QuestionImage]] = tuple
     features: Path | None = None
     oracle: Callable[[], EditOracle] | None = None
+    near: NearRule | None = None
 
     def withheld_rows(self, source: str, share: float) -> np.ndarray:
         """Return the rows of ``source`` that belong to the withheld share of its sets."""
@@ -151,43 +155,73 @@ class EvaluationContext:
         """Return the rows of ``source`` whose image or COCO photo was trained on.
 
         ``None`` for a checkpoint, whose training is unknown, and on the world, whose tests are
-        drawn separately from its training scenes.
+        drawn separately from its training scenes, unless near-duplicates are looked for.
 
         Args:
             source: the folder or world of the test.
             rows: the rows of it to check; ``None`` for all.
         """
-        trained = () if is_world(source) else self._trained_rows
+        trained = () if is_world(source) and self.near is None else self._trained_rows
         if not trained:
             return None
         from cfaug.data.mixture.leakage import find_leaks
 
         return find_leaks(trained, self.open(source), rows)
 
-    def without_leaks(
-        self, source: str, rows: np.ndarray | None, *, whole_sets: bool = False
+    def apart_from_training(
+        self,
+        source: str,
+        rows: np.ndarray | None = None,
+        *,
+        without_leaks: bool,
+        whole_sets: bool = False,
     ) -> tuple[np.ndarray | None, Leaks | None]:
-        """Return the rows of ``source`` without images trained on, and their remaining leaks.
+        """Return the rows of ``source`` to test on, and the leaks among them.
+
+        Near-duplicates are left out, reported or refused by ``near``, all others by the benchmark.
 
         Args:
             source: the folder or world of the test.
             rows: the rows of it to use; ``None`` for all, returned as it is if none is left out.
+            without_leaks: whether to leave out images that were trained on, or whose COCO photo.
             whole_sets: whether to leave out whole sets, as tests of pairs do, rather than single
                 images.
+
+        Raises:
+            UserError: if near-duplicates are refused, or nothing is left.
         """
         leaks = self.leaks(source, rows)
-        if leaks is None or not leaks.images:
-            return rows, leaks
+        if leaks is None:
+            return rows, None
         index = self.open(source)
         every = np.arange(len(index)) if rows is None else rows
-        left_out = np.isin(every, leaks.rows)
+        left_out = np.isin(every, leaks.rows) & without_leaks
+        why = str(leaks)
+        if self.near is not None:
+            from cfaug.data.mixture.near_duplicates import find_near_duplicates
+
+            near = find_near_duplicates([(index, every)], self._trained_rows, self.near, "test")
+            leaks = replace(leaks, near=near)
+            if near.pairs and self.near.action == "refuse":
+                raise UserError(
+                    f"{source}: {near}, such as {near.pairs[0]}: data.near_duplicates=leave_out "
+                    "leaves them out, report lists them with pictures"
+                )
+            if near.pairs and self.near.action == "leave_out":
+                images = np.asarray(index.images)
+                left_out |= np.isin(images[every], images[near.rows(index)])
+                why = str(near)
+        if not left_out.any():
+            return rows, leaks
         if whole_sets:
             sets = np.asarray(index.sets)[every]
             left_out = np.isin(sets, sets[left_out])
         if left_out.all():
-            raise UserError(f"{source}: {leaks}; without_leaks=true leaves nothing to ask about")
+            setting = "without_leaks=true" if without_leaks else "data.near_duplicates=leave_out"
+            raise UserError(f"{source}: {why}; {setting} leaves nothing to ask about")
         kept = every[~left_out]
-        return kept, self.leaks(source, kept)
+        remaining = self.leaks(source, kept)
+        return kept, None if remaining is None else replace(remaining, near=leaks.near)
 
     def edited_rows(self, source: str, pairs: str) -> np.ndarray:
         """Return the rows of ``source`` that are the originals of ``pairs``."""

@@ -138,11 +138,10 @@ class EditorQuality(WritesModelPage, SourceBenchmark):
             opened._masks = MaskFolder(Path(self.masks).expanduser())
         folders = []
         for name, number, source in sources:
-            index, rows = context.open(source), None
-            if self.without_leaks:
-                rows, leaks = context.without_leaks(source, None, whole_sets=True)
-            else:
-                leaks = context.leaks(source)
+            index = context.open(source)
+            rows, leaks = context.apart_from_training(
+                source, without_leaks=self.without_leaks, whole_sets=True
+            )
             opened.leaks = leaks if opened.leaks is None else opened.leaks
             pairs = paired_rows(opened.name, index, rows).reshape(-1, 2)
             folders.append(EditedFolder(name, number, index, pairs))

@@ -54,6 +54,7 @@ from cfaug.planning.sources import (
     permitted_roots,
     report_held_out,
     report_join,
+    report_near,
     say_once,
 )
 from cfaug.planning.training import TrainPlan, TrainRequest
@@ -70,11 +71,13 @@ if TYPE_CHECKING:
 def report_mixture(
     mixture: Mixture, data: DataSettings, opened: Opened, request: TrainRequest
 ) -> None:
-    """Print what was joined and what is held out."""
+    """Print what was joined, what is held out and what nearly equals it."""
     if mixture.join is not None:
         report_join(mixture.join, opened, request.cache)
     if mixture.held_out is not None:
         report_held_out(mixture.held_out, data)
+    if mixture.near is not None:
+        report_near(mixture.near)
 
 
 def of_mixture(mixture: Mixture, data: DataSettings, request: TrainRequest) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from cfaug.stats.ranking import KS
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
+    from cfaug.data.mixture.near_duplicates import NearDuplicates
     from cfaug.data.mixture.records import HeldOutTest, Join
     from cfaug.data.mixture.settings import DataSettings
     from cfaug.data.questions import QuestionImage
@@ -280,6 +281,16 @@ def report_held_out(held: HeldOutTest, data: DataSettings) -> None:
             few = f"accuracy moves by {100 / held.images:.0f} points with each of so few images"
         line += f"; {few}: a larger data.holdout is a better test"
     say_once(line)
+
+
+def report_near(near: NearDuplicates) -> None:
+    """Print how many images nearly equal images of the held-out test, or refuse them."""
+    if near.pairs and near.rule.action == "refuse":
+        raise UserError(
+            f"{near}, such as {near.pairs[0]}: data.near_duplicates=leave_out leaves them out of "
+            "the training, report lists them with pictures in the folder of the run"
+        )
+    say_once(f"near-duplicates of the held-out test: {near}")
 
 
 @lru_cache

@@ -67,7 +67,12 @@ class Contrast:
 
 
 def write_gallery(
-    sets: Iterable[CounterfactualSet], file: Path, *, title: str, limit: int | None = 2000
+    sets: Iterable[CounterfactualSet],
+    file: Path,
+    *,
+    title: str,
+    limit: int | None = 2000,
+    kind: str = "",
 ) -> Path:
     """Write the page and return its path; the same sets give the same bytes.
 
@@ -75,6 +80,7 @@ def write_gallery(
         sets: the sets to show, read one at a time; at most ``limit`` are held in memory.
         limit: most sets to show. If there are more, a random sample that depends only on the keys
             is shown, in their order; ``None`` shows all.
+        kind: the name of what the page is, as for ``write_page``.
     """
     if limit is not None and limit < 1:
         raise UserError(f"a gallery of {limit} sets cannot be shown; ask for 1 or more")
@@ -114,7 +120,7 @@ def write_gallery(
             {name: [*numbers] for name, numbers in places.items()} | {"sets": entries}
         ),
     )
-    return write_page(file, html)
+    return write_page(file, html, kind)
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from cfaug.core.errors import UserError, visible
 from cfaug.core.files import check_link, read_yaml, to_json
 from cfaug.core.outputs import write_output
 from cfaug.data.mixture.leakage import Leaks, describe_leak
+from cfaug.data.mixture.near_duplicates import describe_near
 from cfaug.report.results import RECORD, RESULTS, Result, read_record, read_results
 
 CONFIG = "config.yaml"
@@ -244,7 +245,8 @@ def setting_node(config: Mapping[str, Any], name: str, folder: Path) -> dict[str
 # ``leaks.json``: the test images that a run was trained on, reported in words.
 
 LEAKS = "leaks.json"
-"""{benchmark: {images, equal, total, with_coco_id, coco_ids}}, beside a run's results."""
+"""{benchmark: {images, equal, total, with_coco_id, coco_ids}}, beside a run's results; and ``near``
+(images, total, distance, left_out) if near-duplicates were looked for and there are some."""
 
 
 def write_leaks(folder: Path, benchmark: str, leaks: Leaks) -> None:
@@ -255,11 +257,17 @@ def write_leaks(folder: Path, benchmark: str, leaks: Leaks) -> None:
     """
     file = folder / LEAKS
     known = read_record(file) if file.exists() else {}
-    if leaks.images:
-        entry = {
+    near = leaks.near
+    if leaks.images or (near is not None and near.pairs):
+        entry: dict[str, Any] = {
             "images": leaks.images, "equal": leaks.equal, "total": leaks.total,
             "with_coco_id": leaks.checked, "coco_ids": leaks.ids.tolist(),
         }  # fmt: skip
+        if near is not None and near.pairs:
+            entry["near"] = {
+                "images": len(near.pairs), "total": near.checked, "distance": near.rule.distance,
+                "left_out": near.left_out,
+            }  # fmt: skip
         write_output(file, to_json({**known, benchmark: entry}), LEAKS)
     elif known.pop(benchmark, None) is not None:
         write_output(file, to_json(known), LEAKS)
@@ -272,14 +280,26 @@ def leak_sentences(folders: Iterable[Path]) -> list[str]:
         UserError: if a file cannot be read.
     """
     worst: dict[str, tuple[int, int, int, Path]] = {}
+    nearest: dict[str, tuple[int, int, int, bool, Path]] = {}
     for folder in folders:
         if not (folder / LEAKS).exists():
             continue
         for benchmark, entry in read_record(folder / LEAKS).items():
             leak = (int(entry["images"]), int(entry["total"]), int(entry.get("equal", 0)), folder)
-            worst[benchmark] = max(worst.get(benchmark, leak), leak)
-    return [
+            if leak[0]:
+                worst[benchmark] = max(worst.get(benchmark, leak), leak)
+            if near := entry.get("near"):
+                images, total, bits = (int(near[key]) for key in ("images", "total", "distance"))
+                some = (images, total, bits, bool(near["left_out"]), folder)
+                nearest[benchmark] = max(nearest.get(benchmark, some), some)
+    exact = [
         f"{benchmark}: {'up to ' * (images != total)}{describe_leak(images, total, equal)} "
         f"({folder.parent.name}, {folder.name})."
         for benchmark, (images, total, equal, folder) in sorted(worst.items())
+    ]
+    pictures = "near_duplicates-{}.html in the folder of {}, {} shows them"
+    return exact + [
+        f"{benchmark}: up to {describe_near('test', images, total, bits, left_out)}; "
+        f"{pictures.format(benchmark, folder.parent.name, folder.name)}."
+        for benchmark, (images, total, bits, left_out, folder) in sorted(nearest.items())
     ]

@@ -30,7 +30,7 @@ from cfaug.core.processes import Threads, check_device, choose_device, use_threa
 from cfaug.core.protocols import NoModel
 from cfaug.core.targets import Makes
 from cfaug.core.validation import Node, RunPaths, RunSeed, Share, Words, check_fields
-from cfaug.data.mixture.settings import DataSettings
+from cfaug.data.mixture.settings import DataSettings, NearRule
 from cfaug.evaluation.benchmark import ChecksData, HasPrimaryMetrics, KeepsPages
 from cfaug.evaluation.failures import KIND as FAILURES
 from cfaug.evaluation.failures import ModelFailure, write_failures
@@ -158,6 +158,7 @@ def _opener(settings: EvaluateSettings) -> DataOpener:
     return DataOpener(
         Path(paths["shards"]), Path(paths["cache"]), permitted_roots(paths), features,
         settings.data.get("fields"), None if reader is None else build(reader),
+        NearRule.of(settings.data),
     )  # fmt: skip
 
 
@@ -234,6 +235,8 @@ def _evaluate_all(
                 raise failed[target.folder]
             benchmarks = open_member(suite, describe_data(target, opener))
             opener.check_names()
+            if target.trained:
+                opener.check_near(benchmarks)
             if rule is not None:
                 check_failure_cells(benchmarks)
             names = primary_metrics.setdefault(experiment_folder(target.folder), {})
@@ -333,6 +336,8 @@ def _evaluator(settings: EvaluateSettings) -> Callable[[EvaluationTarget], UserE
         try:
             benchmarks = open_member(suite, describe_data(target, opener))
             opener.check_names()
+            if target.trained:
+                opener.check_near(benchmarks)
             _run_benchmarks(target, benchmarks, settings, printed)
         except UserError as error:
             return error

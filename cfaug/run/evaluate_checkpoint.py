@@ -51,6 +51,7 @@ from cfaug.report.items import (
     read_items,
     write_items,
 )
+from cfaug.report.near_duplicates import write_near
 from cfaug.report.records import experiment_folder, read_config, read_run, setting_node, write_leaks
 from cfaug.report.results import (
     RESULTS,
@@ -143,6 +144,10 @@ def run_benchmarks(
                 message = f"{leaks}; benchmark.without_leaks=true leaves them out"
                 say(f"{target.run}  {benchmark.name}: {message}", level=Verbosity.QUIET)
             write_leaks(target.folder, benchmark.name, leaks)
+            files = write_near(target.folder, benchmark.name, leaks.near)
+            if leaks.near is not None:
+                listed = "".join(f"; {file}" for file in files)
+                say(f"{target.run}  {benchmark.name}: {leaks.near}{listed}", level=Verbosity.QUIET)
     weights = target.model.identity()
     known = answered(target.folder / RESULTS)
     keys = {b.name: (b.name, weights, b.data_hash) for b in benchmarks}

@@ -20,6 +20,7 @@ from cfaug.core.worlds import is_questions, is_world, worlds
 from cfaug.data.mixture.settings import data_seed
 from cfaug.data.sources.fields import reading_by, refuse_unused
 from cfaug.data.sources.row import Reader
+from cfaug.evaluation.benchmark import LeakAware
 from cfaug.models.specs import HFClip, NoModelSpec
 from cfaug.planning.build import build
 from cfaug.planning.sources import (
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from cfaug.data.index import Index
     from cfaug.data.index.reading import ScanReport
     from cfaug.data.mixture.records import Mixture
-    from cfaug.data.mixture.settings import DataSettings
+    from cfaug.data.mixture.settings import DataSettings, NearRule
     from cfaug.data.questions import QuestionImage
     from cfaug.data.sources.fields import Fields
     from cfaug.evaluation.context import EvaluationContext
@@ -58,6 +59,8 @@ class DataOpener:
         fields: the names of columns of what a benchmark names, ``data.fields`` of the command; a
             run's own sources are read by its own.
         reader: the reader of what a benchmark names, ``data.reader`` of the command.
+        near: the rule about test images that nearly equal training images, by the command's
+            ``data.near_duplicates``; ``None`` does not look for them.
     """
 
     def __init__(
@@ -68,7 +71,9 @@ class DataOpener:
         features: Path | None = None,
         fields: Fields | None = None,
         reader: Reader | None = None,
+        near: NearRule | None = None,
     ) -> None:
+        self.near = near
         self.shards, self.cache, self.image_roots = shards, cache, image_roots
         self.features, self.names = features, (fields, reader)
         self._read: dict[str, ScanReport | None] = {}
@@ -93,6 +98,16 @@ class DataOpener:
     def check_names(self) -> None:
         """Refuse ``data.fields`` and ``data.reader`` if no source that was opened needs them."""
         refuse_unused(*self.names, self._read)
+
+    def check_near(self, benchmarks: Sequence[object]) -> None:
+        """Refuse ``data.near_duplicates`` if no benchmark compares its images with training."""
+        leaks = [benchmark.leaks for benchmark in benchmarks if isinstance(benchmark, LeakAware)]
+        if self.near is not None and all(some is None or some.near is None for some in leaks):
+            raise UserError(
+                f"data.near_duplicates={self.near.action} would have no effect: no benchmark of "
+                "this command compares its images with those that the run was trained on; leave "
+                "it out"
+            )
 
     def open_test(self, name: str, data: DataSettings) -> Index:
         """Open a benchmark's data, and print what was recognised."""
@@ -265,6 +280,7 @@ def describe_data(target: EvaluationTarget, opener: DataOpener) -> EvaluationCon
         trained_questions=trained_questions,
         features=opener.features,
         oracle=_edit_oracle,
+        near=opener.near if target.trained else None,
     )
 
 

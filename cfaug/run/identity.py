@@ -16,6 +16,7 @@ from typing import Any
 from cfaug.core.errors import UserError
 from cfaug.core.files import check_place, read_yaml
 from cfaug.core.worlds import is_questions, is_world
+from cfaug.data.mixture.settings import DEFAULT_DISTANCE
 from cfaug.report.arms import CONTENT
 from cfaug.report.checkpoint_tables import WEIGHTS
 from cfaug.run.arguments import flatten
@@ -46,6 +47,8 @@ LEFT_OUT: Mapping[str, Any] = {
     "model.max_tokens": None,
     "data.fields": {},
     "data.reader": None,
+    "data.near_duplicates": None,
+    "data.near_distance": DEFAULT_DISTANCE,
     "model.train_logit_scale": True,
 }
 """{setting: the value with which an identity lacks it}, as in runs from before there was such."""

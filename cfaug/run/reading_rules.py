@@ -153,6 +153,11 @@ def _tests_texts(config: Config, words: Sequence[str]) -> bool:
     return not _names_runs(config) and needs is NoModel
 
 
+def _tests_runs(config: Config) -> bool:
+    words = config.get("words", ())
+    return not (_tests_checkpoint(config, words) or _tests_texts(config, words))
+
+
 def about_model(config: Config, words: Sequence[str]) -> CheckpointFacts | None:
     """Return what is known of the model to evaluate; ``None`` of finished runs and of training."""
     if "benchmark" not in config or _checks_data(config, words):
@@ -179,6 +184,8 @@ ANY_EVALUATION = (
     "benchmark", "items", "failures", "failure_rule", "paths", "threads", "engine", "dry_run",
     "data.fields", "data.reader",
 )  # fmt: skip
+NEAR = ("data.near_duplicates", "data.near_distance")
+"""What is done with near-duplicates of training images, which are known of runs alone."""
 
 EVALUATE = (
     Branch(
@@ -187,8 +194,8 @@ EVALUATE = (
     ),
     Branch(
         "wise_ft=...", lambda c, _: c.get("wise_ft") is not None,
-        (*ANY_EVALUATION, "name", "arm", "runs", "seeds", "wise_ft", "device", "feature_cache",
-         "max_indistinct"),
+        (*ANY_EVALUATION, *NEAR, "name", "arm", "runs", "seeds", "wise_ft", "device",
+         "feature_cache", "max_indistinct"),
     ),
     Branch(
         "an evaluation of a checkpoint (weights=..., or model=... alone)", _tests_checkpoint,
@@ -201,8 +208,8 @@ EVALUATE = (
     ),
     Branch(
         "an evaluation of finished runs (name=..., arm=..., runs=...)", lambda *_: True,
-        (*ANY_EVALUATION, "name", "arm", "runs", "seeds", "baseline", "comparison", "device",
-         "feature_cache", "max_indistinct", "label_frequency", "evaluate_initial",
+        (*ANY_EVALUATION, *NEAR, "name", "arm", "runs", "seeds", "baseline", "comparison",
+         "device", "feature_cache", "max_indistinct", "label_frequency", "evaluate_initial",
          "forgetting_threshold", "tabulate"),
     ),
 )  # fmt: skip
@@ -325,6 +332,10 @@ def _is_divided(config: Config) -> bool:
     return pieces * processes < batch
 
 
+OF_NEAR = Rule(
+    ("data.near_distance",), "with data.near_duplicates=refuse, leave_out or report",
+    lambda config: config["data"].get("near_duplicates") is not None,
+)  # fmt: skip
 OF_SWEEPS = ("parallel", "on_error")
 TRAIN = (
     Rule(OF_SWEEPS, "in sweeps (--multirun)", lambda config: config.get("multirun")),
@@ -388,6 +399,12 @@ TRAIN = (
         lambda config: "edits" in config["data"],
     ),
     Rule(
+        ("data.near_duplicates",),
+        "with a test that is held out (data.holdout or data.counterfactual_holdout above 0)",
+        _on_mixture(lambda data: data.holdout or data.counterfactual_holdout),
+    ),
+    OF_NEAR,
+    Rule(
         ("loss.hard_negative_weight",), "with counterfactual examples (data.cf_ratio above 0)",
         _on_mixture(lambda data: data.drawn[1]),
     ),
@@ -396,13 +413,17 @@ TRAIN = (
 WITH_WORLD = "with a part of the embedded world (shapescapes:PART) that it draws"
 
 EVALUATED = (
+    Rule(NEAR, "with finished runs (name=..., arm=..., runs=...), whose training is known",
+         _tests_runs),
     Rule(
         ("data",), "by benchmarks that ask about a run's own data, such as benchmark=heldout",
         lambda _: False,
         lambda config: {
-            "data.world", "data.seed", "data.fields", "data.reader", *_read_of_data(config)
+            "data.world", "data.seed", "data.fields", "data.reader", *_read_of_data(config),
+            *(NEAR if _tests_runs(config) else ()),
         },
     ),
+    OF_NEAR,
     Rule(
         ("data.world",), WITH_WORLD, _read_of_data,
         lambda config: _drawing(_tested_sources(config)),

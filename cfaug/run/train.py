@@ -342,6 +342,12 @@ def _recorded_fit(job: TrainJob, verdict: Verdict) -> int:
         job.folder.write_record(record)
         settings = yaml.safe_dump(job.config, sort_keys=False)
         write_file(job.folder.path / "config.yaml", settings.encode())
+        if isinstance(job.task, MixtureTask):
+            from cfaug.report.near_duplicates import TRAINING, write_near
+
+            files = write_near(job.folder.path, TRAINING, job.task.mixture.near)
+            if files:
+                say(f"near-duplicates of the held-out test: {files[0]}, {files[1]}")
 
     def started(step: int) -> None:
         """Close the interrupted attempt, and open this one."""

@@ -193,6 +193,11 @@ class MixtureTask(Task):
             described["held_out"] = {
                 "images": held.images, "examples": len(held.rows), "copies": held.copies,
             }  # fmt: skip
+        if (near := mixture.near) is not None:
+            described["near_duplicates"] = {
+                "images": len(near.pairs), "checked": near.checked, "unhashed": near.unhashed,
+                "distance": near.rule.distance, "left_out": near.left_out,
+            }  # fmt: skip
         if mixture.join is not None:
             edited, missed = int(mixture.join.rows.sum()), len(mixture.join.missed)
             described["real_captions"] = {"edited": edited, "missed": missed}

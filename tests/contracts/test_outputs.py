@@ -20,6 +20,7 @@ from cfaug.data.export import (
     export_questions,
     export_vlmevalkit,
 )
+from cfaug.data.mixture.leakage import Leaks
 from cfaug.data.shards.shards import write_shards
 from cfaug.editing.edit_prompts import EditAnswer, EditFormat, write_rows
 from cfaug.evaluation.failures import write_failures
@@ -219,12 +220,10 @@ def test_leaks_are_noted_beside_no_file_of_another(tmp_path):
     (tmp_path / "leaks.json").write_text(json.dumps({"years": "of work"}))
     before = look(tmp_path)
 
-    class Leaks:
-        images, equal, total, checked = 1, 1, 2, 0
-        ids = np.array([1])
-
+    some = np.array([1])
+    leaks = Leaks(rows=some, ids=some, images=1, equal=1, checked=0, total=2)
     with pytest.raises(UserError, match=r"leaks\.json"):
-        write_leaks(tmp_path, "retrieval", Leaks())  # type: ignore[arg-type]
+        write_leaks(tmp_path, "retrieval", leaks)
     assert look(tmp_path) == before
 
 

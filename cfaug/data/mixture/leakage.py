@@ -27,6 +27,7 @@ from cfaug.data.sources.coco import COCO_NAME
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
+    from cfaug.data.mixture.near_duplicates import NearDuplicates
 
 # The identity of images: several names of one image, and the photos of MS-COCO.
 
@@ -177,6 +178,8 @@ class Leaks:
         equal: number of these images that are byte-identical to training images; the rest are other
             copies of a COCO photo, or its counterfactuals.
         checked: number of test images with a COCO id; for the others only equal bytes are found.
+        near: the test images that nearly equal training images, before any were left out; ``None``
+            if they were not looked for.
     """
 
     rows: np.ndarray
@@ -185,6 +188,7 @@ class Leaks:
     equal: int
     checked: int
     total: int
+    near: NearDuplicates | None = None
 
     def __str__(self) -> str:
         """Return the leaks in one line; empty if there are none."""

@@ -36,11 +36,13 @@ from cfaug.data.mixture.records import (
     Split,
     decimal,
     half_up,
+    is_among,
 )
 from cfaug.data.mixture.settings import Sources
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
+    from cfaug.data.mixture.near_duplicates import NearDuplicates
     from cfaug.data.mixture.settings import DataSettings
 
 
@@ -56,10 +58,13 @@ class Barred:
         allowed: masks of the rows of each source that may be drawn, bool (rows,); empty without a
             test set.
         held_out: the test set that ``data.holdout`` keeps out; ``None`` without one.
+        near: the images that might be drawn and nearly equal an image of a test set; ``None`` if
+            they were not looked for.
     """
 
     allowed: Sequence[np.ndarray] = ()
     held_out: HeldOutTest | None = None
+    near: NearDuplicates | None = None
 
     def find_allowed(self, source: int) -> np.ndarray | None:
         """Return which rows of a source may be drawn, bool (rows,); ``None`` is all."""
@@ -105,7 +110,29 @@ def find_barred(
         images = len(np.unique(source.images[test.rows]))
         held_out = HeldOutTest(source, test.rows, images, tuple(not_drawn), copies)
     every = zip(*masks.values(), strict=True)
-    return Barred([np.logical_and.reduce(some) for some in every], held_out)
+    drawable = [np.logical_and.reduce(some) for some in every]
+    if settings.near_rule is None:
+        return Barred(drawable, held_out)
+    from cfaug.data.mixture.near_duplicates import find_near_duplicates
+
+    searched = [
+        (index, np.flatnonzero(mask), codes)
+        for index, mask, codes in zip(sources, drawable, groups, strict=True)
+        if index is not None
+    ]
+    tests = [(cast("Index", sources[at]), test.rows) for at, test in chosen.values()]
+    near = find_near_duplicates(
+        [(index, rows) for index, rows, _ in searched], tests, settings.near_rule, "training"
+    )
+    if near.left_out:  # with their whole groups, as what was made of a photo resembles it
+        near_groups = np.unique(
+            np.concatenate([codes[near.rows(index)] for index, _, codes in searched])
+        )
+        drawable = [
+            mask & ~is_among(codes, near_groups)
+            for mask, codes in zip(drawable, groups, strict=True)
+        ]
+    return Barred(drawable, held_out, near)
 
 
 def find_eligible(
@@ -297,7 +324,7 @@ def mix(settings: DataSettings, sources: Sources) -> Mixture:
     counts = dict(mixture.counts)
     if (held := barred.held_out) is not None:
         counts |= {"held_out": len(held.rows), "held_out_images": held.images}
-    mixture = replace(mixture, join=join, held_out=held, counts=counts)
+    mixture = replace(mixture, join=join, held_out=held, counts=counts, near=barred.near)
     if settings.negatives is not None and counterfactual is not None:
         mixture = show_originals(mixture, counterfactual, settings.negatives)
     unchanged = 0 if counterfactual is None else count_unchanged(counterfactual)

@@ -13,6 +13,7 @@ from cfaug.core.rng import Name, derive
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
+    from cfaug.data.mixture.near_duplicates import NearDuplicates
 
 # The records of a plan: the rows of two sources, and the choice among them.
 
@@ -74,6 +75,8 @@ class Mixture:
         held_out: the test set that was kept out beforehand; ``None`` without one.
         visits: number of earlier places in ``train`` that show the same example, int8 (n,), if
             examples are drawn several times an epoch; ``None`` if each is drawn once.
+        near: the images that might have been drawn and nearly equal an image of a test set that was
+            kept out; ``None`` if they were not looked for.
     """
 
     train: np.ndarray
@@ -84,6 +87,7 @@ class Mixture:
     size: int | None = None
     held_out: HeldOutTest | None = None
     visits: np.ndarray | None = None
+    near: NearDuplicates | None = None
 
 
 # Random orders of rows from 64-bit keys: pure functions of a seed and of the shuffled codes.

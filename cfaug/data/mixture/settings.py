@@ -7,9 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
+from annotated_types import Interval
+
+from cfaug.core.annotations import Means
 from cfaug.core.errors import UserError
 from cfaug.core.targets import Makes
-from cfaug.core.validation import PartialShare, Positive, Seed, Share, Workers, check_fields
+from cfaug.core.validation import PartialShare, Positive, Seed, Share, Workers, check, check_fields
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
@@ -21,7 +24,30 @@ Captions = Literal["own", "neutral", "shuffled"]
 """The training captions of counterfactual sets' images."""
 Negatives = Literal["none", "text", "image", "both"]
 """The use of a pair's counterfactual as a wrong answer in the loss."""
+NearAction = Literal["refuse", "leave_out", "report"]
+"""What is done with near-duplicates between training and test."""
+NearDistance = Annotated[int, Interval(ge=0, le=24), Means("bits of 64")]
+"""A number of bits; the hashes of different images differ in 32 of 64 on average."""
 DEFAULT_RATIO = 0.5
+DEFAULT_DISTANCE = 8
+"""Measured in docs/data.md: no two different photos are as near, most crops by 2 % are."""
+
+
+@dataclass(frozen=True)
+class NearRule:
+    """Which images of training and test count as near-duplicates, and what is done with them."""
+
+    action: NearAction
+    distance: int = DEFAULT_DISTANCE
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> NearRule | None:
+        """Return the rule of a node ``data``; ``None`` if near-duplicates are not looked for."""
+        action = data.get("near_duplicates")
+        distance = data.get("near_distance", DEFAULT_DISTANCE)
+        check(action, NearAction | None, "data.near_duplicates")
+        check(distance, NearDistance, "data.near_distance")
+        return None if action is None else cls(action, distance)
 
 
 @dataclass(frozen=True)
@@ -79,6 +105,12 @@ class DataSettings:
             such a column is read as it is.
         reader: a reader of the user's own, such as a ``cfaug.data.sources.own_rows.RowReader``, for
             sources that it recognises; ``None`` for the readers of cfaug alone.
+        near_duplicates: the treatment of images that look the same in training and test, though
+            their bytes differ (``cfaug.core.perceptual_hash``): ``refuse`` the command,
+            ``leave_out``, or only ``report`` them; ``None`` does not look for them. Training leaves
+            out its examples near the test that it holds out, an evaluation of runs leaves out test
+            images near those that the run was trained on.
+        near_distance: the largest number of bits of 64 in which hashes of near-duplicates differ.
     """
 
     real: str | None
@@ -107,6 +139,8 @@ class DataSettings:
     negatives: Negatives | None = None
     fields: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
     reader: Annotated[Reader, Makes("cfaug.data.sources.row.Reader")] | None = None
+    near_duplicates: NearAction | None = None
+    near_distance: NearDistance = DEFAULT_DISTANCE
 
     def __post_init__(self) -> None:
         check_fields(self, "data")
@@ -210,6 +244,11 @@ class DataSettings:
     def read_pairs(self) -> str | None:
         """The source of counterfactual images or captions that is read; ``None`` without one."""
         return self.counterfactual if self.needed[1] else None
+
+    @property
+    def near_rule(self) -> NearRule | None:
+        """What is done with near-duplicates; ``None`` if they are not looked for."""
+        return NearRule.of(vars(self))
 
     @property
     def held_out_role(self) -> Literal["real", "counterfactual"]:
@@ -321,7 +360,7 @@ class QuestionData(DataSettings):
             "plan": None, "control": None, "human_labels": None, "real_captions": "all",
             "counterfactual_members": "all", "counterfactual_captions": "own",
             "counterfactual_holdout": 0, "holdout": 0, "shuffle": "global",
-            "negatives": None, "fields": {}, "reader": None,
+            "negatives": None, "fields": {}, "reader": None, "near_duplicates": None,
         }  # fmt: skip
         for name, value in usual.items():
             if getattr(self, name) != value:

@@ -90,9 +90,9 @@ class JoinedBenchmark(SourceBenchmark):
         others: dict[str, str] = {} if self.random is None else {RANDOM: self.random}
         opened = [(EDITED, index, rows)]
         for name, source in {**others, **self.more}.items():
-            chosen = None
-            if self.without_leaks:
-                chosen, _ = context.without_leaks(source, None, whole_sets=True)
+            chosen, _ = context.apart_from_training(
+                source, without_leaks=self.without_leaks, whole_sets=True
+            )
             opened.append((name, context.open(source), chosen))
         sets = [read_joined(*entry, self.control) for entry in opened]
         for other in sets[1:]:

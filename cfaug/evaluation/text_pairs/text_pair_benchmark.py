@@ -111,11 +111,10 @@ class TextPairBenchmark(SourceBenchmark):
                 f"{source} holds captions that were only edited, without photos: give the same "
                 "generate.py command without stage=captions, or ask benchmark=text_overlap"
             )
-        index, rows = context.open(source), None
-        if self.without_leaks:
-            rows, leaks = context.without_leaks(source, None, whole_sets=True)
-        else:
-            leaks = context.leaks(source)
+        index = context.open(source)
+        rows, leaks = context.apart_from_training(
+            source, without_leaks=self.without_leaks, whole_sets=True
+        )
         self.leaks = leaks if self.leaks is None else self.leaks
         return self.read_pairs(method, index, rows)
 

@@ -136,9 +136,9 @@ class VisoGender:
         lists = [Path(file).expanduser() for file in files]
         index = context.read(VisoGenderPhotos(lists, self.without_missing), self.images)
         photo_context = dataclasses.replace(context, open=lambda _: index)
-        rows, leaks = None, photo_context.leaks(self.images)
-        if self.without_leaks:
-            rows, leaks = photo_context.without_leaks(self.images, None)
+        rows, leaks = photo_context.apart_from_training(
+            self.images, without_leaks=self.without_leaks
+        )
         photos = AnnotatedPhotos.read(index, np.arange(len(index)) if rows is None else rows)
         shared: dict[str, Any] = {
             "photos": photos, "templates": dict(self.templates), "batch_size": self.batch_size,

@@ -24,7 +24,8 @@ from cfaug.report.item_lists.vlmevalkit import (
 ITEM_FILES = (*LISTS, ".parquet", ".xlsx")
 """Extensions of lists of items."""
 NOT_LISTS = re.compile(
-    r"results([\W_].*)?|(.*_)?acc|config|run|card|leaks|metrics|summary|declared", re.IGNORECASE
+    r"results([\W_].*)?|(.*_)?acc|config|run|card|leaks|metrics|summary|declared|near_duplicates-.*",
+    re.IGNORECASE,
 )
 """Names of files that hold numbers or settings, and no items; a task may be called card_game."""
 
