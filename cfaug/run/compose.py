@@ -48,6 +48,7 @@ from cfaug.run.usage import (
     check_files,
     default_choice,
     explain,
+    is_value,
     name_both,
     options_in,
     register_arms,
@@ -177,7 +178,9 @@ def _merge(name: str, words: Sequence[str], options: Options) -> tuple[Any, list
     plain = {
         word
         for word in kept
-        if PLAIN.match(word) and not options(key_of(word)) and key_of(word) not in groups
+        if PLAIN.match(word)
+        and not options(key_of(word))
+        and (key_of(word) not in groups or is_value(name, key_of(word)))
     }
     files, placed = _merge_files(name, [word for word in kept if word not in plain])
     tree, known = deepcopy(files), {**{word: word for word in words}, **placed}

@@ -134,6 +134,15 @@ def top_level(name: str) -> set[str]:
     return {*_chosen(file), *_load(file)} - {"defaults"}
 
 
+def is_value(name: str, key: str) -> bool:
+    """Say whether a root configuration has a single setting that is named as a group is.
+
+    ``cfaug compare plan=2`` chooses no file of the group of papers' data sets.
+    """
+    settings = _load(_root(name))
+    return key in settings and not isinstance(settings[key], dict)
+
+
 def _load(file: Path) -> dict[str, Any]:
     return _parse(read_limited(file, MOST_CHARACTERS), file)
 
