@@ -121,6 +121,14 @@ class Retrieval(SourceBenchmark):
         Args:
             rows: the rows to use; ``None`` for all.
         """
+        from cfaug.data.sources.compositional import choice_of
+
+        choice = choice_of(index.kind)
+        if choice is not None:
+            raise UserError(
+                f"{self.name}: {index.source} holds {choice}, whose false captions would count as "
+                "right ones: ask it with benchmark=choice"
+            )
         rows = np.arange(len(index)) if rows is None else np.sort(rows)
         # A photo of several sets has a number in each set, and is one image here. Files with equal
         # bytes that a source calls two photos are two images, as in the released evaluations.

@@ -377,7 +377,7 @@ def say_source(role: str, name: str, index: Index) -> None:
 
 def check_sources(data: DataSettings, opened: Opened) -> None:
     """Refuse sources that must have been named by mistake."""
-    from cfaug.data.sources.compositional import FORMS
+    from cfaug.data.sources.compositional import choice_of
 
     real, counterfactual = opened.real, opened.counterfactual
     if real is not None and counterfactual is not None and real.hash == counterfactual.hash:
@@ -388,11 +388,11 @@ def check_sources(data: DataSettings, opened: Opened) -> None:
             "their own for data.real, which takes every image of a source"
         )
     sources = {"data.real": real, "data.counterfactual": counterfactual}
-    choices = {form.kind: form.form for form in FORMS if form.is_choice}
     for setting, index in sources.items():
-        if index is not None and index.kind in choices:
+        choice = None if index is None else choice_of(index.kind)
+        if index is not None and choice is not None:
             raise UserError(
-                f"{setting}={index.source} holds {choices[index.kind]}, a test whose false "
+                f"{setting}={index.source} holds {choice}, a test whose false "
                 "captions would be trained on as true ones: ask it with benchmark=choice"
             )
     _check_classes({**sources, "data.control_source": opened.control})

@@ -14,11 +14,14 @@ import pytest
 import torch
 import yaml
 
+from cfaug.core.errors import UserError
 from cfaug.core.pixels import decode_image
 from cfaug.data.index import open_index
 from cfaug.evaluation.choices.caption_choice import CaptionChoice
 from cfaug.evaluation.choices.pairs import PairMatching
+from cfaug.evaluation.retrieval import Retrieval
 from tests.data import foils
+from tests.data.compositional import sugarcrepe
 from tests.scripts import ROOT
 
 CONF = ROOT / "cfaug" / "papers" / "compositional" / "conf" / "benchmark"
@@ -256,3 +259,9 @@ def test_pairs_by_plain_loops(name, lay, read, encoder, tmp_path):
     assert ours["image_score"] == pytest.approx(mean(image))  # COLA's number
     both = [left and right for left, right in zip(text, image, strict=True)]
     assert ours["group_score"] == pytest.approx(mean(both))
+
+
+def test_false_captions_are_no_answers_of_a_retrieval(tmp_path):
+    index = open_index(sugarcrepe(tmp_path / "sugarcrepe"), tmp_path / "cache")
+    with pytest.raises(UserError, match="holds SugarCrepe, whose false captions would count as ri"):
+        Retrieval(data="sugarcrepe").use(index)

@@ -40,7 +40,9 @@ from cfaug.data.sources.compositional.pairs import (
 )
 from cfaug.data.sources.compositional.photo_choices import SpecImages, SvoProbes
 
-__all__ = ["FORMS", "ITEM_LISTS", "ITEM_TABLES", "ItemForm", "ItemList", "ItemTable"]
+__all__ = [
+    "FORMS", "ITEM_LISTS", "ITEM_TABLES", "ItemForm", "ItemList", "ItemTable", "choice_of",
+]  # fmt: skip
 
 FORMS: tuple[ItemForm, ...] = (
     Winoground(),
@@ -79,3 +81,12 @@ ITEM_LISTS = tuple(
 
 ITEM_TABLES = tuple(ItemTable(form) for form in FORMS if form.columns)
 """Forms whose images are inside a table."""
+
+
+def choice_of(kind: str) -> str | None:
+    """Return the name of the test of which an index's kind is a choice, half of it false captions.
+
+    >>> choice_of("sugarcrepe"), choice_of("winoground")
+    ('SugarCrepe', None)
+    """
+    return next((form.form for form in FORMS if form.is_choice and form.kind == kind), None)
