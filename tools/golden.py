@@ -47,6 +47,9 @@ SHARED = {
         "seed=107 data.world.compositional_pairs=44 data.world.compositional_test_pairs=24 "
         "data.size=10 data.batch_size=5 trainer.max_steps=1 trainer.progress=false"
     ),
+    "NEGATED": (
+        "seed=107 data.size=10 data.batch_size=5 trainer.max_steps=1 trainer.progress=false"
+    ),
     "DRAWN": (
         "recipe.draws.candidates=2 recipe.image_editor.steps=2 recipe.selection.min_clip_text=-1 "
         "recipe.selection.min_clip_image=-1 recipe.selection.min_clip_direction=null"

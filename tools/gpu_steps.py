@@ -82,6 +82,7 @@ ON_THE_PROCESSOR = {
     "few_clusters": "a simulation of tests",
     "gallery": "a browser's time",
     "loader": "images are read and decoded by the processor",
+    "near_duplicates": "hashes of images, without a model",
     "page_picture": "a browser's picture of a page",
     "p_laws": "simulated choices, without a model",
     "rivals": "a part of training.py",

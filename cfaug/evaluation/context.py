@@ -16,7 +16,7 @@ from cfaug.core.worlds import is_world
 if TYPE_CHECKING:
     from cfaug.data.index import Index
     from cfaug.data.mixture.leakage import Leaks
-    from cfaug.data.mixture.settings import NearRule
+    from cfaug.data.mixture.near_duplicates import NearRule
     from cfaug.data.questions import QuestionImage
     from cfaug.data.sources.row import Reader
     from cfaug.evaluation.edit_masks import EditOracle

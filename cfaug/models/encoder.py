@@ -170,6 +170,7 @@ class Tokenizer:
         self._checked = False
         # If a tokenizer has no attention mask, its model was trained on texts of full length, as
         # SigLIP was, for which transformers' Siglip2Tokenizer makes one all the same.
+        self.padded = padded
         if padded:
             self.tokenizer.model_input_names = ["input_ids"]
         masked = "attention_mask" in self.tokenizer.model_input_names
@@ -187,6 +188,23 @@ class Tokenizer:
             # captions are cached.
             self.tokenizer(["a"], truncation=True, max_length=max_length)
 
+    def _check_case(self, texts: Sequence[str]) -> None:
+        """Warn of capitals that a SigLIP has hardly seen: its authors trained on lower case.
+
+        transformers' SigLIP tokenizers write captions in lower case themselves; Gemma's, which the
+        files of SigLIP 2 name, does not.
+        """
+        cased = next((text for text in texts if text != text.lower()), None)
+        if not self.padded or cased is None:
+            return
+        written, lower = self.tokenizer([cased, cased.lower()])["input_ids"]
+        if written != lower:
+            say_once(
+                f"warning: to this model's tokenizer {cased!r} and {cased.lower()!r} are different "
+                "captions, and SigLIP was trained on lower case: write captions in lower case, or "
+                'name "tokenizer_class": "Siglip2Tokenizer" in its tokenizer_config.json'
+            )
+
     def __call__(self, texts: Sequence[str]) -> dict[str, Tensor]:
         """Return int64 tensors of shape (texts, length).
 
@@ -203,6 +221,7 @@ class Tokenizer:
         rows = [fresh[text] if text in fresh else self._kept[text] for text in texts]
         if not self._checked and PROBE not in texts:
             self._checked = True
+            self._check_case(texts)
             unknown = self.tokenizer.unk_token_id
             named = ("bos_token_id", "eos_token_id", "pad_token_id", "cls_token_id", "sep_token_id")
             special = {getattr(self.tokenizer, name, None) for name in named}

@@ -30,7 +30,8 @@ from cfaug.core.processes import Threads, check_device, choose_device, use_threa
 from cfaug.core.protocols import NoModel
 from cfaug.core.targets import Makes
 from cfaug.core.validation import Node, RunPaths, RunSeed, Share, Words, check_fields
-from cfaug.data.mixture.settings import DataSettings, NearRule
+from cfaug.data.mixture.near_duplicates import NearRule
+from cfaug.data.mixture.settings import DataSettings
 from cfaug.evaluation.benchmark import ChecksData, HasPrimaryMetrics, KeepsPages
 from cfaug.evaluation.failures import KIND as FAILURES
 from cfaug.evaluation.failures import ModelFailure, write_failures

@@ -44,8 +44,9 @@ if TYPE_CHECKING:
     from cfaug.core.types import CounterfactualSet
     from cfaug.data.index import Index
     from cfaug.data.index.reading import ScanReport
+    from cfaug.data.mixture.near_duplicates import NearRule
     from cfaug.data.mixture.records import Mixture
-    from cfaug.data.mixture.settings import DataSettings, NearRule
+    from cfaug.data.mixture.settings import DataSettings
     from cfaug.data.questions import QuestionImage
     from cfaug.data.sources.fields import Fields
     from cfaug.evaluation.context import EvaluationContext

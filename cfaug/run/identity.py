@@ -16,7 +16,7 @@ from typing import Any
 from cfaug.core.errors import UserError
 from cfaug.core.files import check_place, read_yaml
 from cfaug.core.worlds import is_questions, is_world
-from cfaug.data.mixture.settings import DEFAULT_DISTANCE
+from cfaug.data.mixture.near_duplicates import DEFAULT_DISTANCE
 from cfaug.report.arms import CONTENT
 from cfaug.report.checkpoint_tables import WEIGHTS
 from cfaug.run.arguments import flatten

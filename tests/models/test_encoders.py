@@ -485,3 +485,23 @@ def test_a_factor_saved_in_place_of_its_logarithm_is_said(folders, capsys):
     processor = load_processor(folders["clip"])
     HFEncoder(model, processor, folders["clip"], max_length=None, log_scale_bounds=(None, None))
     assert "logit_scale is 100, and it is the logarithm" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("lower", [True, False])
+def test_capitals_that_a_siglip_never_saw_are_said(folders, tmp_path, capsys, lower):
+    """SigLIP 2's files name Gemma's tokenizer, which keeps capitals."""
+    import json
+
+    from cfaug.core.errors import say_once
+
+    say_once.cache_clear()
+    folder = shutil.copytree(folders["siglip"], tmp_path / "siglip")
+    file = folder / "tokenizer.json"
+    content = json.loads(file.read_text())
+    content["normalizer"] = {"type": "Lowercase"} if lower else None
+    file.write_text(json.dumps(content))
+    tokenize = HFClip(str(folder)).load().tokenize
+    tokenize(["a red ball"])
+    tokenize = HFClip(str(folder)).load().tokenize
+    tokenize(["a red ball", "A Red ball"])
+    assert ("SigLIP was trained on lower case" in capsys.readouterr().err) == (not lower)

@@ -6,18 +6,44 @@ its own photo by design.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
+from annotated_types import Interval
 
+from cfaug.core.annotations import Means
 from cfaug.core.perceptual_hash import WITHOUT, nearest_hashes
-from cfaug.data.index.image_hashes import image_hashes
-from cfaug.data.mixture.settings import NearRule
+from cfaug.core.validation import check
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
+
+NearAction = Literal["refuse", "leave_out", "report"]
+"""What is done with near-duplicates between training and test."""
+NearDistance = Annotated[int, Interval(ge=0, le=24), Means("bits of 64")]
+"""A number of bits; the hashes of different images differ in 32 of 64 on average."""
+DEFAULT_DISTANCE = 8
+"""Measured in docs/data.md: no two different photos are as near, most crops by 2 % are."""
+
+
+@dataclass(frozen=True)
+class NearRule:
+    """Which images of training and test count as near-duplicates, and what is done with them."""
+
+    action: NearAction
+    distance: int = DEFAULT_DISTANCE
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> NearRule | None:
+        """Return the rule of a node ``data``; ``None`` if near-duplicates are not looked for."""
+        action = data.get("near_duplicates")
+        distance = data.get("near_distance", DEFAULT_DISTANCE)
+        check(action, NearAction | None, "data.near_duplicates")
+        check(distance, NearDistance, "data.near_distance")
+        return None if action is None else cls(action, distance)
+
 
 Side = Literal["test", "training"]
 Rows = tuple["Index", np.ndarray]
@@ -119,5 +145,7 @@ def find_near_duplicates(
 
 def _hashed_rows(index: Index, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return a row for each image that rows show, and the image's hash."""
+    from cfaug.data.index.image_hashes import image_hashes
+
     images, first = np.unique(np.asarray(index.images)[rows], return_index=True)
     return np.asarray(rows)[first], image_hashes(index)[images]

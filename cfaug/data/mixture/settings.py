@@ -7,12 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from annotated_types import Interval
-
-from cfaug.core.annotations import Means
 from cfaug.core.errors import UserError
 from cfaug.core.targets import Makes
-from cfaug.core.validation import PartialShare, Positive, Seed, Share, Workers, check, check_fields
+from cfaug.core.validation import PartialShare, Positive, Seed, Share, Workers, check_fields
+from cfaug.data.mixture.near_duplicates import (
+    DEFAULT_DISTANCE,
+    NearAction,
+    NearDistance,
+    NearRule,
+)
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
@@ -24,30 +27,7 @@ Captions = Literal["own", "neutral", "shuffled"]
 """The training captions of counterfactual sets' images."""
 Negatives = Literal["none", "text", "image", "both"]
 """The use of a pair's counterfactual as a wrong answer in the loss."""
-NearAction = Literal["refuse", "leave_out", "report"]
-"""What is done with near-duplicates between training and test."""
-NearDistance = Annotated[int, Interval(ge=0, le=24), Means("bits of 64")]
-"""A number of bits; the hashes of different images differ in 32 of 64 on average."""
 DEFAULT_RATIO = 0.5
-DEFAULT_DISTANCE = 8
-"""Measured in docs/data.md: no two different photos are as near, most crops by 2 % are."""
-
-
-@dataclass(frozen=True)
-class NearRule:
-    """Which images of training and test count as near-duplicates, and what is done with them."""
-
-    action: NearAction
-    distance: int = DEFAULT_DISTANCE
-
-    @classmethod
-    def of(cls, data: Mapping[str, Any]) -> NearRule | None:
-        """Return the rule of a node ``data``; ``None`` if near-duplicates are not looked for."""
-        action = data.get("near_duplicates")
-        distance = data.get("near_distance", DEFAULT_DISTANCE)
-        check(action, NearAction | None, "data.near_duplicates")
-        check(distance, NearDistance, "data.near_distance")
-        return None if action is None else cls(action, distance)
 
 
 @dataclass(frozen=True)
