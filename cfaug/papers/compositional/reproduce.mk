@@ -18,7 +18,7 @@ ITS_CAPTIONS := world@data.world=compositional data.source=shapescapes_compositi
 THINGS := 'recipe.editor.objects=[ball,cube,star,cone,heart,ring]' 'recipe.editor.phrases=[no]'
 WORLD_NOUNS := data.leave_out=null recipe.scorers.truth=null recipe.editor.top_k=5 recipe.editor.repair_article=true recipe.editor.filters.similarity=null recipe.editor.filters.part_of_speech=null
 
-negation: $(STAMP)  ## wrong captions by negation against affirmation, nouns and swaps on ShapeScapes: runs/negation/report.html (15 min, 5 seeds)
+negation: $(STAMP)  ## wrong captions by negation against affirmation, nouns and swaps on ShapeScapes: runs/negation/report.html (12 min, 5 seeds)
 	$(BIN)/python generate.py recipe=negate zoo=captions $(ITS_CAPTIONS) $(THINGS) paths.shards=shards/negation/negate
 	$(BIN)/python generate.py recipe=affirm zoo=captions $(ITS_CAPTIONS) $(THINGS) paths.shards=shards/negation/affirm
 	$(BIN)/python generate.py recipe=negclip_swaps zoo=captions $(ITS_CAPTIONS) recipe.editor.repair_article=true paths.shards=shards/negation/swaps
