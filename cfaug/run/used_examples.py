@@ -53,7 +53,7 @@ def write_used(job: TrainJob) -> None:
 
 
 def _mixture_of(job: TrainJob) -> Mixture | None:
-    """Return the rows of a run; ``None`` of questions, which are no rows of an index."""
+    """Return the rows of a run; ``None`` of questions, whose source has no index."""
     mixture = job.task.mixture if isinstance(job.task, MixtureTask) else None
     read = () if mixture is None else mixture.sources
     return mixture if any(isinstance(index, Index) for index in read) else None

@@ -197,7 +197,7 @@ CASES = {
          "together": ["category"], "groups": {"swap": ["swap_obj", "swap_att"]},
          "drop": ["swap_att"],
          "blind": "zoo:language/causal"},
-        {"data": "labelled|choice", **FORMS},
+        {"data": "labelled|choice", "truth": "is labelled", **FORMS},
     ),
     "matching": Case(
         ("benchmark=matching", "benchmark.data=shapescapes:ood_pairs"),

@@ -443,6 +443,10 @@ def read_choices(
             )
         captions = []
         for number, row in enumerate(members):
+            if truth == "first" and index.label(row) in LABELS:
+                raise UserError(
+                    f"{where} is labelled 'true' and 'false': leave out benchmark.truth=first"
+                )
             if truth == "first":
                 captions.append((index.text(row), FALSE if number else TRUE))
                 continue

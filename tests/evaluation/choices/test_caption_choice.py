@@ -481,6 +481,21 @@ def test_what_is_not_there_is_named(one_true, tmp_path):
             asked(one_true, question=str(file))
 
 
+def test_the_first_of_unlabelled_captions_is_true_if_the_user_says_so(encoder, one_true, tmp_path):
+    bare = [
+        choice(item.key, item.images["0"], [(member.text, None) for member in item.members])
+        for item in choices()
+    ]
+    opened = open_sets(bare, tmp_path)
+    with pytest.raises(UserError, match=r"the label None.*benchmark\.truth=first says so"):
+        asked(opened)
+    labelled, first = asked(one_true).run(encoder), asked(opened, truth="first").run(encoder)
+    assert numbers(first)["accuracy",] == numbers(labelled)["accuracy",]
+    assert rows(first).keys() == rows(labelled).keys()
+    with pytest.raises(UserError, match="is labelled 'true' and 'false': leave out"):
+        asked(one_true, truth="first")
+
+
 def test_settings_that_change_numbers_change_the_hash(one_true):
     usual = asked(one_true)
     changes = [
