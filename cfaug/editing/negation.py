@@ -167,7 +167,7 @@ class Negate:
         """Return the names of the detected objects, each once."""
         if DETECTIONS not in example.extra and "present" not in self.kinds:
             return []
-        return list(dict.fromkeys(found.label.lower() for found in detections_of(example)))
+        return list(dict.fromkeys(each.label.lower() for each in detections_of(example)))
 
     def _named(self, example: Example) -> tuple[frozenset[str], frozenset[int], frozenset[int]]:
         others = [str(text) for text in example.extra.get("siblings", ())]
@@ -192,9 +192,10 @@ class Negate:
     ) -> bool:
         """Say whether words name an object, another word of it, its kind or one of that kind."""
         runs, senses, above = named
-        own, over = self._known(name)
+        its_senses, over = self._known(name)
         plural = self._plurals.get(name, f"{name}s")
-        return bool(runs & {name, plural, name.split()[-1]} or own & above or over & senses)
+        named_so = runs & {name, plural, name.split()[-1]}
+        return bool(named_so or its_senses & above or over & senses)
 
     @cached_property
     def _objects(self) -> tuple[str, ...]:

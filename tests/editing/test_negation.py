@@ -86,8 +86,9 @@ def test_an_absent_object_is_truly_not_there_and_the_control_adds_the_same():
     negated = Negate(TAGGER, kinds=["absent"])
     control = Negate(TAGGER, kinds=["affirmed"])
     given = [example(caption, f"k{i}") for i, caption in enumerate(real_captions())]
-    for one, other, item in zip(negated.edit(given), control.edit(given), given, strict=True):
-        (first,), (second,) = one.proposals, other.proposals
+    results = zip(negated.edit(given), control.edit(given), given, strict=True)
+    for edited, controlled, item in results:
+        (first,), (second,) = edited.proposals, controlled.proposals
         assert first.texts[1] == second.texts[1]
         assert second.texts[0] == " ".join(item.text.split())
         assert first.edits[0] is None

@@ -47,9 +47,9 @@ def test_the_list_changes_nothing_of_a_run(script, tmp_path, monkeypatch):
         json.loads((tmp_path / f"runs/main/{arm}/seed=3/run.json").read_text()) for arm in "ab"
     )
     assert first["config_hash"] == second["config_hash"]
-    one, other = (tmp_path / f"runs/main/{arm}/seed=3/config.yaml" for arm in "ab")
-    assert "used" not in one.read_text()
-    assert one.read_text().replace("arm: a", "arm: b") == other.read_text()
+    listing, plain = (tmp_path / f"runs/main/{arm}/seed=3/config.yaml" for arm in "ab")
+    assert "used" not in listing.read_text()
+    assert listing.read_text().replace("arm: a", "arm: b") == plain.read_text()
 
 
 def test_a_list_of_somebody_else_and_one_of_two_runs_are_refused(

@@ -16,7 +16,7 @@ NEGATION := paths.runs=runs/negation
 # The same photos and captions for every recipe; the tiny model has no word for "no", so one phrase is enough.
 ITS_CAPTIONS := world@data.world=compositional data.source=shapescapes_compositional:train limit=null
 THINGS := 'recipe.editor.objects=[ball,cube,star,cone,heart,ring]' 'recipe.editor.phrases=[no]'
-WORLD_NOUNS := data.leave_out=null recipe.scorers.truth=null recipe.editor.top_k=5 recipe.editor.repair_article=true recipe.editor.filters.similarity=null recipe.editor.filters.part_of_speech=null
+WORLD_NOUNS := data.leave_out=null recipe.scorers.truth=null recipe.editor.top_k=5
 
 negation: $(STAMP)  ## wrong captions by negation against affirmation, nouns and swaps on ShapeScapes: runs/negation/report.html (12 min, 5 seeds)
 	$(BIN)/python generate.py recipe=negate zoo=captions $(ITS_CAPTIONS) $(THINGS) paths.shards=shards/negation/negate
