@@ -79,7 +79,7 @@ class Negate:
     """the tagger of parts of speech"""
     kinds: Annotated[Sequence[Kind], MinLen(1)] = ("statement", "absent")
     per: Literal["caption", "kind"] = "caption"
-    objects: Annotated[Sequence[str], MinLen(2)] | None = None
+    objects: Annotated[Sequence[str], MinLen(1)] | None = None
     phrases: Annotated[Sequence[Phrase], MinLen(1)] = get_args(Phrase)
     wordnet: WordNet = field(default_factory=WordNet)
     """the source of kinds and synonyms of objects"""
