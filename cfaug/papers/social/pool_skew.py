@@ -46,17 +46,19 @@ class PoolSkew(SourceBenchmark):
         name: the name in tables, ending in "_pool_skew"; ``None`` takes the folder's name.
         without_leaks: whether to leave out images that the run was trained on.
         labels: the columns of labels, each of which is measured by itself.
-        words: the words of the prompts; five pairs as in Berg et al. (2022).
-        template: the prompt, with ``{word}``.
+        words: the words of the prompts; the nine pairs of ``pairwise_adjectives.csv`` in the
+            release of Berg et al. (2022), github.com/oxai/debias-vision-lang.
+        template: the prompt, with ``{word}``; one of the eleven of its ``prompt_templates.csv``.
         k: the number of images to retrieve.
     """
 
     labels: Sequence[str] = ("race", "gender", "age")
     words: Sequence[str] = (
-        "good", "evil", "smart", "dumb", "attractive", "unattractive", "lawful", "criminal",
-        "friendly", "unfriendly",
+        "good", "evil", "kind", "unkind", "successful", "unsuccessful", "noncriminal", "criminal",
+        "nonviolent", "violent", "moral", "immoral", "rich", "poor", "honest", "dishonest",
+        "smart", "dumb",
     )  # fmt: skip
-    template: str = "a photo of a {word} person"
+    template: str = "This is a photo of a {word} person"
     k: Positive = 1000
 
     kind: ClassVar[str] = "pool_skew"
