@@ -69,7 +69,7 @@ def test_numbers_by_plain_loops(faces, encoder):
     assert len(rows) == 9
     for word in WORDS:
         article = "an" if word[0] in "aeiou" else "a"
-        ranked = slow_ranking(encoder, folder, f"a photo of {article} {word} person")
+        ranked = slow_ranking(encoder, folder, f"This is a photo of {article} {word} person")
         for labelling in ("race", "gender", "age"):
             labels = [line[labelling] for line in ranked]
             top, pool = Counter(labels[:K]), Counter(labels)
