@@ -147,7 +147,7 @@ def others(value: Any, owner: str | None, name: str) -> list[Any]:
     if owner is None or name not in inspect.signature(locate(owner)).parameters:
         return values
     annotation = annotation_of(locate(owner), name)
-    listed = [choice for choice in choices(annotation) if choice != value]
+    listed = [choice for choice in choices(annotation) if value not in (choice, [choice])]
     return sorted([*listed, *values], key=lambda other: not accepts(other, annotation))
 
 
