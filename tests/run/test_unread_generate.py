@@ -15,7 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 from cfaug.core.annotations import alternatives_of, annotation_of, choices_of
 from cfaug.core.binding import bind
 from cfaug.core.errors import UserError
-from cfaug.core.targets import locate
+from cfaug.core.targets import item_annotation, locate
 from cfaug.core.validation import accepts
 from cfaug.run.arguments import flatten
 from cfaug.run.compose import _container, _keep_taken, _merge, _register_resolvers
@@ -147,7 +147,10 @@ def others(value: Any, owner: str | None, name: str) -> list[Any]:
     if owner is None or name not in inspect.signature(locate(owner)).parameters:
         return values
     annotation = annotation_of(locate(owner), name)
-    listed = [choice for choice in choices(annotation) if value not in (choice, [choice])]
+    listed: list[Any] = [choice for choice in choices(annotation) if choice != value]
+    if isinstance(value, list):
+        each = choices(item_annotation(annotation, value, 0))
+        listed += [[choice] for choice in each if [choice] != value]
     return sorted([*listed, *values], key=lambda other: not accepts(other, annotation))
 
 
