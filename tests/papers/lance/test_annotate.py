@@ -29,7 +29,7 @@ def test_the_papers_questions_have_these_answers():
 @pytest.mark.slow
 def test_a_form_from_the_page_to_the_means(place, annotate, tmp_path):  # noqa: F811
     write_shards([joined(n) for n in range(3)], tmp_path / "joined")
-    words = ["annotate/question=lance", f"data.counterfactual={tmp_path / 'joined'}"]
+    words = ["annotate/question=lance", f"pairs={tmp_path / 'joined'}"]
     everyone = ["annotate.assignment.annotators=3", "annotate.assignment.overlap_fraction=1"]
     assert "27 questions about 9 images" in stdout_of(annotate, "export", *words, *everyone)
     folder = place.root / "annotation"
