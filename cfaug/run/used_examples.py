@@ -13,6 +13,7 @@ import numpy as np
 from cfaug.core.errors import UserError
 from cfaug.core.outputs import check_output, replace_output
 from cfaug.core.progress import watch
+from cfaug.core.safety.addresses import hide
 from cfaug.data.index import Index
 from cfaug.data.mixture.records import Mixture
 from cfaug.run.run_plan import TrainJob
@@ -38,7 +39,7 @@ def check_used(jobs: Sequence[TrainJob]) -> None:
                 f"export.used={file} lists the captions and images of a mixture, and "
                 f"{type(job.task).__name__} trains on others; leave it out"
             )
-        check_output(Path(file), USED, "export.used")
+        check_output(Path(file).expanduser(), USED, "export.used")
 
 
 def write_used(job: TrainJob) -> None:
@@ -47,7 +48,7 @@ def write_used(job: TrainJob) -> None:
     if file is None or mixture is None:
         return
     total = len(mixture.train) + len(mixture.validation)
-    with replace_output(Path(file), USED, "export.used") as handle:
+    with replace_output(Path(file).expanduser(), USED, "export.used") as handle:
         for line in watch(_lines(mixture), "listing what the run uses", total, "examples"):
             handle.write(f"{json.dumps(line, ensure_ascii=False)}\n".encode())
 
@@ -69,10 +70,10 @@ def _lines(mixture: Mixture) -> Iterator[dict[str, Any]]:
                 yield {
                     "split": split,
                     "kind": ("real", "counterfactual")[number],
-                    "source": str(index.source),
+                    "source": hide(str(index.source)),
                     "key": index.key(row),
                     "group": index.group_name(row),
-                    "file": index.file_name(row),
+                    "file": hide(index.file_name(row)),
                     "digest": index.digests[index.images[row]].tobytes().hex(),
                     "caption": index.text(row),
                     "times": count,
