@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, ClassVar, Literal, get_args
 
+import numpy as np
 from annotated_types import MinLen
 
 from cfaug.core.binding import ReadWith
@@ -22,7 +23,7 @@ from cfaug.core.types import Edit, Edited, Example, Proposal
 from cfaug.core.validation import Seed, check_fields
 from cfaug.data.captions import indefinite_article, right_articles
 from cfaug.data.detections import DETECTIONS, detections_of
-from cfaug.editing.baselines.editor import MOST_WORDS, TOO_LONG, pick
+from cfaug.editing.baselines.editor import pick, propose_by_kind
 from cfaug.editing.paraphrase import (
     COMPOUNDS,
     LOCATIVE,
@@ -31,7 +32,7 @@ from cfaug.editing.paraphrase import (
     QUANTIFIERS,
 )
 from cfaug.editing.protocols import CHANGES, Tagger, replaced_run
-from cfaug.editing.sentence import Sentence, copy_case, normalise, split
+from cfaug.editing.sentence import Sentence, copy_case, split
 from cfaug.editing.word_lists import WordLists
 from cfaug.editing.wordnet import WordNet
 
@@ -52,6 +53,10 @@ CATEGORY = "category"
 """The column by which tests report the kinds of negation."""
 SENSES = 2
 """Number of senses of a word that are compared, the most frequent first."""
+TOP = ("artifact", "whole", "organism", "substance", "instrumentality", "causal_agent")
+"""Words whose sense is above so many others that sharing it says nothing."""
+FUNCTION_WORDS = COUNTS | NEGATIONS | COPULAS | LOCATIVE | {"with", "and", "of"}
+"""Words of captions whose noun senses ("an ampere" for "a") are not meant."""
 
 
 @dataclass(frozen=True)
@@ -98,39 +103,27 @@ class Negate:
 
     def edit(self, examples: Sequence[Example]) -> list[Edited]:
         """Return the proposals for the first text of each example, in order."""
-        sentences = [split(normalise(example.text)) for example in examples]
-        tags = self.tagger.tag([sentence.words for sentence in sentences])
-        results = []
-        for example, sentence, tagged in zip(examples, sentences, tags, strict=True):
-            if len(sentence.words) > MOST_WORDS:
-                results.append(Edited((), {TOO_LONG: 0}))
-                continue
-            made = {
-                kind: proposal
-                for kind in self.kinds
-                if (proposal := self._propose(kind, example, sentence, tagged)) is not None
-            }
-            survivors: dict[str, int] = {kind: int(kind in made) for kind in self.kinds}
-            if made and self.per == "caption":
-                rng = generator(self.seed, "negation", example.key)
-                kind = list(made)[pick(rng, len(made))]
-                made = {kind: made[kind]}
-            elif len(made) > 1:
-                made = {
-                    kind: replace(proposal, key=f"{example.key}-{kind}")
-                    for kind, proposal in made.items()
-                }
-            results.append(Edited(tuple(made.values()), survivors))
-        return results
+        return propose_by_kind(
+            examples, self.tagger, "negation", self.seed, self.kinds, self._propose,
+            only_one=self.per == "caption",
+        )  # fmt: skip
 
     def describe(self) -> dict[str, str]:
         """Return the descriptions of the tagger and of the lists."""
         return {**self.tagger.describe(), "objects": self.lists.describe()}
 
     def _propose(
-        self, kind: Kind, example: Example, sentence: Sentence, tags: Sequence[str]
+        self,
+        kind: Kind,
+        example: Example,
+        sentence: Sentence,
+        tags: Sequence[str],
+        _: np.random.Generator,
     ) -> Proposal | None:
-        """Return a true and a false caption; ``None`` where a kind does not apply."""
+        """Return a true and a false caption; ``None`` where a kind does not apply.
+
+        Draws are keyed by their purpose, so that each kind draws alike whatever the others are.
+        """
         if kind == "statement":
             denials = list(deny(sentence, tags))
             if not denials:
@@ -229,10 +222,6 @@ class Negate:
         return {
             offset for word in TOP for offset in self.wordnet.above(self.wordnet.senses(word, 1))
         }
-
-
-TOP = ("artifact", "whole", "organism", "substance", "instrumentality", "causal_agent")
-FUNCTION_WORDS = COUNTS | NEGATIONS | COPULAS | LOCATIVE | {"with", "and", "of", "at", "in", "no"}
 
 
 def add_object(text: str, name: str, phrase: Phrase) -> tuple[str, str]:

@@ -146,7 +146,8 @@ def test_invalid_settings_are_refused(settings_):
 def test_every_kind_gives_a_set_of_its_own():
     kinds = ["statement", "absent", "affirmed"]
     (result,) = Negate(TAGGER, kinds=kinds, per="kind").edit([example("A dog on the beach")])
-    assert [proposal.key for proposal in result.proposals] == [f"k-{kind}" for kind in kinds]
+    assert [proposal.key for proposal in result.proposals] == ["k-0", "k-1", "k-2"]
+    assert [proposal.edits[1].kind for proposal in result.proposals] == kinds
     assert result.survivors == dict.fromkeys(kinds, 1)
 
 

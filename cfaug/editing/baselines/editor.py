@@ -13,7 +13,7 @@ import numpy as np
 from annotated_types import MinLen
 
 from cfaug.core.rng import generator
-from cfaug.core.types import Edited, Example
+from cfaug.core.types import Edited, Example, Proposal
 from cfaug.core.validation import Seed, Share, check_fields
 from cfaug.data.captions import right_articles
 from cfaug.editing.protocols import Tagger, propose_change
@@ -126,13 +126,29 @@ class FindsEdits(Protocol):
         ...
 
 
-def edit_by_kind(
+class ProposesEdit(Protocol):
+    """Proposes an edit of one kind for an example."""
+
+    def __call__(
+        self,
+        kind: Any,
+        example: Example,
+        sentence: Sentence,
+        tags: Sequence[str],
+        rng: np.random.Generator,
+        /,
+    ) -> Proposal | None:
+        """Return the proposal; ``None`` if the kind does not apply."""
+        ...
+
+
+def propose_by_kind(
     examples: Sequence[Example],
     tagger: Tagger,
     method: str,
     seed: int,
     kinds: Sequence[Any],
-    find: FindsEdits,
+    propose: ProposesEdit,
     *,
     only_one: bool,
 ) -> list[Edited]:
@@ -150,22 +166,45 @@ def edit_by_kind(
             edited.append(Edited((), {TOO_LONG: 0}))
             continue
         rng = generator(seed, method, example.key)
-        drawn = {}
-        for kind in kinds:
-            if choices := list(find(kind, sentence, tagged)):
-                drawn[kind] = choices[pick(rng, len(choices))]
-        chosen = list(drawn.items())
+        proposed = {
+            kind: proposal
+            for kind in kinds
+            if (proposal := propose(kind, example, sentence, tagged, rng)) is not None
+        }
+        chosen = list(proposed.values())
         if chosen and only_one:
             chosen = [chosen[pick(rng, len(chosen))]]
-        proposals = [
-            proposal
-            for kind, (text, change) in chosen
-            for proposal in propose_change(
-                example, text, kind, changes=[change], reason=NO_CANDIDATE
-            ).proposals
-        ]
-        edited.append(Edited(tuple(proposals), {kind: int(kind in drawn) for kind in kinds}))
+        edited.append(Edited(tuple(chosen), {kind: int(kind in proposed) for kind in kinds}))
     return edited
+
+
+def edit_by_kind(
+    examples: Sequence[Example],
+    tagger: Tagger,
+    method: str,
+    seed: int,
+    kinds: Sequence[Any],
+    find: FindsEdits,
+    *,
+    only_one: bool,
+) -> list[Edited]:
+    """Return proposals as ``propose_by_kind`` does, of edits that depend on the text alone."""
+
+    def propose(
+        kind: Any,
+        example: Example,
+        sentence: Sentence,
+        tags: Sequence[str],
+        rng: np.random.Generator,
+    ) -> Proposal | None:
+        choices = list(find(kind, sentence, tags))
+        if not choices:
+            return None
+        text, change = choices[pick(rng, len(choices))]
+        made = propose_change(example, text, kind, changes=[change], reason=NO_CANDIDATE)
+        return next(iter(made.proposals), None)
+
+    return propose_by_kind(examples, tagger, method, seed, kinds, propose, only_one=only_one)
 
 
 _RUN = re.compile(r"[\w'*@`˗×-]+")
