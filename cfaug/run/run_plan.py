@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import math
+import signal
 import time
+import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -328,10 +330,12 @@ def measure_seconds(job: TrainJob) -> tuple[float, tuple[float, float], str]:
     if not job.task.steps:
         return START_UP_S, (START_UP_S, START_UP_S), "the run takes no step"
     measured = _answer_in_child(_measure, job.task, "taking the first steps")
-    if measured is None:
+    if isinstance(measured, int):
+        name = signal.Signals(measured).name
+        killed = ", as by a machine without free memory: try a smaller data.batch_size"
         raise UserError(
-            "dry_run=measure: the process that took the steps was killed, as by a machine without "
-            "free memory: try a smaller data.batch_size"
+            f"dry_run=measure: {name} ended the process that took the steps"
+            + killed * (measured == signal.SIGKILL)
         )
     if isinstance(measured, str):
         raise UserError(measured)
@@ -426,8 +430,9 @@ def rehearse(jobs: Sequence[TrainJob]) -> None:
     # Killed, for instance for its memory: the run itself will say why.
     tried = [(job.task, job.folder.path) for job in different.values()]
     wrong = _answer_in_child(_try_all, tried, "trying whether the model fits data and settings")
-    wrong = wrong or []
-    for job, message in zip(different.values(), wrong, strict=False):
+    if isinstance(wrong, int):
+        return
+    for job, message in zip(different.values(), wrong, strict=True):
         if message is not None:
             raise UserError(message if len(jobs) == 1 else f"{job.folder.path}: {message}")
 
@@ -443,10 +448,13 @@ def check_parts(task: Task, folder: Path) -> None:
 
 def _answer_in_child(
     work: Callable[[Argument], Answer], argument: Argument, title: str
-) -> Answer | None:
-    """Call a function in a child; return ``None`` if that was killed before it answered.
+) -> Answer | int:
+    """Call a function in a child; return the number of the signal that ended it, if one did.
 
     It is forked, so that runs are forked from a process that has not imported torch.
+
+    Raises:
+        RuntimeError: with the child's own traceback, where the function raised an error.
     """
     context = get_context("fork")
     reader, writer = context.Pipe(duplex=False)
@@ -454,15 +462,26 @@ def _answer_in_child(
     process.start()
     writer.close()
     answer: Answer | None = None
+    error = ""
     with preparing(title), suppress(EOFError):  # forked before, without the thread that prints
-        answer = reader.recv()
+        answer, error = reader.recv()
     process.join()
-    return answer
+    if error:
+        raise RuntimeError(f"{title} failed:\n{error}")
+    if answer is not None:
+        return answer
+    if process.exitcode is None or process.exitcode >= 0:
+        raise RuntimeError(f"{title} ended with {process.exitcode} and without an answer")
+    return -process.exitcode
 
 
 def _send(work: Callable[[Any], Any], argument: Any, writer: Connection) -> None:
     end_with_parent()
-    writer.send(work(argument))
+    try:
+        answer, error = work(argument), ""
+    except Exception:
+        answer, error = None, traceback.format_exc()
+    writer.send((answer, error))
 
 
 def _try_all(runs: Sequence[tuple[Task, Path]]) -> list[str | None]:

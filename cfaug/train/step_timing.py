@@ -52,8 +52,13 @@ def time_steps(task: Task) -> StepTimes:
     module.trained.train()
     module.measure(())
     clock = _StepClock()
-    with quiet_lightning(), torch.random.fork_rng(devices=[]):
-        trainer = make_trainer(settings, min(1 + STEPS, task.steps), Path(tempfile.gettempdir()))
+    # An empty folder: Lightning reads checkpoints that lie in its own.
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        quiet_lightning(),
+        torch.random.fork_rng(devices=[]),
+    ):
+        trainer = make_trainer(settings, min(1 + STEPS, task.steps), Path(folder))
         trainer.callbacks.append(clock)
         batches: Iterable[Any] = plan.training(0, 0, 1)
         if settings.accumulate_grad_batches > 1:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 from itertools import count
 
 import pytest
@@ -33,6 +35,20 @@ def test_the_time_of_a_run_has_the_range_of_its_steps():
     middle, low, high = predict_seconds(task, StepTimes(7.0, (3.0, 1.0, 2.0)))
     assert (middle, low, high) == pytest.approx((7 + 2 * batches, 7 + batches, 7 + 3 * batches))
     assert predict_seconds(task, StepTimes(7.0, ())) == (7.0, 7.0, 7.0)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_process_that_a_signal_ended_is_not_said_to_lack_memory(monkeypatch, number):
+    monkeypatch.setattr(run_plan, "_measure", lambda task: os.kill(os.getpid(), number))
+    with pytest.raises(run_plan.UserError, match=f"{number.name} ended the process") as said:
+        measure_seconds(job(0.5, steps=5))
+    assert ("memory" in str(said.value)) is (number == signal.SIGKILL)
+
+
+def test_an_error_in_the_process_that_takes_the_steps_is_shown_whole(monkeypatch):
+    monkeypatch.setattr(run_plan, "_measure", lambda task: [][task.steps])
+    with pytest.raises(RuntimeError, match=r"(?s)failed:.*list index out of range"):
+        measure_seconds(job(0.5, steps=5))
 
 
 def test_several_processes_are_not_timed_by_one(monkeypatch):
