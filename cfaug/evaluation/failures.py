@@ -12,7 +12,7 @@ import math
 from collections.abc import Hashable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from annotated_types import Interval
@@ -40,6 +40,7 @@ TYPED = "typed"
 LONGEST_LINE = 2**20
 """The largest number of bytes of a line."""
 Difference = Annotated[float, Interval(ge=-1, le=1)]
+Cause = Literal["coverage", "reliance"]
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,10 @@ class ModelFailure:
         prevalence: share of the cell's photos among all photos of the cells.
         items: the names of the test's items in the cell.
         found_by: the model and the test; ``typed`` for a finding of a person or another system.
+        cause: ``coverage`` if the words after are rare in the model's training data, ``reliance``
+            if they are not (``cfaug.evaluation.failure_causes``); ``None`` if that is unknown.
+        seen: share of the training examples, of any class, whose captions name the words after.
+        seen_in_class: the same share of the training examples of ``labels``.
     """
 
     family: str
@@ -101,6 +106,9 @@ class ModelFailure:
     prevalence: Share = 1.0
     items: tuple[str, ...] = ()
     found_by: Finder | str = TYPED
+    cause: Cause | None = None
+    seen: Share | None = None
+    seen_in_class: Share | None = None
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -68,6 +68,7 @@ from cfaug.run.evaluation_data import (
     describe_data,
     initial_checkpoints,
     no_model,
+    open_training,
     prepare_worlds,
     refuse_contradictions,
 )
@@ -218,6 +219,7 @@ def _evaluate_all(
     label_frequency = settings.label_frequency if settings.wise_ft is None else None
     mistakes = Counter[str]()
     rule = None if settings.failures is None else build(settings.failure_rule)
+    causes = build(settings.failure_causes)
     failures: list[ModelFailure] = []
     failed: dict[Path, UserError] = {}
     if settings.engine is not None:  # what workers have evaluated is known below
@@ -234,7 +236,8 @@ def _evaluate_all(
         try:
             if target.folder in failed:
                 raise failed[target.folder]
-            benchmarks = open_member(suite, describe_data(target, opener))
+            context = describe_data(target, opener)
+            benchmarks = open_member(suite, context)
             opener.check_names()
             if target.trained:
                 opener.check_near(benchmarks)
@@ -260,7 +263,8 @@ def _evaluate_all(
                 if name.endswith(".html") and (target.folder / name).exists()
             ]
             if rule is not None:
-                failures += find_model_failures(target, benchmarks, rule)
+                training = open_training(target, context, opener, causes.training)
+                failures += find_model_failures(target, benchmarks, rule, training, causes.rare)
             if label_frequency and target.trained and target.data.read_pairs:
                 from cfaug.evaluation.label_frequency import write_label_frequencies
 
@@ -526,6 +530,9 @@ class EvaluateSettings(OutputSettings):
     for each, for benchmark=stress, choice, pairs, matching, retrieval or vqa (docs/repair.md)"""
     failure_rule: Node = field(default_factory=dict)
     """which are failures: declared before they are measured"""
+    failure_causes: Node = field(default_factory=dict)
+    """what the model was trained on, to tell failures at levels that are rare there (coverage)
+    from others (reliance)"""
     wise_ft: Factor | Annotated[Sequence[Factor], MinLen(1)] | None = None
     """mix the weights of runs with their initial weights (WiSE-FT, Wortsman et al., 2022):
     [0,0.25,0.5,0.75,1] from the initial weights to the run's; ``cfaug table wise_ft`` shows

@@ -28,6 +28,7 @@ from cfaug.evaluation.benchmark import (
     KeepsRankings,
     LeakAware,
 )
+from cfaug.evaluation.failure_causes import name_causes
 from cfaug.evaluation.failures import (
     CONTROLS,
     FAMILIES,
@@ -64,8 +65,11 @@ from cfaug.report.results import (
 from cfaug.report.terminal import print_parts, results_parts
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from cfaug.core.protocols import Benchmark
     from cfaug.core.types import Evaluation
+    from cfaug.data.index import Index
     from cfaug.data.mixture.settings import DataSettings
     from cfaug.models.specs import ModelSpec
     from cfaug.report.document import Part
@@ -267,9 +271,18 @@ def check_pages(target: EvaluationTarget, benchmarks: Sequence[Benchmark]) -> No
 
 
 def find_model_failures(
-    target: EvaluationTarget, benchmarks: Sequence[Benchmark], rule: FailureRule
+    target: EvaluationTarget,
+    benchmarks: Sequence[Benchmark],
+    rule: FailureRule,
+    training: Sequence[tuple[Index, np.ndarray]] = (),
+    rare: float = 0.0,
 ) -> list[ModelFailure]:
-    """Return the failures of an evaluated model, from its items, and say how many were measured."""
+    """Return the failures of an evaluated model, from its items, and say how many were measured.
+
+    Args:
+        training: the examples that it was trained on, as indices with rows; () if unknown.
+        rare: the share of them below which the words after an edit are rare.
+    """
     failures: list[ModelFailure] = []
     for benchmark in benchmarks:
         assert isinstance(benchmark, HasFailureCells)
@@ -282,7 +295,10 @@ def find_model_failures(
             )
         finder = Finder(target.run, target.model.weights_hash(), benchmark.name, identity[1])
         search = find_failures(benchmark.failure_cells(items), rule, benchmark.kind, finder)
-        failures += search.failures
+        of_benchmark = search.failures
+        if training:
+            of_benchmark = name_causes(search.failures, training, rare)
+        failures += of_benchmark
         if search.reason:
             say(
                 f"{target.run}  {benchmark.name}: no cell was measured, so nothing is known of "
@@ -304,6 +320,9 @@ def find_model_failures(
         if len(kinds) > 1:
             most = sorted(kinds, key=lambda kind: (-kinds[kind], kind))
             count += f" ({', '.join(f'{kind} {kinds[kind]}' for kind in most)})"
+        if training and of_benchmark:
+            causes = Counter(failure.cause or "unknown cause" for failure in of_benchmark)
+            count += f", of {', '.join(f'{name} {causes[name]}' for name in sorted(causes))}"
         sentences = "; ".join([count, *left_out])
         say(f"{target.run}  {benchmark.name}: {sentences}", sys.stdout)
     return failures

@@ -10,7 +10,7 @@ from itertools import islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from cfaug.core.errors import UserError
+from cfaug.core.errors import UserError, say
 from cfaug.core.processes import end_with_parent
 from cfaug.core.safety.safe_loading import read_json
 from cfaug.core.stores import is_store, mirror_folder
@@ -283,6 +283,28 @@ def describe_data(target: EvaluationTarget, opener: DataOpener) -> EvaluationCon
         oracle=_edit_oracle,
         near=opener.near if target.trained else None,
     )
+
+
+def open_training(
+    target: EvaluationTarget, context: EvaluationContext, opener: DataOpener, source: str | None
+) -> Sequence[tuple[Index, np.ndarray]]:
+    """Return the examples that a model was trained on, as indices with rows; () if unknown.
+
+    Args:
+        source: the training data of a checkpoint; of a finished run they are known.
+    """
+    if source is not None:
+        import numpy as np
+
+        index = opener.open(source, target.data)
+        return [(index, np.arange(len(index)))]
+    if context.has_questions:
+        return ()
+    try:
+        return context.training()
+    except UserError as error:  # data that are gone since the run
+        say(f"note: {target.run} has failures without causes, since its training is gone: {error}")
+        return ()
 
 
 def _edit_oracle() -> EditOracle:

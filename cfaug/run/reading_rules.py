@@ -181,8 +181,8 @@ def _checks_data(config: Config, words: Sequence[str]) -> bool:
 
 
 ANY_EVALUATION = (
-    "benchmark", "items", "failures", "failure_rule", "paths", "threads", "engine", "dry_run",
-    "data.fields", "data.reader",
+    "benchmark", "items", "failures", "failure_rule", "failure_causes", "paths", "threads",
+    "engine", "dry_run", "data.fields", "data.reader",
 )  # fmt: skip
 NEAR = ("data.near_duplicates", "data.near_distance")
 """What is done with near-duplicates of training images, which are known of runs alone."""
@@ -240,13 +240,15 @@ def _read_of_data(config: Config) -> set[str]:
 
 
 def _tested_sources(config: Config) -> list[str]:
-    """Return the texts in the settings of a benchmark.
+    """Return the texts in the settings of a benchmark, and of the training of what is tested.
 
     Among them are the names of sources. Parts of a benchmark that are not read, such as the other
     members of a suite, do not count.
     """
     unread = _unread_of_benchmark(config)
-    settings = flatten({"benchmark": config.get("benchmark")})
+    settings = flatten(
+        {"benchmark": config.get("benchmark"), "failure_causes": config.get("failure_causes")}
+    )
     return _texts(value for key, value in settings.items() if not is_under(key, unread))
 
 
@@ -432,7 +434,11 @@ EVALUATED = (
         ("data.seed", "seed"), WITH_WORLD,
         lambda config: _drawing(_tested_sources(config)) or _read_of_data(config),
     ),
-    Rule(("failure_rule",), "with failures=FILE", lambda c: c.get("failures") is not None),
+    Rule(("failure_rule", "failure_causes"), "with failures=FILE",
+         lambda c: c.get("failures") is not None),
+    Rule(("failure_causes.training",),
+         "with a checkpoint (weights=... or model=...); what runs were trained on is known",
+         lambda config: not _tests_runs(config)),
     Rule(("name", "arm"), "without runs=[...]", lambda config: config.get("runs") is None),
     Rule(
         ("comparison.baselines",), "with baseline=null",

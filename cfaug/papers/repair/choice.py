@@ -37,6 +37,8 @@ SHARE = 4
 class RepairChoice:
     """Chooses the sets of each failure: as many edited in one direction as in the other.
 
+    A failure of coverage has edits in one direction only, and as many images.
+
     The budget is divided in proportion to ``importance``, at least ``LEAST`` images to a failure
     and at most a quarter of it; of equally important ones the first in an order keyed by their
     words come first. Of each failure the first accepted sets are chosen, in an order keyed by
@@ -97,10 +99,12 @@ class RepairChoice:
             for of, all_tried in zip(accepted, tried, strict=True)
         ]
         limit = self.budget // SHARE // 2
-        ready = [
-            min(limit, *map(len, of.values())) if rate >= self.least_yield else 0
-            for of, rate in zip(accepted, yields, strict=True)
-        ]
+        ready = []
+        for failure, of, rate in zip(failures, accepted, yields, strict=True):
+            pairs_there = min(map(len, of.values()))
+            if failure.cause == "coverage":  # edited in one direction alone
+                pairs_there = len(of["forward"]) // 2
+            ready.append(min(limit, pairs_there) if rate >= self.least_yield else 0)
         planned, pairs = self._allocate(failures, [limit] * len(failures), ready)
 
         def order(key: str) -> tuple[int, str]:
@@ -111,7 +115,8 @@ class RepairChoice:
         for number, (failure, of) in enumerate(zip(failures, accepted, strict=True)):
             chosen: list[str] = []
             for every in of.values():
-                chosen += sorted(every, key=order)[: pairs[number]]
+                count = 2 * pairs[number] if failure.cause == "coverage" else pairs[number]
+                chosen += sorted(every, key=order)[:count]
             keys += chosen
             rows.append(
                 {
@@ -129,8 +134,9 @@ class RepairChoice:
             least = LEAST[self.weights]
             raise UserError(
                 f"nothing is chosen: a failure needs {least // 2} accepted edits in each direction "
-                f"({least} images), and none has them; more photos (limit, data.source) find more. "
-                "What was made is kept, and the same command goes on from it"
+                f"({least} images), one of coverage {least}, and none has them; more photos "
+                "(limit, data.source) find more. What was made is kept, and the same command goes "
+                "on from it"
             )
         return {
             "keys": sorted(keys),

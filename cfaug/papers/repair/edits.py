@@ -69,7 +69,9 @@ class FailureEdits:
 
     A photo whose caption has a failure's words before gets the words after, if it is of one of the
     failure's classes. A photo of any class that has the words after gets those before: under a
-    shortcut, hardly any photo of the class itself has them.
+    shortcut, hardly any photo of the class itself has them. A failure of coverage is not one of its
+    classes, since training lacks the words after: photos of any class get them, and none loses
+    them.
 
     Args:
         failures: a file that ``read_failures`` reads.
@@ -129,8 +131,11 @@ class FailureEdits:
                 "forward": (failure.before, failure.after),
                 "reverse": (failure.after, failure.before),
             }
+            lacking = failure.cause == "coverage"
+            if lacking:
+                del sides["reverse"]
             for direction, (before, after) in sides.items():
-                of_class = not failure.labels or example.label in failure.labels
+                of_class = lacking or not failure.labels or example.label in failure.labels
                 if direction == "forward" and not of_class:
                     continue
                 if not before.strip() and find_words(text, after) is not None:

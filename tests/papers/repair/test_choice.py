@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import pytest
@@ -97,6 +97,17 @@ def test_as_many_are_chosen_in_one_direction_as_in_the_other(tmp_path):
     strict = RepairChoice(str(file), budget=48, least_yield=0.8).choose(folder)
     assert [row["editable"] for row in strict["failures"]] == [False, True, False, True]
     assert [row["chosen"] for row in strict["failures"]] == [0, 12, 0, 0]
+
+
+def test_a_failure_of_coverage_has_its_images_in_one_direction(tmp_path):
+    file = tmp_path / "failures.jsonl"
+    lacking, relied = failures_of(2)
+    write_failures(file, (replace(lacking, cause="coverage"), replace(relied, cause="reliance")))
+    tried = both({0: (30, 0), 1: (30, 30)})
+    content = RepairChoice(str(file), budget=48).choose(make(tmp_path / "shards", tried, tried))
+    assert [row["chosen"] for row in content["failures"]] == [12, 12]
+    assert tally(content["keys"], 0, "forward") == 12
+    assert tally(content["keys"], 1, "forward") == tally(content["keys"], 1, "reverse") == 6
 
 
 def test_a_larger_budget_keeps_what_a_smaller_one_chose(tmp_path):

@@ -51,6 +51,15 @@ def test_photos_are_edited_forward_and_in_reverse(tmp_path):
     assert proposal.texts[0] == "a ball on the Beach"
 
 
+def test_what_training_lacks_is_brought_to_photos_of_all_classes_and_taken_from_none(tmp_path):
+    file = write(tmp_path, {**SNOW, "labels": ["ball"], "cause": "coverage"})
+    photos = [photo("a", "a ball on the beach", "ball"), photo("b", "a cube in the snow", "cube"),
+              photo("c", "a cube on the beach", "cube")]  # fmt: skip
+    assert [[key for key, *_ in made(each)] for each in FailureEdits(file).edit(photos)] == [
+        ["a-000f"], [], ["c-000f"],
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("before", "after", "text", "edited"),
     [
