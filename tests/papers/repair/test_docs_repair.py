@@ -57,6 +57,8 @@ def test_the_commands_find_failures_and_make_what_repairs_them(
         folder = next((w for w in words if w.startswith("paths.shards=")), "").rpartition("/")[2]
         if name == "generate":
             more = [*WORLD, *SMALL[folder]]
+        if "failure_causes.training" in typed:
+            more += WORLD
         if name == "train":  # named, as other settings would name other arms
             arms = words[1].removeprefix("experiment=").split(",")
             for arm in arms:
@@ -77,6 +79,9 @@ def test_the_commands_find_failures_and_make_what_repairs_them(
     failures = read_failures("shards/repair/failures.jsonl")
     assert tested["repair_rate"].n <= len(failures)
     assert {failure.family for failure in failures} == {"stress"}
+    causes = {failure.cause for failure in read_failures("shards/repair/causes.jsonl")}
+    assert causes <= {"reliance", None}, "every background is in training"
+    assert "reliance" in causes
     every = read_failures("shards/repair/all.jsonl")
     assert {failure.identity for failure in failures} <= {failure.identity for failure in every}
     for folder_name, file in (("random", every), ("retrieved", failures)):
