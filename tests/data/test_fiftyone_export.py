@@ -41,7 +41,8 @@ def schema(samples: list[dict[str, Any]]) -> dict[str, type]:
     kinds: dict[str, type] = {}
     for sample in samples:
         for name, value in sample.items():
-            assert not name.startswith("_") and name.isidentifier()
+            assert not name.startswith("_")
+            assert name.isidentifier()
             assert kinds.setdefault(name, type(value)) is type(value), name
     return kinds
 
