@@ -75,6 +75,19 @@ class DualEncoder(Protocol):
 
 
 @runtime_checkable
+class Projects(DualEncoder, Protocol):
+    """A dual encoder whose image features can also be taken before their projection."""
+
+    def encode_unprojected(self, pixels: Tensor) -> Tensor:
+        """Map uint8 pixels to what the image tower gives before the shared space, (batch, width).
+
+        Raises:
+            UserError: if the model has no projection of its own for images.
+        """
+        ...
+
+
+@runtime_checkable
 class Matcher(Protocol):
     """A model that scores how well an image and a text match.
 

@@ -116,6 +116,16 @@ class CachedEncoder(_CachedModel[DualEncoder]):
         """Embeddings of texts as the encoder returns them, not scaled to unit length."""
         return Features(self.folder, "rawtext")
 
+    @cached_property
+    def raw_images(self) -> Features:
+        """Embeddings of images as the encoder returns them, not scaled to unit length."""
+        return Features(self.folder, "rawimage")
+
+    @cached_property
+    def unprojected_images(self) -> Features:
+        """Features of images before their projection, not scaled to unit length."""
+        return Features(self.folder, "unprojected")
+
 
 class CachedMatcher(_CachedModel[Matcher]):
     """A matcher whose scores are cached."""
@@ -276,7 +286,7 @@ KEPT_TOGETHER = 16
 """Batches that are written to the disk together."""
 KEPT_SECONDS = 20.0
 """The longest that computed batches wait to be written: all that a killed process loses."""
-Kind = Literal["image", "text", "rawtext", "score", "logit", "answer"]
+Kind = Literal["image", "text", "rawtext", "rawimage", "unprojected", "score", "logit", "answer"]
 
 
 def text_keys(texts: Sequence[str]) -> list[bytes]:
@@ -321,8 +331,8 @@ class Features:
 
     Args:
         folder: the model's folder, created when something is added.
-        kind: the kind of output: ``image``, ``text``, ``rawtext``, ``score``, ``logit`` or
-            ``answer``.
+        kind: the kind of output: ``image``, ``text``, ``rawtext``, ``rawimage``, ``unprojected``,
+            ``score``, ``logit`` or ``answer``.
     """
 
     def __init__(self, folder: Path, kind: Kind) -> None:

@@ -7,13 +7,14 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from cfaug.core.errors import UserError, say_once
 from cfaug.core.pixels import decode_image, stack_pixels
 from cfaug.core.progress import watch
+from cfaug.core.protocols import Projects
 from cfaug.core.safety.safe_loading import NOT_NUMBERS, find_damaged
 from cfaug.core.weights import sha256_text
 from cfaug.data.sources.row import equal_names_warning, require_names
@@ -114,12 +115,23 @@ def decode_rows(
             yield stack_pixels(list(pool.map(decode, some)), transform.size)
 
 
+ImageFeatures = Literal["embedding", "encode_image", "before_projection"]
+"""Unit embeddings, as retrieval compares them; as the encoder returns them; and as its image tower
+gives them before they are projected into the space of texts."""
+
+
 def embed_images(
-    encoder: DualEncoder | CachedEncoder, pixels: Pixels, batch_size: int
+    encoder: DualEncoder | CachedEncoder,
+    pixels: Pixels,
+    batch_size: int,
+    features: ImageFeatures = "embedding",
 ) -> np.ndarray:
-    """Return unit image embeddings, float32 (images, dim), in the order of ``pixels.rows``.
+    """Return image embeddings, float32 (images, dim), in the order of ``pixels.rows``.
 
     Images of equal bytes have equal embeddings.
+
+    Raises:
+        UserError: if the encoder has no features before a projection and these are wanted.
     """
 
     def compute(places: list[int]) -> Iterator[np.ndarray]:
@@ -129,17 +141,31 @@ def embed_images(
         if len(places) < len(pixels.rows):
             some = Pixels(pixels.index, pixels.rows[places])
         model = _model(encoder)
+        encode = model.encode_image
+        if features == "before_projection":
+            if not isinstance(model, Projects):
+                raise UserError(
+                    f"{type(model).__name__} cannot be asked for features before a projection: "
+                    "benchmark.features=embedding or encode_image"
+                )
+            encode = model.encode_unprojected
         batches = some.batches(model.transform, batch_size)
         return _embed(
             model,
-            lambda batch: model.encode_image(torch.from_numpy(batch)),
+            lambda batch: encode(torch.from_numpy(batch)),
             watch(batches, "embedding", len(some.rows), "images", len),
             lambda place: some.index.image_name(int(some.rows[place])),
+            normalise=features == "embedding",
         )
 
     keys = image_keys(pixels.index, pixels.rows)
     if isinstance(encoder, CachedEncoder):
-        embeddings = recall_or_compute(encoder.images, keys, compute)
+        by_features = {
+            "embedding": lambda: encoder.images,
+            "encode_image": lambda: encoder.raw_images,
+            "before_projection": lambda: encoder.unprojected_images,
+        }
+        embeddings = recall_or_compute(by_features[features](), keys, compute)
     else:
         embeddings = compute_distinct(keys, compute)
     check_image_embeddings(

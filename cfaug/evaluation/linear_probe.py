@@ -1,9 +1,9 @@
 """A linear classifier of a model's image features: ``benchmark=linear_probe``.
 
 The recipe is CLIP's (Radford et al., 2021, section A.3): logistic regression by L-BFGS, its penalty
-chosen on a validation split of the training images and then trained on all of them. Features are
-the unit embeddings that retrieval uses, and are cached with them; the paper takes those before the
-projection.
+chosen on a validation split of the training images and then trained on all of them. Published
+numbers differ in the features: ``features`` chooses those of CLIP_benchmark, of CLIP's README, or
+of the paper. They are cached, each kind by itself.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from cfaug.data.mixture.records import random_keys
 from cfaug.data.sources.row import split_home
 from cfaug.evaluation.benchmark import SourceBenchmark, cluster_rows, fingerprint, name_rows
 from cfaug.evaluation.classification import labels_of, tested_folder
-from cfaug.evaluation.inference import Pixels, embed_images, image_keys
+from cfaug.evaluation.inference import ImageFeatures, Pixels, embed_images, image_keys
 from cfaug.stats.linear_probe import DECADES, choose_strength, fit_logistic
 
 if TYPE_CHECKING:
@@ -47,6 +47,9 @@ class LinearProbe(SourceBenchmark):
         shots: number of training images of each class, drawn by ``seed``; ``None`` takes all.
         validation: the share of the training images on which the penalty is chosen.
         seed: seed of the draw and of the split.
+        features: ``embedding`` of unit length, as CLIP_benchmark's probe has it; what
+            ``encode_image`` returns, as in CLIP's README; or ``before_projection``, as the paper's
+            A.3 for ViTs, from a model that has a projection.
     """
 
     train: str | None = None
@@ -54,6 +57,7 @@ class LinearProbe(SourceBenchmark):
     shots: Annotated[int, Ge(2)] | None = None
     validation: Annotated[float, Gt(0), Lt(1)] = 0.2
     seed: Seed = 0
+    features: ImageFeatures = "embedding"
 
     kind: ClassVar[str] = "linear_probe"
     primary_metrics: ClassVar[tuple[str, ...]] = ("acc1",)
@@ -165,11 +169,12 @@ class LinearProbe(SourceBenchmark):
     def data_hash(self) -> str:
         tested = (self._pixels.index.hash, self._pixels.rows, self._labels)
         trained = (self._train_pixels.index.hash, self._train_pixels.rows, self._train_labels)
-        return fingerprint(*tested, *trained, self._validation, self.class_names)
+        others = [] if self.features == "embedding" else [self.features]
+        return fingerprint(*tested, *trained, self._validation, self.class_names, *others)
 
     def run(self, model: DualEncoder | CachedEncoder) -> Evaluation:
         """Return accuracy and mean recall over classes; say what penalty was chosen if extreme."""
-        features = embed_images(model, self._train_pixels, self.batch_size)
+        features = embed_images(model, self._train_pixels, self.batch_size, self.features)
         strength = choose_strength(features, self._train_labels, self._validation)
         if not 1.1 * 10.0 ** DECADES[0] < strength < 0.9 * 10.0 ** DECADES[-1]:
             say_once(
@@ -177,7 +182,8 @@ class LinearProbe(SourceBenchmark):
                 f"end of what was tried: {int(self._validation.sum()):,} images are validated on"
             )
         probe = fit_logistic(features, self._train_labels, strength)
-        predicted = probe.predict(embed_images(model, self._pixels, self.batch_size))
+        tested = embed_images(model, self._pixels, self.batch_size, self.features)
+        predicted = probe.predict(tested)
         if len(np.unique(predicted)) == 1 < len(np.unique(self._labels)):
             only = self.class_names[int(predicted[0])]
             say_once(f"warning: {self.name}: every image is predicted to be {only!r}")

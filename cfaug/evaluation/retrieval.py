@@ -1,5 +1,8 @@
 """Retrieval between the images and the captions of a source, and matching gaps of its pairs.
 
+Every image is a query among all captions, and every caption among all images, or each among those
+of its fold (``folds=5``, COCO's 1k).
+
 Matching gaps say how much harder counterfactual pairs are than random ones (COCO-Counterfactuals,
 section 4.2.2, Figure 3).
 """
@@ -30,15 +33,24 @@ from cfaug.evaluation.benchmark import (
 )
 from cfaug.evaluation.failures import Cells, read_cells
 from cfaug.evaluation.inference import PairsToScore, Pixels, embed_images, embed_texts, match_pairs
+from cfaug.evaluation.right_pairs import match_right_pairs, read_right_pairs
+from cfaug.stats.classification import fill_templates
 from cfaug.stats.ranking import (
     COUNTERFACTUAL,
     GAPS,
     RANDOM,
     SCORES,
+    QueryRanks,
     all_tied,
     gaps_where_scored,
     hits_at,
+    join,
     standings,
+)
+from cfaug.stats.right_answers import (
+    RightAnswers,
+    chance_of_right_answers,
+    score_right_answers,
 )
 
 if TYPE_CHECKING:
@@ -70,16 +82,26 @@ class Retrieval(SourceBenchmark):
             oracle's answers.
         edited_by: a counterfactual source; only captions that were edited for it are used, as in
             the paper's MS-COCO (footnote 11).
+        folds: the number of parts, of consecutive images with their captions, that are tested each
+            by itself; 5 of COCO's 5,000 photos make the mean of five folds of 1k.
+        prompt: a text around each caption, with ``{c}`` where it goes, such as ``a photo of {c}``;
+            ``None`` takes captions as they are.
+        also_right: a file of pairs that are right besides the source's own, or of all right ones:
+            ECCV Caption's or CxC's labels, or your own; further recalls, R-precision and mAP@R.
 
     Raises:
         UserError: if more than one of ``counterfactual_holdout``, ``human_labels`` and
-            ``edited_by`` is given, or ``captions_per_image`` is below 1.
+            ``edited_by`` is given, ``captions_per_image`` or ``folds`` is below 1, or ``prompt``
+            has no ``{c}``.
     """
 
     captions_per_image: Positive | None = None
     counterfactual_holdout: float | None = None
     human_labels: str | None = None
     edited_by: str | None = None
+    folds: Positive = 1
+    prompt: str | None = None
+    also_right: str | None = None
 
     kind: ClassVar[str] = "retrieval"
 
@@ -92,11 +114,34 @@ class Retrieval(SourceBenchmark):
             ItemColumn("text_to_image_R@<k>", "1 if the caption's image is among the first k"),
             ItemColumn("above", "wrong candidates that score above the right one", "whole number"),
             ItemColumn("tied", "wrong candidates that score the same as it", "whole number"),
+            ItemColumn(
+                "<direction>_relabelled_R@<k>",
+                "with `also_right`: 1 if any right answer is among the first k; null if not asked",
+            ),
+            ItemColumn(
+                "<direction>_relabelled_R-precision",
+                "with `also_right`: the share of right answers among the first R, their number",
+            ),
+            ItemColumn(
+                "<direction>_relabelled_mAP@R",
+                "with `also_right`: the mean over the first R places of the precision up to there "
+                "where the answer is right, 0 where it is wrong",
+            ),
         ),
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.prompt is not None and "{c}" not in self.prompt:
+            raise UserError(
+                f"benchmark.prompt={self.prompt!r} has no {{c}} where the caption goes, as in "
+                "'a photo of {c}'"
+            )
+        if self.folds > 1 and self.also_right is not None:
+            raise UserError(
+                "benchmark.folds and benchmark.also_right exclude each other: what else is right "
+                "is known of the whole test, and may lie in another fold"
+            )
         names = ("counterfactual_holdout", "human_labels", "edited_by")
         given = [f"benchmark.{name}" for name in names if getattr(self, name) is not None]
         if len(given) > 1:
@@ -143,32 +188,57 @@ class Retrieval(SourceBenchmark):
             raise UserError(
                 f"{self.name}: retrieval needs at least two images; {index.source} has {len(first)}"
             )
+        if self.folds > 1 and len(first) < 2 * self.folds:
+            raise UserError(
+                f"{self.name}: benchmark.folds={self.folds} needs two images for each; "
+                f"{index.source} has {len(first)}"
+            )
         self._index, self._rows, self._image_of_text = index, rows, image_of_text
         self._pixels = Pixels(index, rows[first])
+        self._right: dict[str, RightAnswers] = {}
+        if self.also_right is not None:
+            labels = read_right_pairs(self.also_right)
+            self._right = match_right_pairs(labels, index, rows, rows[first], image_of_text)
         return self
 
     @property
     def data_hash(self) -> str:
         # Results of before photos of several sets were one image are not this test's.
         several = len(np.unique(self._index.images[self._rows])) > self._image_of_text.max() + 1
-        return fingerprint(self._index.hash, self._rows, *(["photos"] if several else []))
+        parts: list[str | int | np.ndarray] = ["photos"] if several else []
+        if self.folds > 1:
+            parts.append(f"folds={self.folds}")
+        if self.prompt is not None:
+            parts.append(f"prompt={self.prompt}")
+        for way, right in self._right.items():
+            parts += [way, right.queries, *right.candidates]
+        return fingerprint(self._index.hash, self._rows, *parts)
 
     def run(self, encoder: DualEncoder | CachedEncoder) -> Evaluation:
         """Return six recalls; ``n`` counts images for image to text, captions for text to image."""
         texts = [self._index.text(int(row)) for row in self._rows]
-        ranks = standings(
-            embed_texts(encoder, texts, self.batch_size),
-            embed_images(encoder, self._pixels, self.batch_size),
-            self._image_of_text,
-        )
+        if self.prompt is not None:
+            texts = fill_templates([self.prompt], texts)
+        text_TD = embed_texts(encoder, texts, self.batch_size)
+        image_ID = embed_images(encoder, self._pixels, self.batch_size)
+        ranks, tied_ranks = self._rank(text_TD, image_ID)
         hits = hits_at(ranks)
-        expected = hits_at(all_tied(self._image_of_text))
-        chance = {metric: float(values.mean()) for metric, values in expected.items()}
+        chance = {name: float(values.mean()) for name, values in hits_at(tied_ranks).items()}
         index, images, captions = self._index, self._pixels.rows, self._rows
         columns = {}
         for name, values in hits.items():
             width = (0, len(captions)) if name.startswith("image") else (len(images), 0)
             columns[name] = np.pad(values, width, constant_values=np.nan)
+        queries = {"image_to_text": (image_ID, text_TD, 0),
+                   "text_to_image": (text_TD, image_ID, len(images))}  # fmt: skip
+        for way, right in self._right.items():
+            query_QD, candidate_GD, start = queries[way]
+            by_chance = chance_of_right_answers(right)
+            for metric, values in score_right_answers(query_QD, candidate_GD, right).items():
+                name = f"{way}_relabelled_{metric}"
+                columns[name] = np.full(len(images) + len(captions), np.nan)
+                columns[name][start + right.queries] = hits[name] = values
+                chance[name] = float(by_chance[metric].mean())
         ways = [ranks["image_to_text"], ranks["text_to_image"]]
         items: dict[str, ColumnValues] = {
             ITEM: [f"image {name}" for name in name_rows(index, images)]
@@ -179,6 +249,31 @@ class Retrieval(SourceBenchmark):
             "tied": np.concatenate([way.tied for way in ways]),
         }
         return Evaluation(self.mean_outcomes(hits, chance), items)
+
+    def _rank(
+        self, text_TD: np.ndarray, image_ID: np.ndarray
+    ) -> tuple[dict[str, QueryRanks], dict[str, QueryRanks]]:
+        """Return the ranks in both directions, each fold by itself, and those by chance."""
+        ranks, by_chance, captions = [], [], []
+        for fold in np.array_split(np.arange(len(image_ID)), self.folds):
+            texts = np.flatnonzero(np.isin(self._image_of_text, fold))
+            image_of_text = self._image_of_text[texts] - fold[0]
+            ranks.append(standings(text_TD[texts], image_ID[fold], image_of_text))
+            by_chance.append(all_tied(image_of_text))
+            captions.append(texts)
+        in_order = {"image_to_text": np.arange(len(image_ID)),
+                    "text_to_image": np.argsort(np.concatenate(captions))}  # fmt: skip
+        whole, tied = (
+            {
+                way: QueryRanks(
+                    *(getattr(joined, name)[order] for name in ("above", "tied", "best"))
+                )
+                for way, order in in_order.items()
+                for joined in [join([each[way] for each in some])]
+            }
+            for some in (ranks, by_chance)
+        )
+        return whole, tied
 
     def failure_cells(self, items: Items) -> Cells:
         """Return the edited rows: misses of image and caption, with those of the set's first row.

@@ -99,6 +99,29 @@ class Encoder(Tunable, ABC):
     def encode_pixels(self, pixels: Tensor) -> Tensor:
         """Map normalised float32 pixels to (batch, dim): the second part of ``encode_image``."""
 
+    def image_projection(self) -> nn.Module | None:
+        """Return the layer that projects image features; ``None`` if there is no such layer."""
+        return None
+
+    def encode_unprojected(self, pixels: Tensor) -> Tensor:
+        """Map uint8 pixels to what the image tower gives before its projection, (batch, width).
+
+        Raises:
+            UserError: if the model has no projection of its own for images.
+        """
+        projection = self.image_projection()
+        if projection is None:
+            raise UserError(
+                f"features before the projection: {type(self.model).__name__} has no layer that "
+                "projects images into the shared space, as SigLIP and CLIP's ResNets, whose "
+                "pooling gives the embedding itself: take what encode_image returns "
+                "(benchmark.features=encode_image)"
+            )
+        given: list[Tensor] = []
+        with projection.register_forward_pre_hook(lambda _, inputs: given.append(inputs[0])):
+            self.encode_image(pixels)
+        return _pool(given[0])
+
     @abstractmethod
     def encode_text(self, tokens: dict[str, Tensor]) -> Tensor:
         """Map the output of ``tokenize`` to (batch, dim)."""
@@ -437,6 +460,10 @@ MOST_LOG_SCALE = 10.0
 """The largest log of a scale that is likely: CLIP's are at most log 100, 4.6."""
 
 
+IMAGE_PROJECTIONS = ("visual_projection", "image_projection")
+"""Names of the layer that projects image features, in CLIP's relatives and in FLAVA."""
+
+
 class HFEncoder(FromFolder, Encoder):
     """A dual encoder of transformers with its processor."""
 
@@ -470,6 +497,10 @@ class HFEncoder(FromFolder, Encoder):
                 "the factor on the cosine: was the factor itself saved? Rankings stay as they "
                 "are; probabilities and losses do not"
             )
+
+    def image_projection(self) -> nn.Module | None:
+        layers = (getattr(self.model, name, None) for name in IMAGE_PROJECTIONS)
+        return next((layer for layer in layers if isinstance(layer, nn.Module)), None)
 
     def tokenize(self, texts: Sequence[str]) -> dict[str, Tensor]:
         """Return the tokenizer's int64 tensors (batch, length), padded to the longest caption."""

@@ -63,6 +63,31 @@ class OpenClipEncoder(Encoder):
         features: Tensor = self.model.encode_image(pixels)
         return features
 
+    def image_projection(self) -> nn.Module | None:
+        """Return the layer of a timm tower; in open_clip's own ViT it is a matrix, not a layer."""
+        tower = self.model.visual
+        trunk, head = getattr(tower, "trunk", None), getattr(tower, "head", None)
+        if trunk is None or not isinstance(head, nn.Sequential):
+            return None
+        if len(head):
+            layers = dict(head.named_children())
+            return layers.get("proj", layers.get("mlp"))
+        classifier = trunk.get_classifier()  # where the head is empty, it is the projection
+        return classifier if isinstance(classifier, nn.Linear) else None
+
+    def encode_unprojected(self, pixels: Tensor) -> Tensor:
+        tower = self.model.visual
+        matrix = getattr(tower, "proj", None)
+        if not isinstance(matrix, nn.Parameter):
+            return super().encode_unprojected(pixels)
+        tower.proj = None  # as open_clip itself leaves it out
+        try:
+            features = tower(self.normalize(pixels))
+        finally:
+            tower.proj = matrix
+        pooled: Tensor = features[0] if isinstance(features, tuple) else features
+        return pooled
+
     def encode_text(self, tokens: dict[str, Tensor]) -> Tensor:
         ids = send(tokens["input_ids"], self.log_scale.device)
         features: Tensor = self.model.encode_text(ids)

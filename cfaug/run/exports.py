@@ -20,7 +20,7 @@ from cfaug.core.weights import sha256_text
 from cfaug.generate.folder import WORK
 from cfaug.planning.build import build
 
-FORMATS = ("hub", "clip_benchmark", "questions", "lmms_eval", "vlmevalkit")
+FORMATS = ("hub", "clip_benchmark", "questions", "lmms_eval", "vlmevalkit", "fiftyone")
 """The exports, by the names of their settings."""
 RECORD = "exports.json"
 """What was exported of a folder of shards: {name and place: hash of its content}."""
@@ -44,6 +44,8 @@ class ExportSettings(TypedDict):
     """an empty folder TASK for a task of lmms-eval: questions, or pairs of images"""
     vlmevalkit: str | None
     """a new file NAME.tsv: the same for VLMEvalKit"""
+    fiftyone: str | None
+    """an empty folder for a data set that FiftyOne opens, a sample for each member"""
     verified: str | None
     """people's verdicts about questions (labels.jsonl of ``cfaug annotate read``); only
     questions found good are exported"""
@@ -80,6 +82,7 @@ def check_exports(folder: Path, export: Mapping[str, Any], *, overwrite: bool) -
 def _check_place(name: str, path: Path, metadata: Path | None, *, replace: bool) -> None:
     from cfaug.data.export.dataset_card import CROISSANT
     from cfaug.data.export.evaluators import LMMS_EVAL, VLMEVALKIT
+    from cfaug.data.export.fiftyone import FIFTYONE
     from cfaug.data.export.hub import CLIP, HUB, QUESTION_FORMAT
 
     kinds = {
@@ -87,6 +90,7 @@ def _check_place(name: str, path: Path, metadata: Path | None, *, replace: bool)
         "clip_benchmark": CLIP,
         "questions": QUESTION_FORMAT,
         "lmms_eval": LMMS_EVAL,
+        "fiftyone": FIFTYONE,
     }
     if name in kinds:
         check_output_folder(path, kinds[name], f"export.{name}", replace=replace)
@@ -168,6 +172,8 @@ def write_exports(folder: Path, export: Mapping[str, Any], *, overwrite: bool = 
                 task = formats.export_lmms_eval(sets, path, verdicts, replace=again)
                 command = f"python -m lmms_eval --include_path {path} --tasks {task} --model MODEL"
                 say(f"{path} is asked by: {command}")
+            elif name == "fiftyone":
+                formats.export_fiftyone(sets, path, replace=again)
             else:
                 formats.export_vlmevalkit(lambda: read_sets(folder), path, verdicts, replace=again)
             say(f"wrote {path}", level=Verbosity.QUIET)

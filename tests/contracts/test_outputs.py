@@ -15,6 +15,7 @@ from cfaug.core.outputs import RECORD, begin_folder, write_output
 from cfaug.data.export import (
     PublisherStatements,
     export_clip_benchmark,
+    export_fiftyone,
     export_hub,
     export_lmms_eval,
     export_questions,
@@ -40,7 +41,16 @@ from zoo.diffusion import main as train_diffusion
 SETS = [pair(0), pair(1)]
 ABOUT = PublisherStatements("Pairs")
 YEARS = "years of work"
-PLACES = ("hub", "clip_benchmark", "questions", "lmms_eval", "vlmevalkit", "layout", "croissant")
+PLACES = (
+    "hub",
+    "clip_benchmark",
+    "questions",
+    "lmms_eval",
+    "vlmevalkit",
+    "fiftyone",
+    "layout",
+    "croissant",
+)
 
 
 def answers() -> list[EditAnswer]:
@@ -72,6 +82,7 @@ FOLDERS: dict[str, Callable[[Path], object]] = {
     "hub": lambda folder: export_hub(SETS, folder, ABOUT),
     "clip_benchmark": lambda folder: export_clip_benchmark(SETS, folder),
     "lmms_eval": lambda folder: export_lmms_eval(SETS, folder),
+    "fiftyone": lambda folder: export_fiftyone(SETS, folder),
     "recipe": lambda folder: write_example("mine", folder),
     "zoo": write_zoo,
     "model": save_model,

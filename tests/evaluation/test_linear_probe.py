@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
@@ -15,7 +16,9 @@ from sklearn.linear_model import LogisticRegression
 
 from cfaug.core.errors import UserError
 from cfaug.data.index import open_index
+from cfaug.evaluation.cached_model import CachedEncoder
 from cfaug.evaluation.context import EvaluationContext
+from cfaug.evaluation.inference import embed_images
 from cfaug.evaluation.linear_probe import LinearProbe
 from cfaug.models.specs import HFClip
 from cfaug.stats.linear_probe import choose_strength, fit_logistic, search_strength
@@ -128,6 +131,61 @@ def test_a_probe_is_the_plain_one_of_the_embeddings(context, tmp_path):
     assert again.data_hash == probe.data_hash
     assert list(again.run(model).items["predicted"]) == list(items["predicted"])
     assert opened(context, tmp_path / "set", seed=1).data_hash != probe.data_hash
+
+
+@pytest.mark.parametrize("features", ["encode_image", "before_projection"])
+def test_a_probe_of_other_features_is_the_plain_one_of_these(context, tmp_path, features):
+    write_split(tmp_path / "set/train", 0, 12)
+    write_split(tmp_path / "set/test", 1000, 5)
+    model = HFClip("zoo:clip-0").load().eval()
+    probe = opened(context, tmp_path / "set", features=features)
+    assert probe.data_hash != opened(context, tmp_path / "set").data_hash
+
+    def slow(pixels):
+        rows = []
+        for row in pixels.rows.tolist():
+            image = torch.from_numpy(model.transform(pixels.index.image(row))[None].copy())
+            vision = model.model.vision_model(pixel_values=model.normalize(image)).pooler_output
+            before = features == "before_projection"
+            rows.append((vision if before else model.model.visual_projection(vision))[0])
+        return torch.stack(rows).numpy()
+
+    both = (probe._train_pixels, probe._pixels)
+    train, test = (embed_images(model, pixels, 256, features) for pixels in both)
+    with torch.inference_mode():
+        assert train == pytest.approx(slow(both[0]), abs=1e-5)
+        assert test == pytest.approx(slow(both[1]), abs=1e-5)
+    assert np.abs(np.linalg.norm(test, axis=1) - 1).max() > 0.01  # not of unit length
+    strength = choose_strength(train, probe._train_labels, probe._validation)
+    expected = fit_logistic(train, probe._train_labels, strength).predict(test)
+    predicted = probe.run(model).items["predicted"]
+    assert predicted.tolist() == [sorted(CLASSES)[number] for number in expected]
+
+
+def test_features_are_cached_each_kind_by_itself(context, tmp_path):
+    write_split(tmp_path / "set/train", 0, 12)
+    write_split(tmp_path / "set/test", 1000, 5)
+    model = HFClip("zoo:clip-0").load().eval()
+    pixels = opened(context, tmp_path / "set")._pixels
+
+    def load():
+        return model
+
+    def refuse():
+        raise AssertionError("loaded")
+
+    kinds = ("embedding", "encode_image", "before_projection")
+    cached = CachedEncoder(load, "w", "s", tmp_path / "cache", 2**30)
+    fresh = {kind: embed_images(cached, pixels, 4, kind) for kind in kinds}
+    again = CachedEncoder(refuse, "w", "s", tmp_path / "cache", 2**30)
+    for kind in kinds:
+        assert np.array_equal(embed_images(again, pixels, 4, kind), fresh[kind])
+        assert np.array_equal(embed_images(model, pixels, 4, kind), fresh[kind])
+    unit = fresh["encode_image"] / np.linalg.norm(fresh["encode_image"], axis=1, keepdims=True)
+    assert unit == pytest.approx(fresh["embedding"], abs=1e-6)
+    assert fresh["before_projection"].shape != fresh["embedding"].shape or not np.allclose(
+        fresh["before_projection"], fresh["encode_image"]
+    )
 
 
 def test_shots_are_of_every_class(context, tmp_path):

@@ -133,6 +133,9 @@ MAKERS: dict[str, Callable[[Path], object]] = {
     "fewer": Path.touch,
     "matched": lambda path: label(path, "original", KEYS),
     "kept": lambda path: label(path, "yes", KEYS[:3]),
+    "also": lambda path: path.write_text(
+        f"caption,image\n{text_set(0, 'small').members[0].text},{text_set(2, 'small').key}_0\n"
+    ),
     "follows": lambda path: label(path, ENTAILMENT[0], KEYS[:3]),
 }
 
@@ -169,7 +172,8 @@ CASES = {
     "retrieval": Case(
         ("benchmark=retrieval", "benchmark.data=@texts"),
         {"data": "@bigger", "captions_per_image": 1, "counterfactual_holdout": 0.6,
-         "human_labels": "@matched.jsonl", "edited_by": "@bigger"},
+         "human_labels": "@matched.jsonl", "edited_by": "@bigger", "folds": 2,
+         "prompt": "a photo of {c}", "also_right": "@also.csv"},
     ),
     "classification": Case(
         ("benchmark=classification", "benchmark.data=@classes"),

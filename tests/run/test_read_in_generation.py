@@ -37,7 +37,7 @@ CAPTIONS = [
     "an old man with an umbrella and a boy",
     "dogs",
 ]
-EXPORTS = ("hub", "clip_benchmark", "questions", "lmms_eval", "vlmevalkit", "croissant")
+EXPORTS = ("hub", "clip_benchmark", "questions", "lmms_eval", "vlmevalkit", "fiftyone", "croissant")
 NOWHERE = {**dict.fromkeys(EXPORTS), "verified": None}
 
 

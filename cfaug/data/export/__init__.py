@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from cfaug.data.export.dataset_card import PublisherStatements
 from cfaug.data.export.evaluators import export_lmms_eval, export_vlmevalkit
+from cfaug.data.export.fiftyone import export_fiftyone
 from cfaug.data.export.hub import (
     export_clip_benchmark,
     export_hub,
@@ -14,6 +15,7 @@ from cfaug.data.export.hub import (
 __all__ = [
     "PublisherStatements",
     "export_clip_benchmark",
+    "export_fiftyone",
     "export_hub",
     "export_lmms_eval",
     "export_questions",

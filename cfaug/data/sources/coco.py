@@ -72,6 +72,18 @@ class Coco(Reader):
                     yield from image_rows(file, photo_key(photo.id), photo.texts, photo.id)
         errors.report()
 
+    def caption_ids(self, path: Path) -> dict[str, str]:
+        """Return the id of each caption by its row's key, ``<set>_<member>``."""
+        listing = known(self._split(path))[0]
+        ids: dict[str, str] = {}
+        members = Counter[str]()
+        for where, entry in entries(json_file(listing), "annotations", listing):
+            if entry.get(REJECTED) is not True:
+                key = photo_key(text_field(entry, "image_id", where))
+                ids[f"{key}_{members[key]}"] = str(entry.get("id", ""))
+                members[key] += 1
+        return ids
+
     def _split(self, path: Path) -> tuple[Path, Path] | None:
         listing = path.parent / ANNOTATIONS / f"captions_{path.name}.json"
         if listing.is_file():
@@ -244,6 +256,19 @@ class Karpathy(Reader):
                 homes = [root for root in homes if root.is_dir() and not (home / image).is_file()]
                 yield from image_rows(locate([*homes, home][0], image, where), key, texts, group)
         errors.report()
+
+    def caption_ids(self, path: Path) -> dict[str, str]:
+        """Return the id of each caption by its row's key, ``<set>_<member>``, of every split."""
+        listing = known(self._list(split_home(path)[0]))
+        ids: dict[str, str] = {}
+        for where, photo in entries(json_file(listing), "images", listing):
+            name = text_field(photo, "filename", where)
+            of_coco = "cocoid" in photo
+            key = photo_key(text_field(photo, "cocoid", where)) if of_coco else None
+            for member, sentence in enumerate(photo.get("sentences", ())):
+                place = f"{key or clean_key(PurePath(name).stem)}_{member}"
+                ids[place] = str(sentence.get("sentid", ""))
+        return ids
 
     def _list(self, home: Path) -> Path | None:
         for folder in LISTS:

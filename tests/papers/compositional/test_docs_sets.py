@@ -14,6 +14,7 @@ from cfaug.data.index import open_index
 from cfaug.report.document import read_document
 from cfaug.report.results import read_results
 from tests.data import foils
+from tests.data.coco_labels import PHOTOS, cxc, eccv, karpathy
 from tests.data.compositional import (
     aro,
     bivlc,
@@ -59,6 +60,10 @@ def lay_files(folder: Path) -> None:
     for name, lay in LAID.items():
         lay(folder / "DATA" / name)
     coco_photos(folder / "COCO" / "val2017")
+    for name in ("coco_karpathy", "flickr30k"):
+        karpathy(folder / "DATA" / name, (*PHOTOS, 1, 2, 3, 4))
+    eccv(folder / "DATA" / "eccv_caption")
+    cxc(folder / "DATA" / "sits_test.csv")
     classes = {f"s{i:07d}": photo(i) for i in range(3)}
     members = {f"{key}.jpg": content for key, content in classes.items()}
     members |= {f"{key}.cls": str(i).encode() for i, key in enumerate(classes)}
@@ -102,7 +107,7 @@ def test_every_command_of_the_page_runs(tmp_path, monkeypatch, script, capfd) ->
     monkeypatch.chdir(tmp_path)
     lay_files(tmp_path)
     commands = commands_of(PAGE)
-    assert len(commands) == 27
+    assert len(commands) == 34
     for name, words in commands:
         typed = [word.replace("model=clip_vit_b32", "weights=zoo:clip-0") for word in words]
         typed += ["max_indistinct=1"] if typed != words else []
