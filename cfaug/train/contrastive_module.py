@@ -187,8 +187,8 @@ class ContrastiveModule(TrainingModule):
             contrast = intra_modal_loss(images, texts, wrong, scale)
             terms = terms + self.weighting.intra_modal * contrast
         if self.weighting.ranking:
-            owners, thresholds = send(batch["negative_owners"], self.device), self.ranking_thresholds
-            rank, gaps = ranking_loss(images, texts, wrong, owners, thresholds, scale)
+            owners = send(batch["negative_owners"], self.device)
+            rank, gaps = ranking_loss(images, texts, wrong, owners, self.ranking_thresholds, scale)
             terms = terms + self.weighting.ranking * rank
             if torch.is_grad_enabled():  # they follow training alone
                 self.ranking_thresholds = gaps.clamp(0, self.weighting.ranking_limit)

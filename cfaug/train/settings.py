@@ -304,11 +304,11 @@ class LossSettings:
             ``data.pairs_in_batch``, which puts the images of a set into one batch.
         invariance: ``variance`` of these logits, or ``kl``, the divergence of their softmax from
             the uniform distribution.
-        intra_modal: the weight of CE-CLIP's contrast of an example's caption with all wrong captions
-            of the batch, ``cfaug.models.losses.intra_modal_loss``; 0 leaves it out.
+        intra_modal: the weight of CE-CLIP's contrast of an example's caption with all wrong
+            captions of the batch, ``cfaug.models.losses.intra_modal_loss``; 0 leaves it out.
         ranking: the weight of CE-CLIP's ranking of an example's caption above its own wrong ones by
             a threshold that grows in training, ``cfaug.models.losses.ranking_loss``; 0 leaves it
-            out. ``metrics.csv`` has the largest threshold as ``ranking_threshold``.
+            out. Loggers besides ``metrics.csv`` get the largest one as ``ranking_threshold``.
         ranking_limit: the upper bound of these thresholds, in logits.
     """
 
