@@ -16,10 +16,11 @@ from cfaug.editing.sentence import TextBlobTagger
 from cfaug.models.specs import HFClip
 from cfaug.papers.compositional.sensitivity import BestShare, NonceScorer, NonceWords
 from tests.data.compositional import trohn_img, trohn_text
+from tests.data.making import noise_image
 from tests.models import tiny
-from tests.papers.compositional.test_docs_compositional import TRAINED, WORLD
+from tests.papers.compositional.test_docs_compositional import PAGE, TRAINED, WORLD
 from tests.report.example import picture
-from tests.run.conftest import compose, output_of, refusal
+from tests.run.conftest import commands_of, compose, output_of, refusal
 
 PUBLISHED = {
     "negclip": (1e-6, 0.2, 256, 5),
@@ -86,24 +87,33 @@ FOLDERS = {"negclip": "negclip", "trohn": "trohn_text", "trohn_img": "trohn_img"
            "ce_clip": "ce_clip"}  # fmt: skip
 
 
+PAPER = [
+    "data.batch_size=4", "trainer.max_steps=2", "trainer.progress=false", "optim.warmup_steps=0",
+]  # fmt: skip
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("rival", PUBLISHED)
 def test_a_rival_is_trained_on_shapescapes_and_on_its_own_list(
     rival, tmp_path, monkeypatch, script
 ):
     monkeypatch.chdir(tmp_path)
+    everywhere, dry, plain = (words for _, words in commands_of(PAGE)[11:14])
+    assert "dry_run=true" in dry
+    assert all(f"experiment={','.join(PUBLISHED)}" in words for words in (everywhere, dry))
     words = [f"experiment={rival}", *WORLD, *TRAINED, "trainer.max_steps=2"]
     output_of(script("train"), words)
     [run] = (tmp_path / "runs" / "rivals").glob("*/seed=107/checkpoint/model.safetensors")
     assert run.parent.parent.parent.name.startswith(rival)
     LAID[FOLDERS[rival]](tmp_path / "data" / FOLDERS[rival])
-    weights = tiny.save_clip(tmp_path / "weights")
-    paper = [
-        f"experiment={rival}", "scale=paper", f"model.name_or_path={weights}", "data.batch_size=4",
-        "trainer.max_steps=2", "trainer.progress=false", "optim.warmup_steps=0",
-    ]  # fmt: skip
-    output_of(script("train"), paper)
-    assert list((tmp_path / "runs/paper/rivals").glob("*/seed=0/checkpoint/model.safetensors"))
+    model = f"model.name_or_path={tiny.save_clip(tmp_path / 'weights')}"
+    output_of(script("train"), [f"experiment={rival}", "scale=paper", model, *PAPER])
+    if rival == "negclip":
+        output_of(script("train"), [*plain, model, *PAPER])
+    runs = {run.name for run in (tmp_path / "runs/paper/rivals").iterdir()}
+    assert len(runs) == 1 + (rival == "negclip")
+    assert all((run / "seed=0/checkpoint/model.safetensors").exists()
+               for run in (tmp_path / "runs/paper/rivals").iterdir())  # fmt: skip
 
 
 @pytest.mark.parametrize("rival", PUBLISHED)
@@ -192,13 +202,10 @@ def _pil(pixels):
 
 @pytest.mark.slow
 def test_the_best_half_of_real_pairs_is_trained_on(tmp_path, monkeypatch, script):
+    """The commands of docs/compositional.md, in order."""
     monkeypatch.chdir(tmp_path)
-    words = [
-        "recipe=select_real", "world@data.world=compositional",
-        "data.source=shapescapes_compositional:train", *WORLD, "limit=9",
-        "paths.shards=shards/selected_real",
-    ]  # fmt: skip
-    output_of(script("generate"), words)
+    choose, train, evaluate, of_photos, on_photos = (words for _, words in commands_of(PAGE)[14:19])
+    output_of(script("generate"), [*choose, *WORLD, "limit=9"])
     folder = tmp_path / "shards/selected_real"
     scores = {key: of["sensitivity"] for key, of in read_scores(folder).items()}
     assert len(scores) == 9
@@ -208,10 +215,21 @@ def test_the_best_half_of_real_pairs_is_trained_on(tmp_path, monkeypatch, script
     assert BestShare(share=0.01).choose(folder)["keys"] == ranked[:1]
     with pytest.raises(UserError, match=r"recipe\.choice\.score=sim_9 ranks the sets, and"):
         BestShare("sim_9").choose(folder)
+    few = ["data.batch_size=2", "trainer.progress=false", "trainer.max_steps=1"]
+    assert "experiment=selected_real/random,selected_real/selected" in train
     for arm in ("random", "selected"):
-        words = [f"experiment=selected_real/{arm}", *TRAINED, "trainer.max_steps=1"]
-        drawn = WORLD if arm == "random" else []
-        output_of(script("train"), [*words, *drawn, "data.size=4", "data.batch_size=2"])
-    dry = ["experiment=selected_real/selected", *TRAINED[1:], "data.size=null"]
-    said = json.loads(output_of(script("train"), [*dry, "dry_run=json"])[0].splitlines()[-1])
-    assert said["counts"]["real"] == 4  # not the nine that were scored
+        words = [f"experiment=selected_real/{arm}", *few, "data.size=4", "seed=107"]
+        output_of(script("train"), [*words, *(WORLD if arm == "random" else [])])
+    output_of(script("evaluate"), [*evaluate, "benchmark=shapescapes_compositional",
+                                   "benchmark.only=[biased_pairs]"])  # fmt: skip
+    dry = ["experiment=selected_real/selected", *few, "data.size=null", "dry_run=json"]
+    said = json.loads(output_of(script("train"), dry)[0].splitlines()[-1])
+    assert said["counts"]["counterfactual"] == 4  # not the nine that were scored
+    (tmp_path / "PHOTOS").mkdir()
+    lines = ["image,caption"]
+    for number, shape in enumerate(SHAPES):
+        (tmp_path / "PHOTOS" / f"{number}.png").write_bytes(noise_image(number))
+        lines.append(f"{number}.png,a red {shape} on the grass")
+    (tmp_path / "PHOTOS" / "captions.csv").write_text("\n".join(lines) + "\n")
+    output_of(script("generate"), of_photos)
+    output_of(script("train"), [*on_photos, *few, "data.validation=0", "trainer.checkpoint=last"])
