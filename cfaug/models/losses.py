@@ -147,7 +147,7 @@ def ranking_loss(
     Args:
         wrong: features of the wrong captions, not normalised, (m, dim); at least one.
         owners: the row of the example that each wrong caption was made for, int64 (m,).
-        thresholds: those of the places, in logits, (PLACES,).
+        thresholds: the threshold of each place, in logits, (PLACES,).
 
     Returns:
         The loss, a scalar, and the next thresholds, (PLACES,), without bounds and detached.

@@ -231,5 +231,6 @@ def test_the_best_half_of_real_pairs_is_trained_on(tmp_path, monkeypatch, script
         (tmp_path / "PHOTOS" / f"{number}.png").write_bytes(noise_image(number))
         lines.append(f"{number}.png,a red {shape} on the grass")
     (tmp_path / "PHOTOS" / "captions.csv").write_text("\n".join(lines) + "\n")
+    of_photos = ["force=true" if word == "zoo=paper" else word for word in of_photos]
     output_of(script("generate"), of_photos)
     output_of(script("train"), [*on_photos, *few, "data.validation=0", "trainer.checkpoint=last"])
