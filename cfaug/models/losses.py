@@ -98,6 +98,87 @@ def sigmoid_loss(
         return -total / len(logits)
 
 
+# CE-CLIP (Zhang et al., 2024, "Contrasting intra-modal and ranking cross-modal hard negatives",
+# section 3): two terms of an example's wrong captions beside the contrastive loss. Its released
+# code (Enhance-FineGrained, src/open_clip/loss.py) has three forms of the first term: until
+# 2024-01-31 and from 2024-03-08 the "right" answer of every row is the first wrong caption of the
+# batch, and from 2024-03-27 the image's own logit is missing altogether. The form here is the
+# paper's equation and that of the commits "fix bugs" (7f4433a) and 2d07821 between them.
+
+PLACES = 8
+"""Thresholds of the ranking: an example's eighth wrong caption and later ones share one."""
+
+
+def intra_modal_loss(images: Tensor, texts: Tensor, wrong: Tensor, logit_scale: Tensor) -> Tensor:
+    """Return CE-CLIP's contrast among captions: a caption should not resemble the wrong ones.
+
+    It is the mean cross-entropy whose right answer is the logit of the example's image and caption,
+    and whose wrong answers are the logits of its caption with every wrong caption of the batch.
+
+    Args:
+        wrong: features of the wrong captions of all examples, not normalised, (m, dim).
+    """
+    with torch.autocast(images.device.type, enabled=False):
+        text, scale = _unit(texts), logit_scale.float()
+        right = (_unit(images) * text).sum(dim=-1, keepdim=True)
+        logits = scale * torch.cat([right, text @ _unit(wrong).T], dim=1)
+        first = torch.zeros(len(logits), dtype=torch.int64, device=logits.device)
+        return F.cross_entropy(logits, first)
+
+
+def ranking_loss(
+    images: Tensor,
+    texts: Tensor,
+    wrong: Tensor,
+    owners: Tensor,
+    thresholds: Tensor,
+    logit_scale: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """Return CE-CLIP's ranking of an example's own captions, and the thresholds that follow it.
+
+    The logit of an image with its caption should exceed that with each of its own wrong captions by
+    a threshold; what is missing is the loss, averaged over the examples and the places of wrong
+    captions (as many as the example with the most has in this batch; an example that has fewer
+    counts with 0 there). A wrong caption's place is its number among those of its example: lists
+    that name one of each kind have a kind at a place, for which the paper has a threshold each. The
+    next threshold of a place is the mean logit of right captions less that of its wrong ones, so
+    that it grows with what the model has learnt; a place without wrong captions keeps its own.
+
+    Args:
+        wrong: features of the wrong captions, not normalised, (m, dim); at least one.
+        owners: the row of the example that each wrong caption was made for, int64 (m,).
+        thresholds: the threshold of each place, in logits, (PLACES,).
+
+    Returns:
+        The loss, a scalar, and the next thresholds, (PLACES,), without bounds and detached.
+    """
+    with torch.autocast(images.device.type, enabled=False):
+        scale, image = logit_scale.float(), _unit(images)
+        right = scale * (image * _unit(texts)).sum(dim=-1)
+        false = scale * (image[owners] * _unit(wrong)).sum(dim=-1)
+        places = number_places(owners)
+        kind = places.clamp(max=len(thresholds) - 1)
+        missing = F.relu(thresholds[kind] + false - right[owners])
+        loss = missing.sum() / (len(images) * (places.max() + 1))
+        sums = torch.zeros_like(thresholds).index_add(0, kind, false.detach())
+        counts = torch.zeros_like(thresholds).index_add(0, kind, torch.ones_like(sums[kind]))
+        gaps = right.detach().mean() - sums / counts.clamp(min=1)
+        return loss, torch.where(counts > 0, gaps, thresholds)
+
+
+def number_places(owners: Tensor) -> Tensor:
+    """Return the number of each wrong caption among those of its example, int64 (m,).
+
+    >>> number_places(torch.tensor([2, 2, 0, 2, 0])).tolist()
+    [0, 1, 0, 2, 1]
+    """
+    ordered, order = owners.sort(stable=True)
+    first = torch.searchsorted(ordered, ordered)
+    places = torch.empty_like(owners)
+    places[order] = torch.arange(len(owners), device=owners.device) - first
+    return places
+
+
 def _unit(features: Tensor) -> Tensor:
     return F.normalize(features.float(), dim=-1)
 

@@ -159,6 +159,7 @@ def plan_contrastive(data: DataSettings, request: TrainRequest) -> TrainPlan:
     loss = use_negatives(data, opened, given)
     check_negatives(opened, loss)
     check_sets(data, opened, loss)
+    _check_wrong_captions(data, loss)
     mixture = count_negatives(mix(data, opened), given)
     _refuse_unused_negatives(data, opened, given, mixture)
     _warn_of_plain_loss(mixture, loss)
@@ -184,6 +185,20 @@ def _refuse_unused_negatives(
         "data.negatives=text takes counterfactual captions as negatives, and loss=null is the "
         "model's own loss"
     )
+
+
+def _check_wrong_captions(data: DataSettings, loss: LossSettings | None) -> None:
+    """Refuse a loss of right and wrong captions where no example has a wrong one."""
+    if loss is None or loss.negative_captions == "used" or data.negatives == "none":
+        return
+    for name in ("intra_modal", "ranking"):
+        if weight := getattr(loss, name):
+            raise UserError(
+                f"loss.{name}={weight:g} compares an example's caption with its wrong ones, and "
+                "none is read here: data.negatives=text takes those of pairs, "
+                "loss.negative_captions=used those of a list (a column neg_caption), and "
+                f"loss.{name}=0 leaves the term out"
+            )
 
 
 def _warn_of_plain_loss(mixture: Mixture, loss: LossSettings | None) -> None:

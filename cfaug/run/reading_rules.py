@@ -322,6 +322,11 @@ def _uses_negatives(config: Config) -> bool:
     return negatives in {"text", "image"} or loss.get("negative_captions") == "used"
 
 
+def _uses_wrong_captions(config: Config) -> bool:
+    loss = config.get("loss") or {}
+    return config["data"].get("negatives") == "text" or loss.get("negative_captions") == "used"
+
+
 def _is_divided(config: Config) -> bool:
     """Say whether a process encodes its share of a batch in several pieces."""
     trainer, batch = config["trainer"], config["data"].get("batch_size")
@@ -395,6 +400,11 @@ TRAIN = (
         "with wrong answers of an example (data.negatives=text or image, "
         "loss.negative_captions=used)",
         _uses_negatives,
+    ),
+    Rule(
+        ("loss.intra_modal", "loss.ranking"),
+        "with wrong captions (data.negatives=text, loss.negative_captions=used)",
+        _uses_wrong_captions,
     ),
     Rule(
         ("tuning.lora.merge",), "with language models (data=edits)",

@@ -15,7 +15,7 @@ from cfaug.core.outputs import check_output, replace_output
 from cfaug.core.progress import watch
 from cfaug.core.safety.addresses import hide
 from cfaug.data.index import Index
-from cfaug.data.mixture.records import Mixture
+from cfaug.data.mixture.records import REAL, Mixture
 from cfaug.run.run_plan import TrainJob
 from cfaug.train.mixture_task import MixtureTask
 
@@ -65,7 +65,10 @@ def _lines(mixture: Mixture) -> Iterator[dict[str, Any]]:
         for number, index in enumerate(mixture.sources):
             if index is None:
                 continue
-            rows, times = np.unique(examples[examples[:, 0] == number, 1], return_counts=True)
+            used = examples[examples[:, 0] == number, 1]
+            if split == "train" and number == REAL and mixture.captions is not None:
+                used = mixture.captions.expand(used)  # those of all epochs
+            rows, times = np.unique(used, return_counts=True)
             for row, count in zip(rows.tolist(), times.tolist(), strict=True):
                 yield {
                     "split": split,

@@ -21,10 +21,13 @@ from cfaug.data.mixture.order import rank_share
 from cfaug.metrics import Direction, ImageTextRecall
 from cfaug.models.encoder import Encoder
 from cfaug.models.losses import (
+    PLACES,
     Negatives,
     group_rows,
+    intra_modal_loss,
     log_negative_weights,
     log_owner_weights,
+    ranking_loss,
     set_invariance,
 )
 from cfaug.train.module import ChunkedFeatures, TrainingModule
@@ -82,16 +85,22 @@ class ContrastiveModule(TrainingModule):
         self.averages = self.steps.parts > 1 or micro_batch_size is not None
         self._chunked: list[ChunkedFeatures] = []
         self._invariance = torch.tensor(math.nan)
+        self.ranking_thresholds: Tensor
+        if weighting is not None and weighting.ranking:
+            # A buffer, so that a run which resumes goes on with them.
+            self.register_buffer("ranking_thresholds", torch.zeros(PLACES))
 
     @property
     def trained(self) -> Encoder:
         return self.encoder
 
     def curves(self) -> dict[str, float]:
-        """Return the factor of the cosine, and the last step's set invariance if it is used."""
+        """Return the factor of the cosine, and what the terms of the loss have to say."""
         curves = {"logit_scale": self.encoder.logit_scale().item()}
         if self.weighting is not None and self.weighting.set_invariance:
             curves["set_invariance"] = self._invariance.item()
+        if self.weighting is not None and self.weighting.ranking:
+            curves["ranking_threshold"] = self.ranking_thresholds.max().item()
         return curves
 
     def make_metric(self, name: str) -> ImageTextRecall:
@@ -123,7 +132,10 @@ class ContrastiveModule(TrainingModule):
                 mask_same_image=self.weighting.same_image == "masked",
                 hard_negative_weight=self.weighting.hard_negative_weight,
             )
-        loss = self.encoder.contrastive(features, log_weights, self._negatives(batch))
+        negatives = self._negatives(batch)
+        loss = self.encoder.contrastive(features, log_weights, negatives)
+        if negatives is not None and negatives.texts is not None:
+            loss = loss + self._among_captions(features, negatives.texts, batch)
         if self.weighting is None or not self.weighting.set_invariance:
             return loss
         # The differences of sets' images in their similarity to the neutral prompt.
@@ -165,6 +177,22 @@ class ContrastiveModule(TrainingModule):
             weights = self._owner_weights(batch, "negative_image_owners")
             negatives = replace(negatives, images=images, image_log_weights=weights)
         return negatives if texts or shown else None
+
+    def _among_captions(self, features: Sequence[Tensor], wrong: Tensor, batch: Batch) -> Tensor:
+        """Return CE-CLIP's terms of right and wrong captions; 0 if the loss has neither."""
+        assert self.weighting is not None
+        (images, texts), scale = features[:2], self.encoder.logit_scale()
+        terms = images.new_zeros((), dtype=torch.float32)
+        if self.weighting.intra_modal:
+            contrast = intra_modal_loss(images, texts, wrong, scale)
+            terms = terms + self.weighting.intra_modal * contrast
+        if self.weighting.ranking:
+            owners = send(batch["negative_owners"], self.device)
+            rank, gaps = ranking_loss(images, texts, wrong, owners, self.ranking_thresholds, scale)
+            terms = terms + self.weighting.ranking * rank
+            if torch.is_grad_enabled():  # they follow training alone
+                self.ranking_thresholds = gaps.clamp(0, self.weighting.ranking_limit)
+        return terms
 
     def _owner_weights(self, batch: Batch, owners: str) -> Tensor | None:
         if self.weighting is None or self.weighting.negative_weight == 1:

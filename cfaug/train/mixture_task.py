@@ -177,7 +177,8 @@ class MixtureTask(Task):
             pairs_in_batch=data.whole_sets, window=data.window(),
         )  # fmt: skip
         keys = []
-        for source, row in mixture.train[order[:ORDER_HASH_EXAMPLES]]:
+        rows = mixture.rows_in(0, self.data_seed)
+        for source, row in rows[order[:ORDER_HASH_EXAMPLES]]:
             index = self.indexes[source]
             assert index is not None
             keys.append(index.key(int(row)))
@@ -201,6 +202,9 @@ class MixtureTask(Task):
         if mixture.join is not None:
             edited, missed = int(mixture.join.rows.sum()), len(mixture.join.missed)
             described["real_captions"] = {"edited": edited, "missed": missed}
+        if (captions := mixture.captions) is not None:
+            photos, drawn = len(captions.photos), len(captions.rows)
+            described["real_captions"] = {"photos": photos, "captions": drawn}
         joined = count_joined_groups(self.indexes)
         if joined:
             described["groups_joined"] = joined  # equal images under several names

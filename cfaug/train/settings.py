@@ -304,6 +304,12 @@ class LossSettings:
             ``data.pairs_in_batch``, which puts the images of a set into one batch.
         invariance: ``variance`` of these logits, or ``kl``, the divergence of their softmax from
             the uniform distribution.
+        intra_modal: the weight of CE-CLIP's contrast of an example's caption with all wrong
+            captions of the batch, ``cfaug.models.losses.intra_modal_loss``; 0 leaves it out.
+        ranking: the weight of CE-CLIP's ranking of an example's caption above its own wrong ones by
+            a threshold that grows in training, ``cfaug.models.losses.ranking_loss``; 0 leaves it
+            out. Loggers besides ``metrics.csv`` get the largest one as ``ranking_threshold``.
+        ranking_limit: the upper bound of these thresholds, in logits.
     """
 
     same_image: Literal["negative", "masked"] = "negative"
@@ -312,8 +318,14 @@ class LossSettings:
     set_invariance: Weight = 0.0
     invariance: Literal["variance", "kl"] = "variance"
     negative_weight: PositiveNumber = 1.0
+    intra_modal: Weight = 0.0
+    ranking: Weight = 0.0
+    ranking_limit: PositiveNumber = 10.0
 
-    read_with: ClassVar[ReadWith] = {"invariance": {"set_invariance": GIVEN}}
+    read_with: ClassVar[ReadWith] = {
+        "invariance": {"set_invariance": GIVEN},
+        "ranking_limit": {"ranking": GIVEN},
+    }
 
     def __post_init__(self) -> None:
         check_fields(self, "loss")

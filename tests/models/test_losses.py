@@ -9,10 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfaug.models.losses import (
+    PLACES,
     Negatives,
     group_rows,
+    intra_modal_loss,
     log_negative_weights,
     log_owner_weights,
+    number_places,
+    ranking_loss,
     set_invariance,
     sigmoid_loss,
     symmetric_loss,
@@ -293,3 +297,76 @@ def test_large_logits_do_not_overflow():
     assert loss.item() == pytest.approx(math.log(3))
     loss.backward()
     assert torch.isfinite(images.grad).all()
+
+
+# CE-CLIP's terms of wrong captions.
+
+
+def cosine(a, b):
+    return float(np.dot(a, b) / math.sqrt(np.dot(a, a) * np.dot(b, b)))
+
+
+def slow_terms(images, texts, wrong, thresholds, scale):
+    """The two terms and the next thresholds by loops, of wrong[i][k], the k-th of example i.
+
+    Written after the released loop (Enhance-FineGrained, src/open_clip/loss.py), whose tensors are
+    full: an example without a wrong caption of a kind has a mask of 0 there.
+    """
+    rows, kinds = len(images), max(map(len, wrong))
+    right = [scale * cosine(i, t) for i, t in zip(images, texts, strict=True)]
+    contrast, rank = 0.0, 0.0
+    every = [caption for captions in wrong for caption in captions]
+    for row in range(rows):
+        others = [scale * cosine(texts[row], caption) for caption in every]
+        contrast += math.log(sum(map(math.exp, [right[row], *others]))) - right[row]
+        for kind, caption in enumerate(wrong[row]):
+            false = scale * cosine(images[row], caption)
+            rank += max(0.0, thresholds[min(kind, PLACES - 1)] + false - right[row])
+    following = list(thresholds)
+    for kind in range(PLACES):
+        of_kind = [
+            scale * cosine(images[row], caption)
+            for row in range(rows)
+            for k, caption in enumerate(wrong[row])
+            if min(k, PLACES - 1) == kind
+        ]
+        if of_kind:
+            following[kind] = sum(right) / rows - sum(of_kind) / len(of_kind)
+    return contrast / rows, rank / (rows * kinds), following
+
+
+@given(st.lists(st.integers(0, PLACES + 2), min_size=1, max_size=5).filter(any), st.integers(0, 9))
+@settings(max_examples=examples(50), deadline=None)
+def test_terms_of_wrong_captions_are_those_of_the_slow_loops(counts, seed):
+    draw = np.random.default_rng(seed)
+    images, texts = draw.normal(size=(2, len(counts), 6))
+    wrong = [draw.normal(size=(count, 6)) for count in counts]
+    thresholds, scale = draw.uniform(0, 3, PLACES), 7.5
+    tensors = [torch.tensor(np.asarray(x), dtype=torch.float32) for x in (images, texts)]
+    flat = torch.tensor(np.concatenate(wrong), dtype=torch.float32)
+    owners = torch.tensor([row for row, count in enumerate(counts) for _ in range(count)])
+    factor = torch.tensor(scale)
+    contrast = intra_modal_loss(*tensors, flat, factor)
+    rank, following = ranking_loss(
+        *tensors, flat, owners, torch.tensor(thresholds, dtype=torch.float32), factor
+    )
+    expected = slow_terms(images, texts, wrong, thresholds, scale)
+    assert contrast.item() == pytest.approx(expected[0], rel=1e-6, abs=1e-6)
+    assert rank.item() == pytest.approx(expected[1], rel=1e-6, abs=1e-6)
+    assert following.tolist() == pytest.approx(expected[2], rel=1e-5, abs=1e-5)
+
+
+@given(st.lists(st.integers(0, 4), max_size=12))
+def test_the_place_of_a_wrong_caption_counts_those_of_its_example_before_it(owners):
+    expected = [owners[:n].count(owner) for n, owner in enumerate(owners)]
+    assert number_places(torch.tensor(owners, dtype=torch.int64)).tolist() == expected
+
+
+def test_thresholds_are_constants_for_the_gradient():
+    images, texts, scale = features()
+    wrong, owners = torch.randn(9, 8), torch.arange(9)
+    loss, following = ranking_loss(images, texts, wrong, owners, torch.ones(PLACES), scale)
+    assert not following.requires_grad
+    loss.backward()
+    assert images.grad.abs().sum() > 0
+    assert texts.grad.abs().sum() > 0

@@ -9,6 +9,7 @@ import pytest
 
 from cfaug.report.document import read_document
 from tests.data.compositional import trohn_img, trohn_text
+from tests.data.making import noise_image
 from tests.report.example import picture
 from tests.run.conftest import WORLD, commands_of
 from tests.scripts import ROOT
@@ -30,6 +31,16 @@ def lay_files(folder: Path) -> None:
         (photos / f"{number}.png").write_bytes(picture(shape, "red"))
         lines.append(f"{number}.png,a red {shape} on the grass")
     (photos / "captions.csv").write_text("\n".join(lines) + "\n")
+    five = folder / "FIVE_CAPTIONS"
+    five.mkdir()
+    lines = []
+    for number, shape in enumerate(["ball", "cube", "star"] * 4):
+        (five / f"{number}.png").write_bytes(noise_image(number))
+        said = ["on the grass", "at night", "in the snow", "on the beach", "on a road"]
+        lines += [
+            json.dumps({"image": f"{number}.png", "caption": f"a red {shape} {w}"}) for w in said
+        ]
+    (five / "captions.jsonl").write_text("\n".join(lines) + "\n")
     trohn_text(folder / "trohn_text")
     trohn_img(folder / "trohn_img")
 
@@ -39,8 +50,8 @@ def test_every_command_of_the_page_runs(tmp_path, monkeypatch, script, capfd):
     monkeypatch.chdir(tmp_path)
     lay_files(tmp_path)
     commands = commands_of(PAGE)
-    assert len(commands) >= 21
-    printed = ""
+    assert len(commands) >= 23
+    printed = []
     for asked, words in commands:
         words = ["dry_run=json" if word == "dry_run=true" else word for word in words]
         if asked == "train":
@@ -54,8 +65,10 @@ def test_every_command_of_the_page_runs(tmp_path, monkeypatch, script, capfd):
             words += ["arm=both"]
         assert script(asked)(words) == 0, (words, capfd.readouterr().err)
         if "dry_run=json" in words:
-            printed = capfd.readouterr().out.splitlines()[-1]
-    said = json.loads(printed)
+            printed.append(json.loads(capfd.readouterr().out.splitlines()[-1]))
+    said, captions = printed
+    assert (captions["counts"]["real"], captions["sizes"]["real"]) == (12, 60)
+    assert captions["real_captions"] == {"photos": 12, "captions": 60}
     assert said["counts"]["text_negatives"] == said["counts"]["counterfactual"]
     assert set(said["a_batch"]) == {"positives", "text_negatives", "image_negatives"}
     for arm, words in (

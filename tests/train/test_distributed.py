@@ -86,8 +86,9 @@ def everything(folder, weights, **settings):
     if "WORLD_SIZE" in os.environ:
         settings["strategy"] = partial(DDPStrategy, gradient_as_bucket_view=True, static_graph=True)
     loss = LossSettings(
-        "masked", 3.0, set_invariance=2.0, negative_captions="used", negative_weight=2.0
-    )
+        "masked", 3.0, set_invariance=2.0, negative_captions="used", negative_weight=2.0,
+        intra_modal=0.5, ranking=1.0,
+    )  # fmt: skip
     train_and_save(
         folder, weights, loss=loss, wrong_images=True, ema_decay=0.8, callbacks=watching,
         val_metrics=("recall@1", "text_to_image_recall@3"), **settings,

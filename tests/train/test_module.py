@@ -13,10 +13,13 @@ from lightning.pytorch.callbacks import Callback
 from cfaug.core.errors import UserError
 from cfaug.core.rng import derive
 from cfaug.models.losses import (
+    PLACES,
     Negatives,
     group_rows,
+    intra_modal_loss,
     log_negative_weights,
     log_owner_weights,
+    ranking_loss,
     set_invariance,
 )
 from cfaug.models.specs import BridgeTower, HFClip
@@ -255,6 +258,30 @@ def test_the_loss_that_is_asked_for_is_trained_and_validated(
         assert abs(float(row[column]) - float(plain_row[column])) > 1e-4
     assert set(curves[0]) - {"logit_scale"} == ({"set_invariance"} if term else set())
     assert curves[0].get("set_invariance", 0) == pytest.approx(term.item(), abs=1e-5)
+
+
+def test_terms_of_wrong_captions_are_trained_and_their_thresholds_follow(
+    folder, weights, monkeypatch
+):
+    curves, curves_of = [], ContrastiveModule.curves
+    monkeypatch.setattr(
+        ContrastiveModule, "curves", lambda self: curves.append(curves_of(self)) or curves[-1]
+    )
+    loss = LossSettings(negative_captions="used", intra_modal=0.5, ranking=2.0, ranking_limit=0.4)
+    tiny_plan.train(folder, weights, steps=2, val_every_steps=1, loss=loss)
+    rows = tiny_plan.rows(folder)
+    encoder = HFClip(str(weights)).load()
+    data = tiny_plan.batch(0, 16)
+    features = encoder.features(data["pixels"], data["texts"])
+    wrong = encoder.encode_text(encoder.tokenize(data["negatives"]))
+    of, scale = (*features, wrong), encoder.logit_scale()
+    rank, gaps = ranking_loss(*of, data["negative_owners"], torch.zeros(PLACES), scale)
+    expected = encoder.contrastive(features, None, Negatives(wrong)) + 2.0 * rank
+    expected = expected + 0.5 * intra_modal_loss(*of, scale)
+    assert float(rows[0]["train/loss"]) == pytest.approx(expected.item(), abs=1e-5)
+    bounded = gaps.clamp(0, 0.4).max().item()
+    # Validation after the step leaves it alone.
+    assert curves[0]["ranking_threshold"] == pytest.approx(bounded, abs=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from cfaug.core.errors import UserError
 from cfaug.train.checkpoint import AtomicCheckpointIO, CheckpointCallback, read_checkpoint
 from cfaug.train.contrastive_module import ContrastiveModule
 from cfaug.train.engine import stoppable
+from cfaug.train.settings import LossSettings
 from tests import children
 from tests.train import tiny_plan
 from tests.train.tiny_plan import rows, same_weights
@@ -63,6 +64,8 @@ def train_in_child(folder, weights, pause=0.0, **settings):
         {},
         {"precision": "16-mixed"},
         {"accumulate_grad_batches": 2, "micro_batch_size": 5, "early_stopping": 2, "steps": 200},
+        # Its thresholds follow the training.
+        {"loss": LossSettings(negative_captions="used", intra_modal=0.5, ranking=2.0)},
     ],
 )
 def test_a_killed_run_ends_bit_identical(tmp_path, folder, dropout_weights, options):

@@ -223,6 +223,7 @@ class TrainingBatches:
 
     def __iter__(self) -> Iterator[RankBatch]:
         settings, order, known = self.settings, np.empty(0, np.int64), -1
+        train = self.mixture.train
         for step in range(self.start_step, self.total_steps):
             epoch, number = divmod(step, self.steps_per_epoch)
             if epoch != known:
@@ -237,10 +238,10 @@ class TrainingBatches:
                     pairs_in_batch=settings.whole_sets,
                     window=settings.window(),
                 )
+                train = self.mixture.rows_in(epoch, self.data_seed)
             batch = order[number * settings.batch_size : (number + 1) * settings.batch_size]
             mine = rank_share(batch, self.rank, self.world)
-            rows, whole = self.mixture.train[mine], self.mixture.train[batch]
-            yield RankBatch(rows, whole, self.rank, self.world)
+            yield RankBatch(train[mine], train[batch], self.rank, self.world)
 
 
 class ValidationBatches:

@@ -33,6 +33,7 @@ from cfaug.data.mixture.records import (
     HeldOutTest,
     Join,
     Mixture,
+    PhotoCaptions,
     Split,
     decimal,
     half_up,
@@ -141,8 +142,9 @@ def find_eligible(
     counterfactual: Index | None,
     labels: Labels | None,
     barred: Barred,
+    captions: PhotoCaptions | None = None,
 ) -> tuple[Eligible, Join | None]:
-    """Return which rows may be drawn."""
+    """Return which rows may be drawn; of photos of whose ``captions`` one is drawn, the first."""
     masks: list[np.ndarray | None] = [None, None]
 
     def only(source: int, mask: np.ndarray) -> None:
@@ -153,6 +155,8 @@ def find_eligible(
     if real is not None and counterfactual is not None and settings.real_captions == "edited":
         join = match_edited_rows(real, counterfactual)
         only(REAL, join.rows)
+    if captions is not None:
+        only(REAL, captions.first)
     for source in (REAL, COUNTERFACTUAL):
         if (allowed := barred.find_allowed(source)) is not None:
             only(source, allowed)
@@ -175,6 +179,23 @@ def find_eligible(
                 rows = cast("np.ndarray", masks[COUNTERFACTUAL])
                 only(COUNTERFACTUAL, keep_whole_sets(counterfactual, rows))
     return (masks[REAL], masks[COUNTERFACTUAL]), join
+
+
+def draw_captions(real: Index, barred: Barred) -> PhotoCaptions:
+    """Return the captions of which every epoch draws one for each photo of the real source."""
+    if real.has_negatives:
+        raise UserError(
+            f"data.real_captions=one draws a caption anew for each epoch, and {real.source} has "
+            "wrong captions beside each, whose number would change with it: choose "
+            "data.real_captions=all"
+        )
+    captions = PhotoCaptions.of(real, barred.find_allowed(REAL))
+    if not (captions.sizes > 1).any():
+        raise UserError(
+            f"data.real_captions=one draws one of a photo's captions for each epoch, and no photo "
+            f"of {real.source} has two: choose data.real_captions=all"
+        )
+    return captions
 
 
 EDIT_KIND = "edit_kind"
@@ -301,8 +322,11 @@ def mix(settings: DataSettings, sources: Sources) -> Mixture:
     """
     assert settings.seed is not None
     barred = find_barred(settings, sources.real, sources.counterfactual, sources.control)
+    captions = None
+    if sources.real is not None and settings.drawn[REAL] and settings.real_captions == "one":
+        captions = draw_captions(sources.real, barred)
     eligible, join = find_eligible(
-        settings, sources.real, sources.counterfactual, sources.labels, barred
+        settings, sources.real, sources.counterfactual, sources.labels, barred, captions
     )
     # A source from which nothing is drawn only decided which rows of the other are eligible.
     real = sources.real if settings.drawn[REAL] else None
@@ -324,7 +348,9 @@ def mix(settings: DataSettings, sources: Sources) -> Mixture:
     counts = dict(mixture.counts)
     if (held := barred.held_out) is not None:
         counts |= {"held_out": len(held.rows), "held_out_images": held.images}
-    mixture = replace(mixture, join=join, held_out=held, counts=counts, near=barred.near)
+    mixture = replace(
+        mixture, join=join, held_out=held, counts=counts, near=barred.near, captions=captions
+    )
     if settings.negatives is not None and counterfactual is not None:
         mixture = show_originals(mixture, counterfactual, settings.negatives)
     unchanged = 0 if counterfactual is None else count_unchanged(counterfactual)

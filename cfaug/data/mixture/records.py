@@ -77,6 +77,8 @@ class Mixture:
             examples are drawn several times an epoch; ``None`` if each is drawn once.
         near: the images that might have been drawn and nearly equal an image of a test set that was
             kept out; ``None`` if they were not looked for.
+        captions: the captions of which every epoch draws one for a photo of the real source, whose
+            place in ``train`` its first one has; ``None`` if each is fixed.
     """
 
     train: np.ndarray
@@ -88,6 +90,79 @@ class Mixture:
     held_out: HeldOutTest | None = None
     visits: np.ndarray | None = None
     near: NearDuplicates | None = None
+    captions: PhotoCaptions | None = None
+
+    def rows_in(self, epoch: int, data_seed: int) -> np.ndarray:
+        """Return ``train`` with the captions of an epoch, int64 (n, 2).
+
+        Args:
+            epoch: the number of the epoch, from 0.
+            data_seed: the seed that draws the captions; it has no effect if each is fixed.
+        """
+        if self.captions is None:
+            return self.train
+        rows = self.train.copy()
+        real = rows[:, 0] == REAL
+        rows[real, 1] = self.captions.draw(rows[real, 1], data_seed, epoch)
+        return rows
+
+
+@dataclass(frozen=True)
+class PhotoCaptions:
+    """The rows of each photo of a source, of which an epoch draws one (``data.real_captions=one``).
+
+    Attributes:
+        photos: the code of each photo's bytes, uint64 (photos,), ascending.
+        starts: the place of each photo's first row in ``rows``, int64 (photos,).
+        sizes: the number of its rows, int64 (photos,).
+        rows: the rows that may be drawn, int64 (m,), photo by photo, in the order of the source.
+    """
+
+    photos: np.ndarray
+    starts: np.ndarray
+    sizes: np.ndarray
+    rows: np.ndarray
+    index: Index
+
+    @staticmethod
+    def of(index: Index, allowed: np.ndarray | None) -> PhotoCaptions:
+        """Return the rows of each photo.
+
+        Args:
+            allowed: the rows that may be drawn, bool (rows,); ``None`` for all.
+        """
+        rows = np.arange(len(index)) if allowed is None else np.flatnonzero(allowed)
+        codes = index.content_codes(rows) >> np.uint64(1)  # as batches tell images apart
+        order = np.argsort(codes, kind="stable")
+        photos, starts, sizes = np.unique(codes[order], return_index=True, return_counts=True)
+        return PhotoCaptions(photos, starts, sizes, rows[order], index)
+
+    @property
+    def first(self) -> np.ndarray:
+        """Which rows are the first of their photo, bool (rows of the source,)."""
+        mask = np.zeros(len(self.index), bool)
+        mask[self.rows[self.starts]] = True
+        return mask
+
+    def find(self, rows: np.ndarray) -> np.ndarray:
+        """Return the place of each row's photo in ``photos``, int64 (n,)."""
+        return np.searchsorted(self.photos, self.index.content_codes(rows) >> np.uint64(1))
+
+    def draw(self, rows: np.ndarray, seed: int, epoch: int) -> np.ndarray:
+        """Return a row of the photo of each row, int64 (n,).
+
+        It depends on the seed, the epoch and the photo alone: neither on the other photos nor on
+        what was drawn before.
+        """
+        at = self.find(rows)
+        keys = random_keys(self.photos[at], seed, "caption of a photo", epoch)
+        return self.rows[self.starts[at] + (keys % self.sizes[at].astype(np.uint64)).astype(int)]
+
+    def expand(self, rows: np.ndarray) -> np.ndarray:
+        """Return all rows of the photos of some rows, int64, ascending."""
+        at = self.find(rows)
+        spans = zip(self.starts[at].tolist(), self.sizes[at].tolist(), strict=True)
+        return np.sort(np.concatenate([self.rows[a : a + n] for a, n in spans] or [rows]))
 
 
 # Random orders of rows from 64-bit keys: pure functions of a seed and of the shuffled codes.

@@ -63,7 +63,10 @@ class DataSettings:
         human_labels: a file in the format of ``cfaug.data.mixture.pool``, or
             ``shapescapes:PART`` for the oracle's labels: only counterfactual images matched to
             their own caption are drawn.
-        real_captions: ``all`` captions, or the ``edited`` ones, which ``counterfactual`` edited.
+        real_captions: ``all`` captions; the ``edited`` ones, which ``counterfactual`` edited; or
+            ``one`` of each photo, drawn anew for every epoch by ``seed``, so that an epoch has as
+            many real examples as there are photos. ``size`` and ``cf_ratio`` then count photos, and
+            validation uses the first caption of each.
         counterfactual_holdout: share of the counterfactual sets kept out as a test set, the same
             sets for every seed.
         holdout: share of the real groups kept out as the test set of an experiment, drawn first,
@@ -110,7 +113,7 @@ class DataSettings:
     plan: MixturePlan | None = None
     split: Literal["group", "random"] = "group"
     human_labels: str | None = None
-    real_captions: Literal["all", "edited"] = "all"
+    real_captions: Literal["all", "edited", "one"] = "all"
     counterfactual_holdout: PartialShare = 0
     control: Literal["real", "counterfactual"] | None = None
     control_source: str | None = None
@@ -162,6 +165,11 @@ class DataSettings:
             raise UserError(
                 f"data.control_source={self.control_source} needs data.control: choose from "
                 "real, counterfactual"
+            )
+        if self.real_captions == "one" and self.control_source is not None:
+            raise UserError(
+                "data.real_captions=one draws among the captions of data.real, and "
+                f"data.control_source={self.control_source} is drawn from instead: leave out one"
             )
         if self.counterfactual_members == "one" and self.pairs_in_batch:
             raise UserError(
@@ -296,6 +304,11 @@ class LabelData(DataSettings):
             raise UserError(
                 f"data.negatives={self.negatives} is of a contrastive loss: leave it out with "
                 f"task={self.task}"
+            )
+        if self.real_captions == "one":
+            raise UserError(
+                "data.real_captions=one is of a contrastive loss: a label belongs to its text, or "
+                f"to the image whatever the text; leave it out with task={self.task}"
             )
 
 
