@@ -327,7 +327,7 @@ _LEAD = re.compile(
     r"^(?:(?:so|therefore|thus)[, ]+)?(?:the )?(?:right |correct |final )?answer(?: is)?[: ]\s*"
 )
 _END_OF_CLAUSE = re.compile(r"[,;:!?\n]|\.(?!\d)")
-_EDGES = " \t\n\r\"'`*_.,;:!?()[]"
+_EDGES = " \t\n\r\"'`*_.,;:!?()[]{}"
 
 
 def reduce_scores(

@@ -29,7 +29,9 @@ from tests.data.compositional import (
     winoground,
 )
 from tests.data.making import write_tar
+from tests.data.question_files import naturalbench_row, vlms_are_biased, write_parquet
 from tests.data.released import coco_counterfactuals
+from tests.models.tiny_vlm import save_llava
 from tests.run.conftest import commands_of
 from tests.scripts import ROOT
 
@@ -72,6 +74,10 @@ def lay_files(folder: Path) -> None:
     cifar = {f"train/{name}/{i}.jpg": photo(10 + i) for i, name in enumerate(names)}
     cifar |= {f"test/{name}/{i}.jpg": photo(i) for i, name in enumerate(names[:2])}
     put(folder / "DATA" / "cifar10", cifar)
+    vlms_are_biased(folder / "DATA" / "vlms_are_biased")
+    questions = [naturalbench_row(i, ("yes_no", "multiple_choice")[i % 2]) for i in range(3)]
+    write_parquet(folder / "DATA" / "naturalbench" / "test-00000-of-00001.parquet", questions)
+    save_llava(folder / "MODEL")
     (folder / "conf").symlink_to(ROOT / "conf")
 
 
