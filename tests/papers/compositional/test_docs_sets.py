@@ -42,7 +42,8 @@ LAID: dict[str, Callable[[Path], Path]] = {
     "naturalbench_retrieval": naturalbench, "coco_counterfactuals": coco_counterfactuals,
     "sugarcrepe": sugarcrepe, "sugarcrepe_pp": sugarcrepe_pp, "aro": aro,
     "hard_positives": hard_positives, "cola": foils.cola, "colorswap": foils.colorswap,
-    "ccneg": foils.ccneg, "whatsup": foils.whatsup, "valse": foils.valse, "bla": foils.bla,
+    "ccneg": foils.ccneg, "half_truths": foils.half_truths, "whatsup": foils.whatsup,
+    "valse": foils.valse, "bla": foils.bla,
     "vl_checklist": foils.vl_checklist, "spec": foils.spec, "svo_probes": foils.svo_probes,
     "negbench": lambda folder: foils.negbench(foils.negbench_retrieval(folder)),
 }  # fmt: skip
@@ -52,8 +53,8 @@ BENCHMARKS = {
     "naturalbench_retrieval_pairs", "coco_counterfactuals_pairs", "sugarcrepe_choice",
     "sugarcrepe_pp_choice", "aro_relation_choice", "aro_attribution_choice",
     "hard_positives_choice", "cola_pairs", "colorswap_pairs", "negbench_choice", "ccneg_choice",
-    "whatsup_choice", "valse_choice", "bla_choice", "vl_checklist_choice", "spec_choice",
-    "spec_images_choice", "svo_probes_choice",
+    "half_truths_choice", "whatsup_choice", "valse_choice", "bla_choice", "vl_checklist_choice",
+    "spec_choice", "spec_images_choice", "svo_probes_choice",
 }  # fmt: skip
 
 
@@ -108,7 +109,7 @@ def test_every_command_of_the_page_runs(tmp_path, monkeypatch, script, capfd) ->
     monkeypatch.chdir(tmp_path)
     lay_files(tmp_path)
     commands = commands_of(PAGE)
-    assert len(commands) == 32
+    assert len(commands) == 33
     for name, words in commands:
         typed = [word.replace("model=clip_vit_b32", "weights=zoo:clip-0") for word in words]
         typed += ["max_indistinct=1"] if typed != words or "model=vlm" in words else []
@@ -122,8 +123,18 @@ def test_every_command_of_the_page_runs(tmp_path, monkeypatch, script, capfd) ->
                 "imagenet_a_classification: there is no DATA/imagenet_a: clip-benchmark/"
                 in said.err
             )
-    (results,) = (tmp_path / "runs").glob("weights/*/seed=0/results.jsonl")
-    rows = read_results(results)
+    by_model = {
+        results.parent.parent.name: read_results(results)
+        for results in (tmp_path / "runs").glob("weights/*/seed=0/results.jsonl")
+    }
+    (vlm,) = (name for name in by_model if "MODEL" in name)
+    answers = {(row.benchmark, row.metric) for row in by_model.pop(vlm)}
+    assert answers >= {
+        ("main_vqa", "bias_ratio_macro"), ("main_vqa_written", "bias_ratio"),
+        ("naturalbench_vqa", "g_acc"), ("winoground_pairs", "group_score"),
+        ("sugarcrepe_choice", "blind_model"),
+    }  # fmt: skip
+    (rows,) = by_model.values()
     assert {row.benchmark for row in rows} >= {
         *BENCHMARKS, "imagenet_r_classification", "cifar10_classification",
     }  # fmt: skip
