@@ -130,7 +130,8 @@ def test_every_command_of_the_page_runs(tmp_path, monkeypatch, script, capfd) ->
     (vlm,) = (name for name in by_model if "MODEL" in name)
     answers = {(row.benchmark, row.metric) for row in by_model.pop(vlm)}
     assert answers >= {
-        ("main_vqa", "bias_ratio_macro"), ("main_vqa_written", "bias_ratio"),
+        ("vlms_are_biased_main_vqa", "bias_ratio_macro"),
+        ("vlms_are_biased_main_vqa_written", "bias_ratio"),
         ("naturalbench_vqa", "g_acc"), ("winoground_pairs", "group_score"),
         ("sugarcrepe_choice", "blind_model"),
     }  # fmt: skip
