@@ -1,9 +1,9 @@
 """Half-truths: a short true caption of a photo, and the same with one wrong detail added.
 
 A wrong detail should make a caption worse. Dual encoders often score it higher, since the rest of
-it is right and says more (Kargi et al., 2026, "Half-Truths Break Similarity-Based Retrieval"). A set
-has two captions of one photo: the first, the caption's first noun phrase, is true; the second has a
-detail more. The authors have a language model write details; here they are made by rules.
+it is right and says more (Kargi et al., 2026, "Half-Truths Break Similarity-Based Retrieval"). A
+set has two captions of one photo: the first, the caption's first noun phrase, is true; the second
+has a detail more. The authors have a language model write details; here they are made by rules.
 """
 
 from __future__ import annotations
@@ -47,12 +47,22 @@ OPPOSITES: Mapping[str, str] = {
     "inside": "outside", "outside": "inside", "in": "outside", "into": "out of",
     "near": "far from", "beside": "far from", "up": "down", "down": "up",
 }  # fmt: skip
-"""Words for where a thing is, and words for somewhere else; the longest that applies is replaced."""
+"""Words for where a thing is, and words for somewhere else; the longest ones that apply are
+replaced."""
 MUTUAL = frozenset([
     "with", "near", "next", "close", "beside", "by", "alongside", "along", "against", "together",
     "around", "between", "among", "amongst", "from", "at",
 ])  # fmt: skip
 """Words of relations that may hold the other way round as well."""
+TURNS = frozenset(["in", "up", "down", "over", "near", "beside", "next to", "close to"])
+"""Words for a place that do not make a statement false if its things change places."""
+JOINTS = frozenset(["each", "other", "while", "when", "one", "all", "both", "as"])
+"""Words after which something else is said."""
+VAGUE = frozenset([
+    "distance", "background", "foreground", "middle", "front", "back", "side", "top", "bottom",
+    "way", "day", "night", "left", "right", "other",
+])  # fmt: skip
+"""Nouns that name no thing that something could be in relation to."""
 APART = ("CC", "W", "VBZ", "VBP", "VBD", "MD", "EX", "PRP")
 """Tags of words that begin a statement of its own, so that two nouns are not in one relation."""
 
@@ -117,6 +127,8 @@ class HalfTruth:
         if phrases.subject is None or NEGATIONS & {word.lower() for word in sentence.words}:
             return None
         first = phrases.phrase(phrases.subject)
+        if "".join(tags[first.last + 1 : first.last + 2]).startswith("DT"):
+            return None  # a verb was taken for a noun: "zebras share a field"
         short = _finish(sentence, _text(sentence, first))
         change = {"operation": str(kind)}
         if kind == "object":
@@ -170,17 +182,26 @@ def _finish(sentence: Sentence, text: str) -> str:
 
 def _related(phrases: Phrases, first: Slot) -> Slot | None:
     """Return the phrase of the next noun, if words of a relation lie between it and the first."""
-    words = [word.lower() for word in phrases.sentence.words]
+    words, tags = [word.lower() for word in phrases.sentence.words], phrases.tags
     for noun in phrases.nouns[1:]:
-        if words[noun.last] in ("left", "right") and words[noun.last + 1 : noun.last + 2] == ["of"]:
+        behind = slice(noun.last + 1, noun.last + 2)
+        if words[noun.last] in ("left", "right") and words[behind] == ["of"]:
             continue  # "to the left of a dog"
         second = phrases.phrase(noun)
+        while tags[second.first].startswith("RB") and second.first < noun.first:
+            second = Slot(second.first + 1, noun.last)  # "walking down the stairs"
         between = range(first.last + 1, second.first)
-        related = between and all(
-            words[i].isalpha() and not (phrases.tags[i].startswith(APART) and words[i] not in COPULAS)
+        related = bool(between) and all(
+            words[i].isalpha() and words[i] not in JOINTS
+            and (words[i] in COPULAS or not tags[i].startswith(APART))
             for i in between
-        )
-        return second if related else None
+        )  # fmt: skip
+        # What a tagger takes for a verb after a noun belongs to it: "a grass covered field".
+        goes_on = "".join(tags[behind]).startswith(("VBN", "VBD", "VBP", "NN", "JJ"))
+        goes_on = goes_on or list(tags[behind]) == ["VB"]
+        agrees = not (tags[first.last] == "NNS" and {"is", "was"} & {words[i] for i in between})
+        fits = related and agrees and not goes_on and words[noun.last] not in VAGUE
+        return second if fits else None
     return None
 
 
@@ -202,7 +223,7 @@ def _move(
                 continue  # "a man in a suit"
             start, end = sentence.spans[at][0], sentence.spans[at + len(run) - 1][1]
             last = sentence.spans[second.last][1]
-            text = f"{sentence.text[sentence.spans[first.first][0]:start]}{after}"
+            text = f"{sentence.text[sentence.spans[first.first][0] : start]}{after}"
             yield _finish(sentence, f"{text}{sentence.text[end:last]}"), before, after
 
 
@@ -211,12 +232,14 @@ def _exchange(phrases: Phrases, first: Slot, second: Slot) -> str | None:
     sentence, between = phrases.sentence, range(first.last + 1, second.first)
     words = {sentence.words[i].lower() for i in between}
     acts = any(phrases.tags[i] == "VBG" for i in between)
-    if words & (MUTUAL | COPULAS) or not (acts or words & OPPOSITES.keys()):
+    if words & (MUTUAL | COPULAS) or not (acts or words & (OPPOSITES.keys() - TURNS)):
         return None
+    if phrases.tags[second.first].startswith("PRP"):
+        return None  # "making their way"
     one, other = (_text(sentence, slot) for slot in (first, second))
     if one.lower() == other.lower():
         return None
-    if first.first == 0 and not phrases.tags[0].startswith("NNP"):
+    if not phrases.tags[first.first].startswith("NNP"):
         one = one[:1].lower() + one[1:]
     middle = _text(sentence, Slot(between[0], between[-1]))
     return _finish(sentence, f"{other} {middle} {one}")
