@@ -31,6 +31,12 @@ GROUPS = "groups"
 """Name in a question's ``extra``: the groups that it belongs to, ``{metric: name}``. The metric is
 the share of groups in which every answer is right: a group of ``q_acc`` is one question about
 several images, a group of ``f_acc`` several questions about one figure."""
+EXPECTED_BIAS = "expected_bias"
+"""Name in a question's ``extra``: the option that is usually right, but not of this image, so that
+a model which answers from memory chooses it."""
+STATES_FORM = "states_form"
+"""Name in a question's ``extra``: whether its text says in which form to answer, so that a model
+may write its answer without seeing the options."""
 DISPUTED = "disputed"
 """Name in a question's ``extra``: the reason why its answer is said to be wrong; it is kept."""
 QUESTION, QUESTIONS, CATEGORY = "question", "questions", "category"

@@ -128,7 +128,7 @@ def read_prompts(where: str | Path, kinds: Sequence[str] | None = None) -> tuple
 
 
 OPTIONS = "{options}"
-SHIPPED_WORDINGS = ("plain", "short", "listed")
+SHIPPED_WORDINGS = ("plain", "short", "listed", "free")
 _PLACES = re.compile(r"\{(\w*)\}")
 
 
@@ -138,7 +138,8 @@ class Wording:
 
     Attributes:
         question: the template for ranked options.
-        written: the template for an answer that the model writes; it has to show the options.
+        written: the template for an answer that the model writes; it has to show the options,
+            unless the questions say in which form to answer.
         rationale: the template for a chain of thought.
         marker: the text between a rationale and the answer.
         prior: the text before options that are ranked without a question; without ``{question}``.
@@ -190,8 +191,6 @@ def read_wording(name: str) -> Wording:
             raise UserError(f"{file}: {key} may not have the placeholder {{{strange[0]}}}")
         if "question" in places and used.count("question") != 1:
             raise UserError(f"{file}: {key} needs {{question}} exactly once")
-        if key == "written" and OPTIONS not in template:
-            raise UserError(f"{file}: {key} needs {OPTIONS}: the model has to see the answers")
     return Wording(**templates)
 
 

@@ -7,7 +7,6 @@ that differ in their negation alone: the first member is true, the second, edite
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,22 +16,28 @@ import numpy as np
 from annotated_types import MinLen
 
 from cfaug.core.binding import ReadWith
-from cfaug.core.errors import UserError
 from cfaug.core.rng import generator
 from cfaug.core.types import Edit, Edited, Example, Proposal
 from cfaug.core.validation import Seed, check_fields
 from cfaug.data.captions import indefinite_article, right_articles
-from cfaug.data.detections import DETECTIONS, detections_of
+from cfaug.data.detections import DETECTIONS
+from cfaug.editing.absent_objects import (
+    COPULAS,
+    COUNTS,
+    NEGATIONS,
+    ObjectNames,
+    shown_objects,
+    texts_about,
+)
 from cfaug.editing.baselines.editor import pick, propose_by_kind
 from cfaug.editing.paraphrase import (
     COMPOUNDS,
     LOCATIVE,
     MEDIUM,
     PARTITIVES,
-    QUANTIFIERS,
 )
 from cfaug.editing.protocols import CHANGES, Tagger, replaced_run
-from cfaug.editing.sentence import Sentence, copy_case, split
+from cfaug.editing.sentence import Sentence, copy_case
 from cfaug.editing.word_lists import WordLists
 from cfaug.editing.wordnet import WordNet
 
@@ -41,22 +46,8 @@ Kind = Literal["statement", "absent", "present", "affirmed"]
 Phrase = Literal["no", "without", "not"]
 """The words that say that an object is not there."""
 
-NEGATIONS = frozenset(
-    ["no", "not", "n't", "n\u2019t", "without", "never", "none", "nothing", "nobody"]
-)
-COPULAS = frozenset(["is", "are", "was", "were"])
-COUNTS = QUANTIFIERS | {
-    "a", "an", "the", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten",
-}  # fmt: skip
-"""Words before a noun in whose place "no" or "any" stands."""
 CATEGORY = "category"
 """The column by which tests report the kinds of negation."""
-SENSES = 2
-"""Number of senses of a word that are compared, the most frequent first."""
-TOP = ("artifact", "whole", "organism", "substance", "instrumentality", "causal_agent")
-"""Words whose sense is above so many others that sharing it says nothing."""
-FUNCTION_WORDS = COUNTS | NEGATIONS | COPULAS | LOCATIVE | {"with", "and", "of"}
-"""Words of captions whose noun senses ("an ampere" for "a") are not meant."""
 
 
 @dataclass(frozen=True)
@@ -131,14 +122,13 @@ class Negate:
             rng = generator(self.seed, "denial", example.key)
             text, operation = denials[pick(rng, len(denials))]
             return self._pair(kind, example, (sentence.text, text), {"operation": operation})
-        shown, named = self._shown(example), self._named(example)
+        shown = self._shown(example)
         # The control adds what the negation of the same caption adds.
         rng = generator(self.seed, "present" if kind == "present" else "absent", example.key)
         if kind == "present":
-            spoken = self._words([example.text])
-            objects = [name for name in shown if not self._is_named(name, spoken)]
+            objects = self._names.absent([example.text], shown)
         else:
-            objects = [name for name in self._objects if not self._is_named(name, named)]
+            objects = self._names.absent([*texts_about(example), *shown])
         if not objects or not sentence.words:
             return None
         name = objects[pick(rng, len(objects))]
@@ -160,68 +150,11 @@ class Negate:
         """Return the names of the detected objects, each once."""
         if DETECTIONS not in example.extra and "present" not in self.kinds:
             return []
-        return list(dict.fromkeys(each.label.lower() for each in detections_of(example)))
-
-    def _named(self, example: Example) -> tuple[frozenset[str], frozenset[int], frozenset[int]]:
-        others = [str(text) for text in example.extra.get("siblings", ())]
-        return self._words([*example.texts, *others, *self._shown(example)])
-
-    def _words(self, texts: Sequence[str]) -> tuple[frozenset[str], frozenset[int], frozenset[int]]:
-        """Return the words of texts, one and two at a time, their senses, and those above them."""
-        runs: set[str] = set()
-        for text in texts:
-            words = [word.lower() for word in split(text).words]
-            runs.update(words)
-            runs.update(f"{first} {second}" for first, second in itertools.pairwise(words))
-        known = [self._known(run) for run in runs]
-        return (
-            frozenset(runs),
-            frozenset().union(*(senses for senses, _ in known)),
-            frozenset().union(*(above for _, above in known)),
-        )
-
-    def _is_named(
-        self, name: str, named: tuple[frozenset[str], frozenset[int], frozenset[int]]
-    ) -> bool:
-        """Say whether words name an object, another word of it, its kind or one of that kind."""
-        runs, senses, above = named
-        its_senses, over = self._known(name)
-        plural = self._plurals.get(name, f"{name}s")
-        named_so = runs & {name, plural, name.split()[-1]}
-        return bool(named_so or its_senses & above or over & senses)
+        return shown_objects(example)
 
     @cached_property
-    def _objects(self) -> tuple[str, ...]:
-        if self.objects is not None:
-            blank = [name for name in self.objects if not name.strip()]
-            if blank:
-                raise UserError("recipe.editor.objects: a name is empty; remove it")
-            return tuple(dict.fromkeys(name.strip().lower() for name in self.objects))
-        kinds = [kind for kind in self.lists.nouns if kind.name != "person"]
-        return tuple(dict.fromkeys(name for kind in kinds for name in kind.plurals))
-
-    @cached_property
-    def _plurals(self) -> dict[str, str]:
-        return {name: many for kind in self.lists.nouns for name, many in kind.plurals.items()}
-
-    def _known(self, word: str) -> tuple[frozenset[int], frozenset[int]]:
-        """Return the most frequent senses of a noun, and these with all above them but the top."""
-        if word not in self._senses:
-            senses = self.wordnet.senses(word, SENSES) if word not in FUNCTION_WORDS else []
-            over = self.wordnet.above(senses) - self._top
-            self._senses[word] = frozenset(sense.offset for sense in senses), frozenset(over)
-        return self._senses[word]
-
-    @cached_property
-    def _senses(self) -> dict[str, tuple[frozenset[int], frozenset[int]]]:
-        return {}
-
-    @cached_property
-    def _top(self) -> set[int]:
-        """The senses that are above nearly everything: "thing" names no umbrella."""
-        return {
-            offset for word in TOP for offset in self.wordnet.above(self.wordnet.senses(word, 1))
-        }
+    def _names(self) -> ObjectNames:
+        return ObjectNames(self.objects, self.wordnet, self.lists)
 
 
 def add_object(text: str, name: str, phrase: Phrase) -> tuple[str, str]:
@@ -251,6 +184,7 @@ def deny(sentence: Sentence, tags: Sequence[str]) -> Iterator[tuple[str, str]]:
     Args:
         tags: the part of speech of each word, from a ``Tagger``.
 
+    >>> from cfaug.editing.sentence import split
     >>> sentence = split("A man riding a horse.")
     >>> list(deny(sentence, ["DT", "NN", "VBG", "DT", "NN", "."]))
     [('No man riding a horse.', 'no'), ('A man not riding a horse.', 'not')]

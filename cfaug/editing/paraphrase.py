@@ -261,6 +261,13 @@ class Phrases:
             first -= 1
         return first
 
+    def phrase(self, noun: Slot) -> Slot:
+        """Return a noun with the articles, numbers and adjectives before it."""
+        first = noun.first
+        while first > self.start and self.tags[first - 1].startswith(_INSIDE):
+            first -= 1
+        return Slot(first, noun.last)
+
     def place(self, heads: frozenset[str]) -> Slot | None:
         """Return the last preposition with its noun, if the noun is a place.
 
@@ -270,9 +277,7 @@ class Phrases:
         words = [word.lower() for word in self.sentence.words]
         for noun in reversed(self.nouns[1:]):
             run = " ".join(words[noun.first : noun.last + 1])
-            first = noun.first
-            while first > self.start and self.tags[first - 1].startswith(_INSIDE):
-                first -= 1
+            first = self.phrase(noun).first
             if (run in heads or words[noun.last] in heads) and words[first - 1] in LOCATIVE:
                 return Slot(first - 1, noun.last)
         return None

@@ -327,7 +327,7 @@ _LEAD = re.compile(
     r"^(?:(?:so|therefore|thus)[, ]+)?(?:the )?(?:right |correct |final )?answer(?: is)?[: ]\s*"
 )
 _END_OF_CLAUSE = re.compile(r"[,;:!?\n]|\.(?!\d)")
-_EDGES = " \t\n\r\"'`*_.,;:!?()[]"
+_EDGES = " \t\n\r\"'`*_.,;:!?()[]{}"
 
 
 def reduce_scores(
@@ -364,6 +364,19 @@ def reduce_scores(
     if reduction == "pmi" and blind_nll_K is not None:
         return np.asarray(nll - np.asarray(blind_nll_K, np.float64))
     raise ValueError(f"no scores for the reduction {reduction!r}")
+
+
+def probability_of_first(nll_K: Sequence[float]) -> float:
+    """Return the probability of the first option if one of the options is the answer.
+
+    >>> round(probability_of_first([0.0, np.log(3)]), 12)  # likelihoods of 1 and 1/3
+    0.75
+
+    Args:
+        nll_K: negative log-likelihood of each option, summed over its tokens, in nats.
+    """
+    nll = np.asarray(nll_K, np.float64)
+    return float(np.exp(-np.logaddexp.reduce(nll[0] - nll)))
 
 
 def choose(scores_K: np.ndarray) -> int | None:

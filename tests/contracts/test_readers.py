@@ -83,6 +83,7 @@ LAID: dict[tuple[str, bool], Lay] = {
     ("spec", False): lambda x: foils.spec(x, images=False),
     ("spec_images", False): lambda x: foils.spec(x, text=False),
     ("svo_probes", False): foils.svo_probes,
+    ("half_truths", True): foils.half_truths,
     ("colorswap", True): foils.colorswap_parquet,
     ("winoground", True): compositional.winoground_parquet,
     ("bivlc", True): compositional.bivlc,

@@ -66,6 +66,19 @@ def negbench_retrieval(folder: Path) -> Path:
     return folder
 
 
+def half_truths(folder: Path) -> Path:
+    """Lay out two of the three lists, whose names say no split."""
+    for name, first in (("coco_qwen", 0), ("cc3m_qwen", 3)):
+        rows = [
+            {"id": f"{name}-{i}", "image": cell(i), "triplet_type": ("entity", "relation")[i % 2],
+             "anchor": f"a thing, number {i}", "half_truth": f"{CAPTIONS[i % 3][1]} {i}",
+             "full_truth": f"{CAPTIONS[i % 3][0]} {i}"}
+            for i in range(first, first + 3)
+        ]  # fmt: skip
+        table(folder, rows, name)
+    return folder
+
+
 AGES = ("20-29", "more than 70")
 PEOPLE = (("Male", "White"), ("Female", "Black"), ("Female", "East Asian"), ("Male", "Black"))
 """Gender and race of the faces here, repeated."""

@@ -126,3 +126,40 @@ def hallusion_record(figure: int, question: int, **changes: Any) -> dict[str, An
         "filename": f"./VS/chart/3_{figure}.png" if figure else None,
     }  # fmt: skip
     return record | changes
+
+
+def biased_row(
+    case: str, topic: str, right: object, memorised: object, number: int = 0, **changes: Any
+) -> dict[str, Any]:
+    """Return a question about a counterfactual image of VLMs Are Biased.
+
+    Args:
+        number: the number of the row among the six of its case.
+    """
+    question, pixel = f"Q{1 + number % 2}", (384, 768, 1152)[number // 2]
+    form = "{Yes} or {No}" if right in ("Yes", "No") else "{9}"
+    row = {
+        "image": embedded(number // 2), "ID": f"{case}_{question}_notitle_px{pixel}",
+        "image_path": f"images/{case}_{pixel}.png", "topic": topic, "sub_topic": f"some {topic}",
+        "prompt": f"{question}: what of {case}? Answer in curly brackets, e.g., {form}.",
+        "ground_truth": right, "expected_bias": memorised, "with_title": False,
+        "type_of_question": question, "pixel": pixel, "metadata": json.dumps({"case": case}),
+    }  # fmt: skip
+    return row | changes
+
+
+def vlms_are_biased(folder: Path) -> Path:
+    """Lay out the split of counterfactual images and that of originals, a few cases each."""
+    cases = [
+        ("Adidas_1", "Logos", "4", "3"), ("Audi_1", "Logos", "5", "4"),
+        ("dog_1", "Animals", "5", "4"), ("Ebbinghaus_001", "Optical Illusion", "No", "Yes"),
+    ]  # fmt: skip
+    rows = [biased_row(*case, number) for case in cases for number in range(6)]
+    for number, file in enumerate((rows[:10], rows[10:])):
+        write_parquet(folder / "data" / f"main-{number:05d}-of-00002.parquet", file)
+    originals = [
+        biased_row("Nike", "Logos", "{Nike}", None), biased_row("Audi", "Logos", "Audi", None),
+        biased_row("cat", "Animals", "4", None),
+    ]  # fmt: skip
+    write_parquet(folder / "data" / "original-00000-of-00001.parquet", originals)
+    return folder

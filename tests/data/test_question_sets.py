@@ -27,12 +27,14 @@ from cfaug.data.sources.parquet import MAX_BYTES
 from cfaug.data.sources.question_sets import FORMS, read_questions
 from cfaug.data.sources.question_sets.rows import ParquetColumn
 from tests.data.question_files import (
+    biased_row,
     encode_image,
     hallusion_record,
     naturalbench_row,
     own_record,
     put_image,
     vismin_row,
+    vlms_are_biased,
     write_csv,
     write_own,
     write_parquet,
@@ -515,3 +517,60 @@ def test_an_example_carries_the_questions_as_json(tmp_path):
         example_of(replace(entry, questions=entry.questions[:1]))
     with pytest.raises(UserError, match="not a question with its options"):
         question_of("Who?", None, "here")
+
+
+def test_vlms_are_biased_has_the_right_and_the_memorised_answer(tmp_path):
+    folder = vlms_are_biased(tmp_path / "vlms_are_biased")
+    assert "several splits" in refusal(folder)
+    entries = read_questions(f"{folder}:main")
+    assert len(entries) == len({entry.key for entry in entries}) == 24
+    assert [entry.group for entry in entries[::6]] == [
+        "Adidas_1_notitle", "Audi_1_notitle", "dog_1_notitle", "Ebbinghaus_001_notitle",
+    ]  # fmt: skip
+    assert len({entry.group for entry in entries}) == 4  # of three sizes and two questions each
+    for number, entry in enumerate(entries):
+        assert entry.image.read() == encode_image(number % 6 // 2)
+        (question,) = entry.questions
+        options, right, memorised = (
+            # All numbers that are right or memorised in the topic, in their order.
+            (("{3}", "{4}", "{5}"), "{4}", "{3}"),
+            (("{3}", "{4}", "{5}"), "{5}", "{4}"),
+            (("{4}", "{5}"), "{5}", "{4}"),
+            (("{Yes}", "{No}"), "{No}", "{Yes}"),
+        )[number // 6]
+        assert (question.options, question.right) == (options, right)
+        assert question.extra["expected_bias"] == memorised
+        assert question.text.endswith("Answer in curly brackets, e.g., " + (
+            "{Yes} or {No}." if number >= 18 else "{9}."
+        ))  # fmt: skip
+    assert [entry.category for entry in entries[::6]] == [
+        "Logos", "Logos", "Animals", "Optical Illusion",
+    ]  # fmt: skip
+    assert entries[3].questions[0].extra.items() >= {
+        "type_of_question": "Q2", "pixel": 768, "with_title": False, "sub_topic": "some Logos",
+    }.items()  # fmt: skip
+    nike, audi, cat = read_questions(f"{folder}:original")
+    assert "expected_bias" not in nike.questions[0].extra
+    assert nike.questions[0].options == audi.questions[0].options == ("{Nike}", "{Audi}")
+    assert (nike.questions[0].right, audi.questions[0].right) == ("{Nike}", "{Audi}")
+    assert cat.questions[0].unscorable == "one_option"
+
+
+def test_rows_of_vlms_are_biased_that_are_odd(tmp_path):
+    plain = {"prompt": "How many?", "ID": "Same"}
+    rows = [
+        biased_row("a", "Logos", 4, 3, **plain),  # numbers, and an ID twice
+        biased_row("b", "Logos", 5, "many", **plain),
+    ]
+    file = tmp_path / "a.jsonl"
+    for number, row in enumerate(rows):
+        row.pop("image")
+        put_image(tmp_path / row["image_path"], number)
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    first, second = read_questions(file)
+    assert first.key != second.key
+    assert first.questions[0].options == second.questions[0].options == ("3", "4", "5")
+    assert second.questions[0].extra["expected_bias"] == "many"  # dry_run=true names it
+    assert second.image.read() == encode_image(1)
+    file.write_text(json.dumps(rows[0] | {"ground_truth": None}) + "\n")
+    assert "'ground_truth' should be a text" in refusal(file)

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfaug.core.errors import UserError
-from cfaug.editing.negation import NEGATIONS, Negate, deny
+from cfaug.editing.absent_objects import NEGATIONS
+from cfaug.editing.negation import Negate, deny
 from cfaug.editing.sentence import TextBlobTagger, split
 from cfaug.generate.captions import SiblingAware, sibling_aware
 from cfaug.worlds.shapescapes.parts import make_part

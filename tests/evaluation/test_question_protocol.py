@@ -191,7 +191,6 @@ def test_a_wording_is_shipped_or_a_file_that_is_checked(tmp_path):
     assert model.questions[0].text.startswith("Q: If 0")
     for changes, said in (
         ({"question": "Q"}, "needs {question} exactly once"),
-        ({"written": "{question}"}, "needs {options}"),
         ({"prior": "{question}"}, "may not have the placeholder {question}"),
         ({"rationale": "{question} {image}"}, "may not have the placeholder {image}"),
         ({"marker": ""}, "should be a text"),

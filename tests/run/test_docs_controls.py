@@ -50,7 +50,7 @@ def test_every_command_of_the_page_runs(tmp_path, monkeypatch, script, capfd):
     monkeypatch.chdir(tmp_path)
     lay_files(tmp_path)
     commands = commands_of(PAGE)
-    assert len(commands) >= 23
+    assert len(commands) >= 30
     printed = []
     for asked, words in commands:
         words = ["dry_run=json" if word == "dry_run=true" else word for word in words]
@@ -63,6 +63,8 @@ def test_every_command_of_the_page_runs(tmp_path, monkeypatch, script, capfd):
         if asked == "evaluate" and any(word.startswith("wise_ft=") for word in words):
             words = ["wise_ft=[0,1]" if w.startswith("wise_ft=") else w for w in words]
             words += ["arm=both"]
+        if "world@data.world=compositional" in words:
+            words += ["data.world.compositional_test_pairs=6"]
         assert script(asked)(words) == 0, (words, capfd.readouterr().err)
         if "dry_run=json" in words:
             printed.append(json.loads(capfd.readouterr().out.splitlines()[-1]))

@@ -57,7 +57,9 @@ def test_captions_without_photos_are_edited_too(script, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("recipe", ["negclip_swaps", "negate", "affirm", "paraphrase"])
+@pytest.mark.parametrize(
+    "recipe", ["negclip_swaps", "negate", "affirm", "half_truth", "full_truth", "paraphrase"]
+)
 def test_wrong_and_right_captions_are_sets_to_train_with(recipe, script, shards, tmp_path):
     """Text negatives, or hard positives: only captions that have one, each beside its own photo."""
     words = (

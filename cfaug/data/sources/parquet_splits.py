@@ -68,10 +68,12 @@ def split_of(path: Path) -> ParquetSplit:
 
     The names of files and a column may both say the split. Where the files name one at most, as
     ``load_dataset`` calls whatever it is given ``train``, the column counts; where they name
-    several, both must agree.
+    several, both must agree. A file whose name has no split is a part of its own by that name.
     """
     home, named = split_home(path)
     files = parquet_files(home)
+    if parts := [file for file in files if file.stem == named and not SPLIT.fullmatch(file.name)]:
+        return ParquetSplit(parts, SplitChoice())
     splits: dict[str | None, list[Path]] = {}
     for file in files:
         match = SPLIT.fullmatch(file.name.lower())

@@ -109,7 +109,8 @@ class CaptionChoice(ItemSource):
         blind: a language model that scores the captions without images: a folder, a Hub id,
             ``zoo:...``, or such a model itself; ``None`` for no such model.
         question: the wording for models that answer questions: ``plain``, ``vqascore``,
-            ``caption``, or a YAML file with the keys of these.
+            ``caption``, ``yes_no`` (the probability of yes, in both orders of yes and no), or a
+            YAML file with the keys of these.
     """
 
     truth: Truth = "labels"
@@ -202,7 +203,7 @@ class CaptionChoice(ItemSource):
         """A hash of the data, and of the settings that change the results."""
         how = [self.ties, self.at_least, {name: list(names) for name, names in self.groups.items()},
                sorted(self.drop), *([sorted(self.together)] if self.together else []),
-               [self._question.question, self._question.answer],
+               self._question.words,
                "" if self._language is None else self._language.identity]  # fmt: skip
         labels = [str(row) for row in self._choices.truth.tolist()]
         chosen = [] if self._chosen is None else [self._chosen]

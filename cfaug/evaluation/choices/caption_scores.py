@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from cfaug.core.answers import Question
 from cfaug.core.errors import UserError
-from cfaug.core.files import find_prompt_file, read_keys
+from cfaug.core.files import find_prompt_file, read_keys, read_yaml
 from cfaug.core.pixels import content_digest
 from cfaug.core.protocols import Answerer, DualEncoder, Matcher
 from cfaug.data.index.index import IndexedImage
@@ -43,9 +43,10 @@ from cfaug.evaluation.inference import (
 )
 from cfaug.evaluation.vqa_inference import Ask, Asker
 from cfaug.models.indistinct import check_varying
-from cfaug.stats.choices import pair_similarities
+from cfaug.stats.choices import pair_similarities, probability_of_first
 
 if TYPE_CHECKING:
+    from cfaug.core.types import OptionScore
     from cfaug.data.index import Index
 
 
@@ -226,7 +227,10 @@ class MatcherScorer(CaptionScorer):
 
 
 class AnswererScorer(CaptionScorer):
-    """Scores by the likelihood of an answer about the caption, per token."""
+    """Scores by the likelihood of an answer about the caption, per token.
+
+    Where the question has a second answer, the score is the first one's probability among the two.
+    """
 
     def __init__(
         self,
@@ -238,7 +242,7 @@ class AnswererScorer(CaptionScorer):
         self._asker, self._items, self._question = Asker(answerer, batch_size), items, question
 
     def score(self) -> np.ndarray:
-        """Return log-likelihoods, float64 (items, captions, images)."""
+        """Return log-likelihoods or probabilities, float64 (items, captions, images)."""
         texts, rows, number_NKM = _distinct_pairs(self._items)
         ranked = self._rank(texts, rows)
         check_varying(
@@ -247,41 +251,49 @@ class AnswererScorer(CaptionScorer):
         return _spread(ranked, number_NKM)
 
     def score_blind(self) -> np.ndarray | None:
-        """Return the log-likelihoods when no image is shown, float64 (items, captions)."""
+        """Return the same scores when no image is shown, float64 (items, captions)."""
         texts, number_NK = self._items.distinct_texts
         return _spread(self._rank(texts, None), number_NK)
 
     def _rank(self, texts: Sequence[str], rows: np.ndarray | None) -> np.ndarray:
-        """Return the log-likelihood of each caption, asking equal questions together."""
-        by_question: dict[tuple[int, str], list[int]] = {}
-        answers = []
+        """Return the score of each caption, asking equal questions together."""
+        answers_to: dict[tuple[int, str], list[str]] = {}
+        asked = []  # the questions about each caption, with their answers
         for number, text in enumerate(texts):
-            question, answer = self._question.ask(text)
             row = -1 if rows is None else int(rows[number])
-            by_question.setdefault((row, question), []).append(number)
-            answers.append(answer)
+            asked.append([((row, question), answers) for question, answers in
+                          self._question.ask(text)])  # fmt: skip
+            for key, answers in asked[-1]:
+                answers_to.setdefault(key, []).extend(answers)
         index = self._items.index
         asks = [
             Ask(
                 "" if row < 0 else index.image_name(row),
                 None if row < 0 else IndexedImage(index, row),
-                Question(question, tuple(dict.fromkeys(answers[number] for number in numbers))),
+                Question(question, tuple(dict.fromkeys(answers))),
             )
-            for (row, question), numbers in by_question.items()
+            for (row, question), answers in answers_to.items()
         ]
-        ranked = np.empty(len(texts))
-        for ask, numbers, reply in zip(
-            asks, by_question.values(), self._asker.rank(asks), strict=True
-        ):
+        scores_of: dict[tuple[int, str], dict[str, OptionScore]] = {}
+        for key, ask, reply in zip(answers_to, asks, self._asker.rank(asks), strict=True):
             if reply.left_out:
                 raise UserError(
                     f"the model leaves out the question {ask.question.text!r} ({reply.left_out}): "
                     "choose another benchmark.question, or a model that reads longer texts"
                 )
-            scores = [-score.mean_nll for score in reply.scores]
-            by_answer = dict(zip(ask.question.options, scores, strict=True))
-            ranked[numbers] = [by_answer[answers[number]] for number in numbers]
-        return ranked
+            scores_of[key] = dict(zip(ask.question.options, reply.scores, strict=True))
+        return np.array([
+            np.mean([_rate([scores_of[key][answer] for answer in answers])
+                     for key, answers in questions])
+            for questions in asked
+        ])  # fmt: skip
+
+
+def _rate(scores: Sequence[OptionScore]) -> float:
+    """Return an answer's log-likelihood per token, or its probability beside another answer."""
+    if len(scores) == 1:
+        return -scores[0].mean_nll
+    return probability_of_first([score.nll for score in scores])
 
 
 def _number(values: Sequence[Key]) -> tuple[list[Key], np.ndarray]:
@@ -340,7 +352,8 @@ def _by_count(
 
 
 CAPTION = "{caption}"
-SHIPPED = ("plain", "vqascore", "caption")
+OPTIONS = "{options}"
+SHIPPED = ("plain", "vqascore", "caption", "yes_no")
 _PLACES = re.compile(r"\{\w*\}")
 
 
@@ -349,20 +362,34 @@ class CaptionQuestion:
     """A question and an answer; the likelihood of the answer is the caption's score.
 
     Attributes:
-        question: a template, with ``{caption}`` once unless the answer has it.
+        question: a template, with ``{caption}`` once unless the answer has it, and with
+            ``{options}`` where it shows both answers.
         answer: a template, with ``{caption}`` once unless the question has it.
+        other: the opposite answer: the score is the probability of ``answer`` among the two, the
+            mean over both orders if the question shows them; empty for none.
     """
 
     question: str
     answer: str
+    other: str = ""
 
-    def ask(self, caption: str) -> tuple[str, str]:
-        """Return the question about a caption, and the answer whose likelihood is its score.
+    def ask(self, caption: str) -> list[tuple[str, tuple[str, ...]]]:
+        """Return the questions about a caption, each with its answers, the scored one first.
 
         >>> CaptionQuestion("Does this picture show: {caption}?", "Yes").ask("a {red} dog")
-        ('Does this picture show: a {red} dog?', 'Yes')
+        [('Does this picture show: a {red} dog?', ('Yes',))]
+        >>> CaptionQuestion("{caption}: {options}?", "Yes", "No").ask("a dog")
+        [('a dog: Yes or No?', ('Yes', 'No')), ('a dog: No or Yes?', ('Yes', 'No'))]
         """
-        return self.question.replace(CAPTION, caption), self.answer.replace(CAPTION, caption)
+        answers = (self.answer.replace(CAPTION, caption), *([self.other] if self.other else []))
+        orders = [answers, answers[::-1]] if OPTIONS in self.question else [answers]
+        filled = [self.question.replace(OPTIONS, " or ".join(order)) for order in orders]
+        return [(question.replace(CAPTION, caption), answers) for question in filled]
+
+    @property
+    def words(self) -> list[str]:
+        """All texts, which identify it."""
+        return [self.question, self.answer, *([self.other] if self.other else [])]
 
 
 def read_caption_question(name: str) -> CaptionQuestion:
@@ -376,14 +403,29 @@ def read_caption_question(name: str) -> CaptionQuestion:
     """
     file = find_prompt_file(
         name, SHIPPED, "evaluation/choices/caption_questions", "benchmark.question",
-        "the keys question and answer",
+        "the keys question and answer, and perhaps other",
     )  # fmt: skip
     wanted = [field.name for field in fields(CaptionQuestion)]
-    content = read_keys(file, wanted)
-    for key in wanted:
+    has_other = isinstance(given := read_yaml(file), dict) and "other" in given
+    content = read_keys(file, wanted if has_other else wanted[:2])
+    for key in content:
         if not isinstance(content[key], str) or not content[key].strip():
-            raise UserError(f"{file}: {key} should be a text, not {content[key]!r}")
-    placeholders = [placeholder for key in wanted for placeholder in _PLACES.findall(content[key])]
+            raise UserError(
+                f"{file}: {key} should be a text, not {content[key]!r}; YAML takes yes and no for "
+                "something else: put them in quotation marks"
+            )
+    if has_other:
+        used = sorted(_PLACES.findall(content["question"]))
+        elsewhere = _PLACES.findall(content["answer"] + content["other"])
+        if elsewhere or used not in ([CAPTION], [CAPTION, OPTIONS]):
+            raise UserError(
+                f"{file} has two answers: its question should have {CAPTION} once, and {OPTIONS} "
+                "once where it shows them, and the answers no placeholder"
+            )
+        if content["answer"] == content["other"]:
+            raise UserError(f"{file}: answer and other are equal: {content['answer']!r}")
+        return CaptionQuestion(**content)
+    placeholders = [place for key in wanted[:2] for place in _PLACES.findall(content[key])]
     if placeholders != [CAPTION]:
         raise UserError(
             f"{file} should have {CAPTION} once, in the question or in the answer, and no other "

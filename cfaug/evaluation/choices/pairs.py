@@ -303,7 +303,8 @@ class PairMatching(ItemSource):
             score by the source's category and kind of image.
         tags: further columns of the source by whose values every score is reported.
         question: the wording for models that answer questions: ``plain``, ``vqascore``,
-            ``caption``, or a YAML file with the keys of these.
+            ``caption``, ``yes_no`` (the probability of yes, in both orders of yes and no), or a
+            YAML file with the keys of these.
     """
 
     details: bool = False
@@ -365,11 +366,10 @@ class PairMatching(ItemSource):
     def data_hash(self) -> str:
         chosen: list[Any] = [] if self._chosen is None else [self._chosen]
         if not (self.details or self.tags):
-            plain = self._question
-            wording = [] if self.question == "plain" else [[plain.question, plain.answer]]
+            wording = [] if self.question == "plain" else [self._question.words]
             return fingerprint(self._index.hash, *chosen, *wording)
         names = [*self._tags, *([KIND] if self._kinds else [])]
-        words = [self._question.question, self._question.answer]
+        words = self._question.words
         return fingerprint(self._index.hash_with(names), *chosen, str(self.details), names, words)
 
     def run(self, model: Scored) -> Evaluation:

@@ -15,6 +15,7 @@ from cfaug.data.questions import (
     CLOSED,
     COUNTERFACTUAL,
     DISPUTED,
+    EXPECTED_BIAS,
     FEWEST_OPTIONS,
     PRESUPPOSITION,
     QuestionImage,
@@ -33,9 +34,10 @@ from cfaug.stats.significance import holm
 NO_ANSWER, NOT_AN_OPTION, FEW_OPTIONS, EQUAL_OPTIONS = (
     "answer missing", "answer is no option", "fewer than two options", "equal options",
 )  # fmt: skip
-SIMILAR_OPTIONS, LEAK, NO_CONDITION, DUPLICATED, UNBALANCED, DISPUTED_ANSWER = (
+SIMILAR_OPTIONS, LEAK, NO_CONDITION, DUPLICATED, UNBALANCED, DISPUTED_ANSWER, NO_BIAS = (
     "options differ in case or space only", "answer in the condition", "condition missing",
     "duplicated question", "position of the answer", "answer disputed",
+    "expected_bias is no wrong option",
 )  # fmt: skip
 FATAL = frozenset({NOT_AN_OPTION, FEW_OPTIONS, EQUAL_OPTIONS})
 """Problems with which a question cannot be scored."""
@@ -134,6 +136,9 @@ def check_question(question: SourceQuestion) -> Iterator[tuple[str, str]]:
         yield SIMILAR_OPTIONS, ", ".join(map(repr, options))
     if DISPUTED in question.extra:
         yield DISPUTED_ANSWER, str(question.extra[DISPUTED])
+    memorised = question.extra.get(EXPECTED_BIAS)
+    if memorised is not None and memorised not in {*options} - {question.right}:
+        yield NO_BIAS, f"{memorised!r} of {', '.join(map(repr, options))}"
     if question.kind != COUNTERFACTUAL:
         return
     clause = condition(question)

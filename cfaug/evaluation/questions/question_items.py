@@ -14,7 +14,14 @@ from cfaug.core.answers import Answered
 from cfaug.core.errors import UserError
 from cfaug.core.item_schema import ItemColumn, ItemSchema, to_json
 from cfaug.core.types import CLUSTER, ITEM, Better, Outcome
-from cfaug.data.questions import BASIC, COUNTERFACTUAL, GROUPS, QuestionImage, SourceQuestion
+from cfaug.data.questions import (
+    BASIC,
+    COUNTERFACTUAL,
+    EXPECTED_BIAS,
+    GROUPS,
+    QuestionImage,
+    SourceQuestion,
+)
 from cfaug.evaluation.questions.question_checks import group_accuracies, total, whole_groups
 from cfaug.report.items import ModelItems
 from cfaug.stats.choices import Accuracies, Reduction, accuracies, choose, reduce_scores
@@ -23,12 +30,19 @@ ACCURACIES = ("acc_b", "acc_c", "acc_plus")
 """Columns of the items: for basic questions, counterfactual ones, and pairs of both."""
 SEEN, BLIND, PRIOR = "", "blind_", "prior_"
 """Prefixes of these columns: with the image, without it, with the options alone."""
+BIAS = "bias_ratio"
+"""The column, and the metric, of answers that are the memorised one of the question."""
 ALL = "all questions"
 """The category of questions without one."""
 ACCURACY_COLUMNS = (
     ItemColumn("acc_b", "1 if a basic question is answered right, else 0; null for others"),
     ItemColumn("acc_c", "the same for a counterfactual question"),
     ItemColumn("acc_plus", "1 if a counterfactual question and its image's basic one are right"),
+)
+BIAS_COLUMN = ItemColumn(
+    BIAS,
+    "1 if the answer is the one that is usually right, but not here, which the set names as "
+    "``expected_bias``; null without one",
 )
 ANSWER_ITEMS = ItemSchema(
     "a question about an image",
@@ -64,6 +78,7 @@ ANSWER_ITEMS = ItemSchema(
         ),
         ItemColumn("flips", "1 if these differ"),
         ItemColumn("ties", "1 if several options are the most likely, which counts as wrong"),
+        BIAS_COLUMN,
         *ACCURACY_COLUMNS,
         ItemColumn("strict", "1 if all questions about the image are right"),
         ItemColumn("q_acc", "for groups of questions: all about several images are right"),
@@ -81,6 +96,7 @@ ANSWER_ITEMS = ItemSchema(
                 ItemColumn("q_acc", "``q_acc``"),
                 ItemColumn("f_acc", "``f_acc``"),
                 ItemColumn("written", "the answer, if it was written", "text"),
+                BIAS_COLUMN,
                 *ACCURACY_COLUMNS,
             )
         ),
@@ -307,7 +323,27 @@ def reply_columns(
             paired["acc_plus"][others] = right[basic] * right[others]
             paired["strict"][basic] = float(right[[basic, *others]].all())
         columns |= {f"{prefix}{name}": paired[name] for name in names}
+    if any(EXPECTED_BIAS in row.question.extra for row in rows):
+        columns[f"{prefix}{BIAS}"] = memorised_answers(rows, replies)
     return columns | group_columns(rows, right, prefix)
+
+
+def memorised_answers(rows: Sequence[QuestionRow], replies: Sequence[Reply]) -> np.ndarray:
+    """Return whether each answer is the memorised one of its question, float64 (questions,).
+
+    Their mean is the bias ratio (Vo et al., 2025): of all answers, right ones included. An answer
+    that ties or is not understood is not the memorised one.
+
+    Returns:
+        1 or 0; NaN for a question without a memorised answer, or one that was left out.
+    """
+    values = []
+    for row, reply in zip(rows, replies, strict=True):
+        memorised = row.question.extra.get(EXPECTED_BIAS)
+        chosen = None if reply.chosen is None else row.question.options[reply.chosen]
+        counts = memorised is not None and not reply.left_out
+        values.append(float(chosen == memorised) if counts else np.nan)
+    return np.array(values)
 
 
 def choice_columns(rows: Sequence[QuestionRow], replies: Sequence[Reply]) -> dict[str, Any]:
@@ -365,6 +401,7 @@ def question_outcomes(
     Accuracies over all categories are micro averages; ``total_*`` is the plain sum of the
     categories' percentages (CFMM, section 4.1). Without counterfactual questions they are
     ``right``, by category and kind, and the accuracies of groups of two questions about two images.
+    Where questions have a memorised answer, ``bias_ratio`` is the share of answers that repeat it.
     """
     categories = np.array([row.image.category for row in rows], object)
     kinds = np.array([row.question.kind for row in rows], object)
@@ -380,6 +417,7 @@ def question_outcomes(
         if f"{prefix}right" not in items:
             continue
         right = np.asarray(items[f"{prefix}right"])
+        outcomes += _bias_outcomes(name, prefix, items, [*parts, *by_kind])
         if holds_pairs(rows):
             outcomes += _pair_accuracies(name, rows, right, prefix, parts)
             continue
@@ -393,6 +431,39 @@ def question_outcomes(
             outcomes.append(Outcome(name, metric, float(counted.mean()), counted.size, "lower"))
     left_out = sum(bool(reason) for reason in items["left_out"])
     outcomes.append(Outcome(name, "questions_left_out", left_out, len(rows), "lower", "questions"))
+    return outcomes
+
+
+def _bias_outcomes(
+    name: str,
+    prefix: str,
+    items: Mapping[str, Any],
+    parts: Sequence[tuple[dict[str, str], np.ndarray]],
+) -> list[Outcome]:
+    """Return the bias ratio, whole and by part, and means over the categories: the paper's numbers.
+
+    A set without memorised answers has none of these.
+    """
+    if f"{prefix}{BIAS}" not in items:
+        return []
+    values = np.asarray(items[f"{prefix}{BIAS}"])
+    outcomes = [
+        Outcome(name, f"{prefix}{BIAS}", float(counted.mean()), counted.size, "lower", by=by)
+        for by, chosen in parts
+        if (counted := _counted(values[chosen])).size
+    ]
+    betters: dict[str, Better] = {"right": "higher", BIAS: "lower"}
+    for metric, better in betters.items():
+        of_category = [
+            counted
+            for by, chosen in parts
+            if "category" in by
+            and (counted := _counted(np.asarray(items[f"{prefix}{metric}"])[chosen])).size
+        ]
+        if of_category:
+            mean = float(np.mean([counted.mean() for counted in of_category]))
+            n = sum(counted.size for counted in of_category)
+            outcomes.append(Outcome(name, f"{prefix}{metric}_macro", mean, n, better))
     return outcomes
 
 

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, cast
 
@@ -22,13 +23,14 @@ from cfaug.core.item_schema import ItemSchema
 from cfaug.core.protocols import Answerer
 from cfaug.core.types import CLUSTER, ITEM, Evaluation
 from cfaug.core.validation import Count, Positive, Seed, check_fields
-from cfaug.data.questions import BASIC, COUNTERFACTUAL, DISPUTED, QuestionImage
+from cfaug.data.questions import BASIC, COUNTERFACTUAL, DISPUTED, STATES_FORM, QuestionImage
 from cfaug.editing.edit_prompts import OPTIONS, read_wording
 from cfaug.evaluation.benchmark import WritesModelPage, fingerprint
 from cfaug.evaluation.failures import Cell, Cells
 from cfaug.evaluation.questions.question_checks import QuestionProblem, validate
 from cfaug.evaluation.questions.question_items import (
     ANSWER_ITEMS,
+    BIAS,
     BLIND,
     PRIOR,
     QuestionRow,
@@ -88,7 +90,8 @@ class VisualQuestions(WritesModelPage):
         reduction: the reduction of an option's token likelihoods: ``token_mean``, ``sum``,
             ``char_norm``, or ``pmi`` against the blind model. With ``pmi``, blind and prior answers
             are ranked by ``token_mean``.
-        wording: the prompts: ``plain``, ``short``, ``listed``, or a YAML file with the same keys.
+        wording: the prompts: ``plain``, ``short``, ``listed``, ``free`` (no options, for questions
+            that say how to answer), or a YAML file with the same keys.
         option_order: order of the options in a prompt: ``given``, or ``shuffled``.
         demonstrations: a YAML file of solved examples by category. No questions are asked about
             their images, whatever ``shots`` is.
@@ -170,6 +173,14 @@ class VisualQuestions(WritesModelPage):
                 "leave it out"
             )
         opened._images = self.read(context)
+        if self.protocol == "write" and OPTIONS not in words.written:
+            for question in chain.from_iterable(image.questions for image in opened._images):
+                if not question.extra.get(STATES_FORM):
+                    raise UserError(
+                        f"benchmark.wording={self.wording} shows no {OPTIONS} for a written "
+                        f"answer, and {question.text!r:.80} does not say in which form to answer: "
+                        "the model has to see the options; choose wording=plain"
+                    )
         # Images about which the run learnt questions.
         if trained := context.trained_questions():
             from cfaug.data.mixture.leakage import find_question_leaks
@@ -360,6 +371,13 @@ class VisualQuestions(WritesModelPage):
                 f"{whole['ties'].value:.1%} of the questions have several equally likely options, "
                 "which counts as wrong"
             )
+        if BIAS in whole:
+            repeated = [
+                f"{whole[prefix + BIAS].value:.1%} {label}"
+                for prefix, label in rows_by_prefix.items()
+                if prefix + BIAS in whole
+            ]
+            lines.append(f"answers that repeat the memorised one: {', '.join(repeated)}")
         if disputed := [str(row.question.extra[DISPUTED]) for row in self._rows
                         if DISPUTED in row.question.extra]:  # fmt: skip
             lines.append(f"disputed answers, counted as the set has them: {'; '.join(disputed)}")

@@ -6,7 +6,8 @@ shows the first picture of each of "pairs". In "pairs", "choice" and "paraphrase
 comes first with probability one half, and colours are uniform: a text alone does not reveal which
 one is true. In "biased_pairs" and "biased_choice" the first caption has only home colours, like
 most of the world's training captions, unlike the second. In "claims", which is only a choice, the
-second caption makes a false additional claim about the first picture. "single_pairs" and
+second caption makes a false additional claim about the first picture; "claims_images" asks which
+of the two pictures that caption is true of. "single_pairs" and
 "single_choice" show a single thing. "paraphrases" adds a paraphrase of the first caption, which is
 also true. "negation" is a choice between "and no star" and "and a star": one thing of two is named,
 then another that is there ("present": the negation is false) or not ("absent": it is true), and in
@@ -168,6 +169,15 @@ def _choice(world: World, drawn: Drawn, index: int) -> list[_Shot]:
     ]
 
 
+def _image_choice(world: World, drawn: Drawn, index: int) -> list[_Shot]:
+    """Return the second caption with its own picture, and with that of which it is false."""
+    first, second = _pair(world, drawn, index)
+    return [
+        replace(shot, text=second.text, edit=None, label=label)
+        for shot, label in ((second, TRUE), (first, FALSE))
+    ]
+
+
 def _paraphrase(world: World, drawn: Drawn, index: int) -> tuple[str, str]:
     """Return a paraphrase of a pair's first caption: the kind of its difference, and its text."""
     rng = world.stream(f"{COMPOSITIONAL}{drawn.stream}-paraphrase", index)
@@ -277,6 +287,7 @@ TEST: Mapping[str, CompositionalPart] = {
     "biased_pairs": CompositionalPart(_BIASED, _pair, TESTS),
     "biased_choice": CompositionalPart(_BIASED, _choice, TESTS),
     "claims": CompositionalPart(_CLAIMS, _choice, TESTS),
+    "claims_images": CompositionalPart(_CLAIMS, _image_choice, TESTS),
     "single_pairs": CompositionalPart(_SINGLE, _pair, TESTS),
     "single_choice": CompositionalPart(_SINGLE, _choice, TESTS),
     "negation": CompositionalPart(_NEGATION, _negation, TESTS),

@@ -15,7 +15,7 @@ from cfaug.core.pixels import decode_image
 from cfaug.core.protocols import Benchmark
 from cfaug.evaluation.cached_model import CachedAnswerer, CachedEncoder, CachedMatcher
 from cfaug.evaluation.choices.caption_choice import CaptionChoice
-from cfaug.evaluation.choices.caption_scores import BlindLanguage
+from cfaug.evaluation.choices.caption_scores import BlindLanguage, read_caption_question
 from tests.evaluation.caption_items import choice, choices, open_sets, world_pairs
 from tests.evaluation.drawn_questions import Drawn, rows
 
@@ -347,6 +347,36 @@ def test_an_answerer_is_asked_the_same(one_true, wording):
                 [[said]] = model.answer([shown], [[Question(question, (answer,))]])
                 score[text] = -said.scores[0].mean_nll
             assert items[key][column] == decide(score, captions)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ('question: "{caption}? {options}"\nanswer: "Yes"', "should have {caption} once"),
+        ('question: "{options}?"\nanswer: "Yes"\nother: "No"', "has two answers"),
+        ('question: "{caption}?"\nanswer: "{caption}"\nother: "No"', "has two answers"),
+        ('question: "{caption}{x}?"\nanswer: "a"\nother: "No"', "has two answers"),
+        ('question: "{caption}?"\nanswer: "No"\nother: "No"', "are equal"),
+        ('question: "{caption}?"\nanswer: "Yes"\nother: no', "in quotation marks"),
+        ('question: "{caption}?"\nanswer: "Yes"\nmore: "No"', "and no other"),
+        ('question: "{caption}?"', "should have the keys"),
+        ("- a", "should have the keys"),
+    ],
+)
+def test_questions_about_captions_are_checked(tmp_path, content, said):
+    file = tmp_path / "own.yaml"
+    file.write_text(content)
+    with pytest.raises(UserError, match=said):
+        read_caption_question(str(file))
+
+
+def test_two_answers_need_not_be_shown(tmp_path):
+    file = tmp_path / "own.yaml"
+    file.write_text('question: "{caption}?"\nanswer: "It is"\nother: "It is not"')
+    assert read_caption_question(str(file)).ask("{options}") == [
+        ("{options}?", ("It is", "It is not"))
+    ]
+    assert len(read_caption_question("yes_no").ask("{options}")) == 2
 
 
 def test_an_answer_that_does_not_fit_is_an_error(one_true):

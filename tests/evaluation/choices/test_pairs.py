@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
+from cfaug.core.answers import Answered, Question
 from cfaug.core.errors import UserError, say_once
-from cfaug.core.types import CounterfactualSet, Member
+from cfaug.core.pixels import decode_image
+from cfaug.core.types import CounterfactualSet, Member, OptionScore
 from cfaug.evaluation.benchmark import fingerprint
 from cfaug.evaluation.choices.pairs import PairMatching
 from cfaug.evaluation.inference import Pixels, embed_images, embed_texts
@@ -109,6 +113,55 @@ def test_an_answerer_is_asked_about_pairs(tagged):
         f"Does this picture show: {tagged.text(row)}?" for row in range(len(tagged))
     }
     assert (evaluation.items["text 0 image 0"] < 0).all()
+
+
+def test_the_probability_of_yes_is_that_of_a_slow_count(tagged):
+    """Four questions of a pair, each in both orders; the scores follow from P(yes) alone."""
+    model = Drawn()
+    evaluation = PairMatching(name="p", question="yes_no").use(tagged).run(model)
+    assert len(model.questions) == 2 * 4 * 14
+    hits = []
+    for pair in range(14):
+        yes = {}
+        for i in (0, 1):
+            for j in (0, 1):
+                text = tagged.text(2 * pair + i)
+                picture = decode_image(tagged.read_image(2 * pair + j), "it")
+                of_order = []
+                for order in ("Yes or No", "No or Yes"):
+                    asked = Question(
+                        f"Does this image show: {text}? Answer {order}.", ("Yes", "No")
+                    )
+                    [[reply]] = model.answer([picture], [[asked]])
+                    likely = [math.exp(-score.nll) for score in reply.scores]
+                    of_order.append(likely[0] / sum(likely))
+                yes[i, j] = sum(of_order) / 2
+                column = evaluation.items[f"text {i} image {j}"]
+                assert column[pair] == pytest.approx(yes[i, j], abs=1e-6)
+        text_right = yes[0, 0] > yes[1, 0] and yes[1, 1] > yes[0, 1]
+        image_right = yes[0, 0] > yes[0, 1] and yes[1, 1] > yes[1, 0]
+        hits.append((text_right, image_right, text_right and image_right))
+    for at, metric in enumerate(("text_score", "image_score", "group_score")):
+        assert evaluation.items[metric].tolist() == [float(hit[at]) for hit in hits]
+        (outcome,) = [o for o in evaluation.outcomes if o.metric == metric]
+        assert outcome.value == pytest.approx(sum(hit[at] for hit in hits) / 14)
+
+
+def test_a_preference_for_yes_or_for_what_is_said_last_decides_nothing(tagged):
+    class Stubborn(Drawn):
+        """Says yes, or what stands last, whatever is shown."""
+
+        def _one(self, picture, question, size):
+            last = question.text.removesuffix(".").split()[-1]
+            liked = {"Yes": 2.0, "No": 5.0}
+            return Answered(tuple(
+                OptionScore(liked[option] - 4 * (option == last) + 4, 1)
+                for option in question.options
+            ))  # fmt: skip
+
+    evaluation = PairMatching(name="p", question="yes_no").use(tagged).run(Stubborn())
+    assert len({*evaluation.items["text 0 image 0"], *evaluation.items["text 1 image 0"]}) == 1
+    assert not evaluation.items["text_score"].any()
 
 
 def test_captions_of_one_image_are_no_pairs(tmp_path):

@@ -20,6 +20,7 @@ from cfaug.evaluation.questions.question_checks import (
     FEW_OPTIONS,
     LEAK,
     NO_ANSWER,
+    NO_BIAS,
     NO_CONDITION,
     NOT_AN_OPTION,
     SIMILAR_OPTIONS,
@@ -134,6 +135,14 @@ def test_options_are_checked(
     options: tuple[str, ...], answer: int | None, expected: list[str]
 ) -> None:
     assert problems_of(SourceQuestion("basic", "basic", "Who?", options, answer)) == expected
+
+
+@pytest.mark.parametrize(
+    ("memorised", "expected"), [("b", []), ("a", [NO_BIAS]), ("c", [NO_BIAS]), (1, [NO_BIAS])]
+)
+def test_a_memorised_answer_is_a_wrong_option(memorised: object, expected: list[str]) -> None:
+    extra = {"expected_bias": memorised}
+    assert problems_of(SourceQuestion("basic", "basic", "Who?", ("a", "b"), 0, extra)) == expected
 
 
 def test_a_counterfactual_question_without_a_condition_is_found() -> None:

@@ -28,8 +28,11 @@ from cfaug.report.items import Items, write_items
 from tests.data.question_files import (
     hallusion_record,
     naturalbench_row,
+    own_record,
     put_image,
+    vlms_are_biased,
     write_csv,
+    write_own,
 )
 from tests.evaluation.drawn_questions import Drawn, Picture, Writer, context, image, opened, rows
 from tests.models import tiny_vlm
@@ -512,3 +515,82 @@ def test_ties_and_all_four_accuracies_of_naturalbench_are_on_the_terminal(tmp_pa
     assert first.rows[0][0] == ("asked with the image",)
     assert [cell.text for cell in first.rows[0][1]] == ["0.00"] * 4
     assert last.startswith("100.0% of the questions have several equally likely options")
+
+
+def bias_by_hand(model, entries, blind=False):
+    """Ask one question at a time; return (topic, right, memorised) of each with a choice."""
+    answers = []
+    for entry in entries:
+        (question,) = entry.questions
+        picture = None if blind else decode_image(entry.image.read(), "it")
+        [[reply]] = model.answer([picture], [[Question(question.text, question.options)]])
+        place = smallest([score.nll / score.tokens for score in reply.scores])
+        chosen = None if place is None else question.options[place]
+        memorised = question.extra["expected_bias"]
+        answers.append((entry.category, chosen == question.right, chosen == memorised))
+    return answers
+
+
+def test_the_share_of_memorised_answers_is_that_of_a_slow_count(tmp_path):
+    entries = read_questions(f"{vlms_are_biased(tmp_path / 'set')}:main")
+    benchmark = opened(entries)
+    evaluation = benchmark.run(Drawn())
+    for prefix, blind in (("", False), ("blind_", True)):
+        answers = bias_by_hand(Drawn(), entries, blind)
+        found = numbers(evaluation)
+        assert found[f"{prefix}bias_ratio"] == sum(m for _, _, m in answers) / 24
+        by_topic = {}
+        for topic, right, memorised in answers:
+            by_topic.setdefault(topic, []).append((right, memorised))
+        for at, metric in enumerate(("right", "bias_ratio")):
+            means = {t: sum(x[at] for x in some) / len(some) for t, some in by_topic.items()}
+            assert found[f"{prefix}{metric}_macro"] == pytest.approx(sum(means.values()) / 3)
+            for topic, mean in means.items():
+                assert numbers(evaluation, {"category": topic})[f"{prefix}{metric}"] == mean
+        np.testing.assert_array_equal(
+            evaluation.items[f"{prefix}bias_ratio"], [float(m) for _, _, m in answers]
+        )
+    assert 0 < numbers(evaluation)["bias_ratio"] < 1
+    # A third option: a wrong answer need not be the memorised one.
+    assert numbers(evaluation)["bias_ratio"] + numbers(evaluation)["right"] < 1
+    better = {o.metric: o.better for o in evaluation.outcomes}
+    assert (better["bias_ratio"], better["blind_bias_ratio_macro"]) == ("lower", "lower")
+    (line,) = [part for part in benchmark.summarise(evaluation) if "memorised" in str(part)]
+    shares = [f"{numbers(evaluation)[f'{prefix}bias_ratio']:.1%}" for prefix in ("", "blind_")]
+    assert f"{shares[0]} asked with the image, {shares[1]} without the image" in line
+    assert len({*evaluation.items["cluster"]}) == 4
+    for name in ("bias_ratio", "blind_bias_ratio", "prior_bias_ratio"):
+        assert any(column.name == name for column in benchmark.item_schema.columns)
+
+
+def test_answers_are_written_freely_where_questions_say_how(tmp_path):
+    entries = read_questions(f"{vlms_are_biased(tmp_path / 'set')}:main")
+    model = Writer()
+    model.said = lambda question: "{4}." if "{9}" in question.text else "{Yes}"
+    evaluation = opened(entries, protocol="write", wording="free", blind=False).run(model)
+    assert {question.text for question in model.questions} == {
+        question.text for entry in entries for question in entry.questions
+    }
+    found = numbers(evaluation)
+    # Adidas has 4 stripes here; 4 is memorised of Audi and dogs, and so is yes of the illusion.
+    assert (found["right"], found["bias_ratio"], found["unparsed"]) == (1 / 4, 3 / 4, 0)
+    model.said = lambda question: "{77}"
+    found = numbers(opened(entries, protocol="write", wording="free", blind=False).run(model))
+    assert (found["right"], found["bias_ratio"], found["unparsed"]) == (0, 0, 1)
+    with pytest.raises(UserError, match="does not say in which form to answer"):
+        opened(IMAGES, protocol="write", wording="free")
+    opened(IMAGES, wording="free")  # ranked: no options are shown anyway
+
+
+def test_questions_of_our_own_form_may_name_a_memorised_answer(tmp_path):
+    record = own_record(0)
+    record["counterfactuals"][0]["expected_bias"] = record["counterfactuals"][0]["options"][1]
+    benchmark = opened(read_questions(write_own(tmp_path, [record])))
+    evaluation = benchmark.run(Drawn())
+    column = evaluation.items["bias_ratio"]
+    assert np.isfinite(column).tolist() == [False, True, False, False, False]
+    chosen = evaluation.items["chosen"][1]
+    assert column[1] == (chosen == record["counterfactuals"][0]["options"][1])
+    (whole,) = [o for o in evaluation.outcomes if o.metric == "bias_ratio" and not o.by]
+    assert whole.n == 1
+    assert not [o for o in opened(IMAGES).run(Drawn()).outcomes if "bias" in o.metric]

@@ -30,7 +30,9 @@ from tests.data.compositional import (
     winoground,
 )
 from tests.data.making import write_tar
+from tests.data.question_files import naturalbench_row, vlms_are_biased, write_parquet
 from tests.data.released import coco_counterfactuals
+from tests.models.tiny_vlm import save_llava
 from tests.run.conftest import commands_of
 from tests.scripts import ROOT
 
@@ -41,7 +43,8 @@ LAID: dict[str, Callable[[Path], Path]] = {
     "naturalbench_retrieval": naturalbench, "coco_counterfactuals": coco_counterfactuals,
     "sugarcrepe": sugarcrepe, "sugarcrepe_pp": sugarcrepe_pp, "aro": aro,
     "hard_positives": hard_positives, "cola": foils.cola, "colorswap": foils.colorswap,
-    "ccneg": foils.ccneg, "whatsup": foils.whatsup, "valse": foils.valse, "bla": foils.bla,
+    "ccneg": foils.ccneg, "half_truths": foils.half_truths, "whatsup": foils.whatsup,
+    "valse": foils.valse, "bla": foils.bla,
     "vl_checklist": foils.vl_checklist, "spec": foils.spec, "svo_probes": foils.svo_probes,
     "negbench": lambda folder: foils.negbench(foils.negbench_retrieval(folder)),
 }  # fmt: skip
@@ -51,8 +54,8 @@ BENCHMARKS = {
     "naturalbench_retrieval_pairs", "coco_counterfactuals_pairs", "sugarcrepe_choice",
     "sugarcrepe_pp_choice", "aro_relation_choice", "aro_attribution_choice",
     "hard_positives_choice", "cola_pairs", "colorswap_pairs", "negbench_choice", "ccneg_choice",
-    "whatsup_choice", "valse_choice", "bla_choice", "vl_checklist_choice", "spec_choice",
-    "spec_images_choice", "svo_probes_choice",
+    "half_truths_choice", "whatsup_choice", "valse_choice", "bla_choice", "vl_checklist_choice",
+    "spec_choice", "spec_images_choice", "svo_probes_choice",
 }  # fmt: skip
 
 
@@ -77,6 +80,10 @@ def lay_files(folder: Path) -> None:
     cifar = {f"train/{name}/{i}.jpg": photo(10 + i) for i, name in enumerate(names)}
     cifar |= {f"test/{name}/{i}.jpg": photo(i) for i, name in enumerate(names[:2])}
     put(folder / "DATA" / "cifar10", cifar)
+    vlms_are_biased(folder / "DATA" / "vlms_are_biased")
+    questions = [naturalbench_row(i, ("yes_no", "multiple_choice")[i % 2]) for i in range(3)]
+    write_parquet(folder / "DATA" / "naturalbench" / "test-00000-of-00001.parquet", questions)
+    save_llava(folder / "MODEL")
     (folder / "conf").symlink_to(ROOT / "conf")
 
 
@@ -107,10 +114,10 @@ def test_every_command_of_the_page_runs(tmp_path, monkeypatch, script, capfd) ->
     monkeypatch.chdir(tmp_path)
     lay_files(tmp_path)
     commands = commands_of(PAGE)
-    assert len(commands) == 34
+    assert len(commands) == 40
     for name, words in commands:
         typed = [word.replace("model=clip_vit_b32", "weights=zoo:clip-0") for word in words]
-        typed += ["max_indistinct=1"] if typed != words else []
+        typed += ["max_indistinct=1"] if typed != words or "model=vlm" in words else []
         assert script(name)(typed) == 0, words
         said = capfd.readouterr()
         if "benchmark=compositional" in words:
@@ -121,8 +128,19 @@ def test_every_command_of_the_page_runs(tmp_path, monkeypatch, script, capfd) ->
                 "imagenet_a_classification: there is no DATA/imagenet_a: clip-benchmark/"
                 in said.err
             )
-    (results,) = (tmp_path / "runs").glob("weights/*/seed=0/results.jsonl")
-    rows = read_results(results)
+    by_model = {
+        results.parent.parent.name: read_results(results)
+        for results in (tmp_path / "runs").glob("weights/*/seed=0/results.jsonl")
+    }
+    (vlm,) = (name for name in by_model if "MODEL" in name)
+    answers = {(row.benchmark, row.metric) for row in by_model.pop(vlm)}
+    assert answers >= {
+        ("vlms_are_biased_main_vqa", "bias_ratio_macro"),
+        ("vlms_are_biased_main_vqa_written", "bias_ratio"),
+        ("naturalbench_vqa", "g_acc"), ("winoground_pairs", "group_score"),
+        ("sugarcrepe_choice", "blind_model"),
+    }  # fmt: skip
+    (rows,) = by_model.values()
     assert {row.benchmark for row in rows} >= {
         *BENCHMARKS, "imagenet_r_classification", "cifar10_classification",
     }  # fmt: skip

@@ -10,6 +10,7 @@ from statistics import mean
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import torch
 import yaml
@@ -38,6 +39,18 @@ def load(file: Path) -> Any:
 def rows(file: Path) -> list[dict[str, str]]:
     with file.open(newline="") as handle:
         return list(csv.DictReader(handle))
+
+
+def half_truths(folder: Path) -> list[Raw]:
+    """Write the photos beside the lists, and return the items of all lists."""
+    items = []
+    for file in sorted((folder / "data").glob("*.parquet")):
+        for row in pq.read_table(file).to_pylist():
+            photo = folder.parent / f"{row['id']}.png"
+            photo.write_bytes(row["image"]["bytes"])
+            texts = [row["anchor"], row["full_truth"]], [row["half_truth"]]
+            items.append((row["triplet_type"], foiled(photo, *texts), {}))
+    return items
 
 
 def foiled(photo: Path, true: list[str], false: list[str]) -> list[Member]:
@@ -156,6 +169,7 @@ def svo_probes(folder: Path) -> list[Raw]:
 CHOICES: dict[str, tuple[Callable[[Path], Path], Callable[[Path], list[Raw]]]] = {
     "negbench": (foils.negbench, negbench),
     "ccneg": (foils.ccneg, ccneg),
+    "half_truths": (foils.half_truths, half_truths),
     "whatsup": (foils.whatsup, whatsup),
     "valse": (foils.valse, valse),
     "bla": (foils.bla, bla),
@@ -265,3 +279,25 @@ def test_false_captions_are_no_answers_of_a_retrieval(tmp_path):
     index = open_index(sugarcrepe(tmp_path / "sugarcrepe"), tmp_path / "cache")
     with pytest.raises(UserError, match="holds SugarCrepe, whose false captions would count as ri"):
         Retrieval(data="sugarcrepe").use(index)
+
+
+def test_a_half_truth_is_worse_than_the_short_truth(encoder, tmp_path):
+    """HT of the released script: the anchor strictly above the half-truth, by kind of detail."""
+    raw = half_truths(foils.half_truths(tmp_path / "set"))
+    score = scorer(encoder)
+    for part, some in (("", raw), (":coco_qwen", raw[3:]), (":cc3m_qwen", raw[:3])):
+        index = open_index(f"{tmp_path / 'set'}{part}", tmp_path / "cache")
+        assert index.kind == "half_truths"
+        evaluation = CaptionChoice(name="h", blind=None).use(index).run(encoder)
+        ours = {(o.metric, *o.by.items()): o.value for o in evaluation.outcomes}
+        for kind in ("entity", "relation"):
+            of_kind = [members for category, members, _ in some if category == kind]
+            hits = [
+                score(photo, anchor) > score(photo, half)
+                for (photo, anchor, _), _, (_, half, _) in of_kind
+            ]
+            assert ours["original_accuracy", ("category", kind)] == pytest.approx(mean(hits))
+        whole = [score(*m[0][:2]) > score(*m[2][:2]) for _, m, _ in some]
+        assert ours["original_accuracy",] == pytest.approx(mean(whole))
+    with pytest.raises(UserError, match="has no split 'coco'"):
+        open_index(f"{tmp_path / 'set'}:coco", tmp_path / "cache")

@@ -79,6 +79,19 @@ def test_labels_say_which_caption_is_true_of_the_one_picture(parts, part):
         assert len({member.text for member in item.members}) == len(wanted)
 
 
+def test_a_longer_caption_is_true_of_one_of_two_pictures(parts):
+    for item, claim in zip(parts["claims_images"], parts["claims"], strict=True):
+        assert len(item.images) == 2
+        assert [member.label for member in item.members] == ["true", "false"]
+        true, false = item.members
+        assert true.text == false.text == claim.members[1].text
+        assert is_true(true.text, true.extra)
+        assert not is_true(false.text, false.extra)
+        assert item.images[false.image_name] == claim.images["0"]  # that of the text side
+        assert is_true(claim.members[0].text, true.extra)  # the short caption fits both
+        assert true.extra["category"] == claim.members[0].extra["category"]
+
+
 def test_labels_of_negation_are_those_of_a_slow_reader(parts):
     kinds = Counter()
     for item in parts["negation"]:

@@ -20,6 +20,7 @@ from cfaug.data.sources.compositional.faces import FairFace
 from cfaug.data.sources.compositional.foils import (
     Bla,
     CcNeg,
+    HalfTruths,
     NegBench,
     NegBenchRetrieval,
     Spec,
@@ -61,6 +62,7 @@ FORMS: tuple[ItemForm, ...] = (
     NegBench(),
     NegBenchRetrieval(),
     CcNeg(),
+    HalfTruths(),
     WhatsUp(),
     Valse(),
     Bla(),

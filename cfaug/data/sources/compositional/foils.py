@@ -152,6 +152,26 @@ class CcNeg(Choice):
     released = Released(40_000)
 
 
+class HalfTruths(Choice):
+    """Half-Truths (Kargi et al., 2026), https://github.com/kargibora/CS-CLIP: a wrong detail added.
+
+    A short true caption (the anchor), with a wrong detail, and with a right one. The released HT is
+    anchor above half-truth, our ``original_accuracy``; its COR also asks that the full truth scores
+    above the anchor, our ``accuracy`` only above the half-truth.
+    """
+
+    kind = "half_truths"
+    form = "Half-Truths"
+    get = (
+        "kbora/Half-Truths on the Hub: data/coco_qwen.parquet, coco_mistral.parquet, "
+        "cc3m_qwen.parquet, all together or FOLDER:coco_qwen"
+    )
+    description = "parquet with image, anchor, half_truth, full_truth, triplet_type (Half-Truths)"
+    columns = ("image", "anchor", "half_truth", "full_truth", "triplet_type")
+    photo, true, false = ("image",), ("anchor", "full_truth"), ("half_truth",)
+    category_column = "triplet_type"
+
+
 class WhatsUp(ItemForm):
     """What'sUp (Kamath et al., 2023), https://github.com/amitakamath/whatsup_vlms.
 

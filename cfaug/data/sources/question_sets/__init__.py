@@ -18,13 +18,14 @@ from cfaug.data.sources.question_sets.released import (
     MMVP,
     NATURALBENCH,
     VISMIN,
+    VLMS_ARE_BIASED,
 )
 from cfaug.data.sources.question_sets.rows import OWN, QuestionForm, SetTable, open_table
 from cfaug.data.sources.row import ErrorCollector
 
 __all__ = ["FORMS", "read_questions"]
 
-FORMS = (OWN, C_VQA, NATURALBENCH, VISMIN, HALLUSION_BENCH, MMVP)
+FORMS = (OWN, C_VQA, NATURALBENCH, VISMIN, HALLUSION_BENCH, MMVP, VLMS_ARE_BIASED)
 """In the order in which they are tried; the first whose columns all exist reads a file."""
 
 
@@ -37,8 +38,9 @@ def read_questions(path: Path | str, image_roots: Sequence[Path] = ()) -> list[Q
 
     Args:
         path: a question set: our JSONL; C-VQA's csv; NaturalBench's parquet; VisMin's Arrow streams
-            or parquet; HallusionBench's json or parquet; MMVP's ``Questions.csv``; or a folder with
-            one of them, ``FOLDER:SPLIT`` if parquet has several splits.
+            or parquet; HallusionBench's json or parquet; MMVP's ``Questions.csv``; the parquet of
+            VLMs Are Biased; or a folder with one of them, ``FOLDER:SPLIT`` if parquet has several
+            splits.
 
     Returns:
         Every image in the set's order, with unique keys.

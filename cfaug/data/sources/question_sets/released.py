@@ -16,9 +16,11 @@ from cfaug.data.questions import (
     CLOSED,
     COUNTERFACTUAL,
     DISPUTED,
+    EXPECTED_BIAS,
     GROUPS,
     NO_OPTION,
     PLAIN,
+    STATES_FORM,
     QuestionImage,
     SourceQuestion,
 )
@@ -264,4 +266,74 @@ MMVP = QuestionForm(
     ("Index", "Question", "Options", "Correct Answer"),
     read_each(_read_mmvp),
     ("MMVP Images", "MMVP_Images"),
+)
+
+# VLMs Are Biased (Vo et al., 2025), Hub anvo25/vlms-are-biased: a question about a counterfactual
+# image a row, such as a logo of three stripes with a fourth, the right answer, and the one that is
+# right of the original. A case is drawn in three sizes, with two questions about each.
+
+BRACKETS = "curly bracket"
+"""Words of a prompt that asks for an answer in them, such as {4}."""
+VERSION = re.compile(r"_(?:Q\d+|px\d+)(?=_|$)", re.IGNORECASE)
+"""The parts of an ID that differ among the rows of a case."""
+BIASED_KEPT = ("sub_topic", "type_of_question", "with_title", "pixel")
+
+
+def _read_vlms_are_biased(rows: Iterable[SetRow], errors: ErrorCollector) -> list[QuestionImage]:
+    """Read the questions, with options: yes and no, or all answers of the same form in a topic.
+
+    The released scripts compare generated text; ranking needs options. With the right and the
+    memorised answer alone, every wrong answer would be the memorised one.
+    """
+    every: list[tuple[SetRow, str, str, str]] = []
+    of_topic: dict[tuple[str, str], dict[str, str]] = {}
+    for row in rows:
+        with errors.collect():
+            topic, right, memorised = row.text("topic"), _bare(row.text("ground_truth")), ""
+            if row.fields["expected_bias"] not in (None, ""):
+                memorised = _bare(row.text("expected_bias"))
+            for text in filter(None, (right, memorised)):
+                of_topic.setdefault((topic, _form(text)), {}).setdefault(text.casefold(), text)
+            every.append((row, topic, right, memorised))
+    images: dict[str, QuestionImage] = {}
+    for number, (row, topic, right, memorised) in enumerate(every):
+        with errors.collect():
+            prompt, name, form = row.text("prompt"), row.text("ID"), _form(right)
+            texts = ["Yes", "No"] if form == "yes_no" else list(of_topic[topic, form].values())
+            texts = sorted(texts, key=int) if form == "number" else texts
+            plain = [text.casefold() for text in texts]
+            asks = BRACKETS in prompt.lower()
+            shown = [f"{{{text}}}" if asks else text for text in texts]
+            extra = {kept: row.fields[kept] for kept in BIASED_KEPT if kept in row.fields}
+            extra |= {"answer": right, CLOSED: form != "yes_no", STATES_FORM: asks}
+            if memorised:
+                known = memorised.casefold() in plain
+                extra[EXPECTED_BIAS] = (
+                    shown[plain.index(memorised.casefold())] if known else memorised
+                )
+            question = SourceQuestion(
+                "q", PLAIN, prompt, tuple(shown), plain.index(right.casefold()), extra
+            )
+            key = clean_key(name)
+            key = f"{key}-{number}" if key in images else key
+            image = row.image("image_path" if row.embedded is None else "image")
+            images[key] = QuestionImage(key, VERSION.sub("", name), image, topic, (question,))
+    return list(images.values())
+
+
+def _bare(answer: str) -> str:
+    return answer.strip("{} ")
+
+
+def _form(answer: str) -> str:
+    """Return the form of an answer, within which answers are alternatives."""
+    if answer.lower() in YES_NO:
+        return "yes_no"
+    return "number" if answer.isdecimal() else "text"
+
+
+VLMS_ARE_BIASED = QuestionForm(
+    "VLMs Are Biased",
+    ("ID", "topic", "prompt", "ground_truth", "expected_bias", "type_of_question"),
+    _read_vlms_are_biased,
 )
