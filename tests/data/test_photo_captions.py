@@ -111,8 +111,8 @@ def test_an_epoch_resumes_anywhere_and_is_shared_by_processes(
     real, held = mixture.counts["real"], mixture.validation
     assert real + int((held[:, 0] == 0).sum()) <= len(CAPTIONS)
     resumed = batches(mixture, data, start=start)
-    for one, other in zip(resumed, whole[start:], strict=True):
-        assert one.whole.tolist() == other.whole.tolist()
+    for again, share in zip(resumed, whole[start:], strict=True):
+        assert again.whole.tolist() == share.whole.tolist()
     for step in range(len(whole)):
         parts = [batches(mixture, data, start=step, steps=step + 1, rank=r, world=world)[0]
                  for r in range(world)]  # fmt: skip
