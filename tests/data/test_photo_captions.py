@@ -160,6 +160,14 @@ def test_rows_that_are_held_out_are_never_drawn(sources):
         assert not test & {photo_of(sources.real.text(row)) for row in rows}
 
 
+def test_what_a_run_uses_are_the_captions_of_all_its_epochs(sources):
+    mixture = mix(data_of(size=7), sources)
+    index = mixture.sources[0]
+    photos = {photo_of(index.text(row)) for row in mixture.train[:, 1].tolist()}
+    every = [row for row in range(len(index)) if photo_of(index.text(row)) in photos]
+    assert mixture.captions.expand(mixture.train[:, 1]).tolist() == every
+
+
 def test_it_is_refused_where_it_would_say_nothing(sources, tmp_path):
     (tmp_path / "one").mkdir()
     (tmp_path / "one" / "a.png").write_bytes(noise_image(1))
