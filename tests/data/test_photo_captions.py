@@ -111,8 +111,8 @@ def test_an_epoch_resumes_anywhere_and_is_shared_by_processes(
     real, held = mixture.counts["real"], mixture.validation
     assert real + int((held[:, 0] == 0).sum()) <= len(CAPTIONS)
     resumed = batches(mixture, data, start=start)
-    for one, other in zip(resumed, whole[start:], strict=True):
-        assert one.whole.tolist() == other.whole.tolist()
+    for again, share in zip(resumed, whole[start:], strict=True):
+        assert again.whole.tolist() == share.whole.tolist()
     for step in range(len(whole)):
         parts = [batches(mixture, data, start=step, steps=step + 1, rank=r, world=world)[0]
                  for r in range(world)]  # fmt: skip
@@ -158,6 +158,14 @@ def test_rows_that_are_held_out_are_never_drawn(sources):
     for epoch in range(20):
         rows = mixture.rows_in(epoch, 3)[:, 1].tolist()
         assert not test & {photo_of(sources.real.text(row)) for row in rows}
+
+
+def test_what_a_run_uses_are_the_captions_of_all_its_epochs(sources):
+    mixture = mix(data_of(size=7), sources)
+    index = mixture.sources[0]
+    photos = {photo_of(index.text(row)) for row in mixture.train[:, 1].tolist()}
+    every = [row for row in range(len(index)) if photo_of(index.text(row)) in photos]
+    assert mixture.captions.expand(mixture.train[:, 1]).tolist() == every
 
 
 def test_it_is_refused_where_it_would_say_nothing(sources, tmp_path):
