@@ -282,10 +282,11 @@ class AnswererScorer(CaptionScorer):
                     "choose another benchmark.question, or a model that reads longer texts"
                 )
             scores_of[key] = dict(zip(ask.question.options, reply.scores, strict=True))
-        return np.array([
-            np.mean([_rate([scores_of[key][text] for text in answers]) for key, answers in questions])
+        rates = [
+            [_rate([scores_of[key][answer] for answer in answers]) for key, answers in questions]
             for questions in questions_about
-        ])  # fmt: skip
+        ]
+        return np.array([np.mean(of_caption) for of_caption in rates])
 
 
 def _rate(scores: Sequence[OptionScore]) -> float:
