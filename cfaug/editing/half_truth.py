@@ -139,7 +139,7 @@ class HalfTruth:
             # A draw by its purpose: the object does not depend on the other kinds.
             rng = generator(self.seed, "half truth object", example.key)
             change["object"] = absent[pick(rng, len(absent))]
-            longer, _ = add_object(short, change["object"], "no")
+            longer = add_object(short, change["object"], "no")[0]
         else:
             second = _related(phrases, first)
             if second is None:
