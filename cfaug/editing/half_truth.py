@@ -139,7 +139,7 @@ class HalfTruth:
             # A draw by its purpose: the object does not depend on the other kinds.
             rng = generator(self.seed, "half truth object", example.key)
             change["object"] = absent[pick(rng, len(absent))]
-            longer, _ = add_object(short, change["object"], "no")
+            longer = add_object(short, change["object"], "no")[0]
         else:
             second = _related(phrases, first)
             if second is None:
@@ -236,10 +236,10 @@ def _exchange(phrases: Phrases, first: Slot, second: Slot) -> str | None:
         return None
     if phrases.tags[second.first].startswith("PRP"):
         return None  # "making their way"
-    one, other = (_text(sentence, slot) for slot in (first, second))
-    if one.lower() == other.lower():
+    subject, target = (_text(sentence, slot) for slot in (first, second))
+    if subject.lower() == target.lower():
         return None
     if not phrases.tags[first.first].startswith("NNP"):
-        one = one[:1].lower() + one[1:]
+        subject = subject[:1].lower() + subject[1:]
     middle = _text(sentence, Slot(between[0], between[-1]))
-    return _finish(sentence, f"{other} {middle} {one}")
+    return _finish(sentence, f"{target} {middle} {subject}")

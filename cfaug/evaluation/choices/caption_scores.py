@@ -258,12 +258,12 @@ class AnswererScorer(CaptionScorer):
     def _rank(self, texts: Sequence[str], rows: np.ndarray | None) -> np.ndarray:
         """Return the score of each caption, asking equal questions together."""
         answers_to: dict[tuple[int, str], list[str]] = {}
-        asked = []  # the questions about each caption, with their answers
+        questions_about = []  # each caption, with their answers
         for number, text in enumerate(texts):
             row = -1 if rows is None else int(rows[number])
-            asked.append([((row, question), answers) for question, answers in
-                          self._question.ask(text)])  # fmt: skip
-            for key, answers in asked[-1]:
+            questions = [((row, words), answers) for words, answers in self._question.ask(text)]
+            questions_about.append(questions)
+            for key, answers in questions:
                 answers_to.setdefault(key, []).extend(answers)
         index = self._items.index
         asks = [
@@ -282,11 +282,11 @@ class AnswererScorer(CaptionScorer):
                     "choose another benchmark.question, or a model that reads longer texts"
                 )
             scores_of[key] = dict(zip(ask.question.options, reply.scores, strict=True))
-        return np.array([
-            np.mean([_rate([scores_of[key][answer] for answer in answers])
-                     for key, answers in questions])
-            for questions in asked
-        ])  # fmt: skip
+        rates = [
+            [_rate([scores_of[key][answer] for answer in answers]) for key, answers in questions]
+            for questions in questions_about
+        ]
+        return np.array([np.mean(of_caption) for of_caption in rates])
 
 
 def _rate(scores: Sequence[OptionScore]) -> float:

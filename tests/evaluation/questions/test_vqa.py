@@ -537,14 +537,14 @@ def test_the_share_of_memorised_answers_is_that_of_a_slow_count(tmp_path):
     evaluation = benchmark.run(Drawn())
     for prefix, blind in (("", False), ("blind_", True)):
         answers = bias_by_hand(Drawn(), entries, blind)
-        found = numbers(evaluation)
-        assert found[f"{prefix}bias_ratio"] == sum(m for _, _, m in answers) / 24
+        values = numbers(evaluation)
+        assert values[f"{prefix}bias_ratio"] == sum(m for _, _, m in answers) / 24
         by_topic = {}
         for topic, right, memorised in answers:
             by_topic.setdefault(topic, []).append((right, memorised))
         for at, metric in enumerate(("right", "bias_ratio")):
             means = {t: sum(x[at] for x in some) / len(some) for t, some in by_topic.items()}
-            assert found[f"{prefix}{metric}_macro"] == pytest.approx(sum(means.values()) / 3)
+            assert values[f"{prefix}{metric}_macro"] == pytest.approx(sum(means.values()) / 3)
             for topic, mean in means.items():
                 assert numbers(evaluation, {"category": topic})[f"{prefix}{metric}"] == mean
         np.testing.assert_array_equal(
@@ -571,12 +571,12 @@ def test_answers_are_written_freely_where_questions_say_how(tmp_path):
     assert {question.text for question in model.questions} == {
         question.text for entry in entries for question in entry.questions
     }
-    found = numbers(evaluation)
+    values = numbers(evaluation)
     # Adidas has 4 stripes here; 4 is memorised of Audi and dogs, and so is yes of the illusion.
-    assert (found["right"], found["bias_ratio"], found["unparsed"]) == (1 / 4, 3 / 4, 0)
+    assert (values["right"], values["bias_ratio"], values["unparsed"]) == (1 / 4, 3 / 4, 0)
     model.said = lambda question: "{77}"
-    found = numbers(opened(entries, protocol="write", wording="free", blind=False).run(model))
-    assert (found["right"], found["bias_ratio"], found["unparsed"]) == (0, 0, 1)
+    values = numbers(opened(entries, protocol="write", wording="free", blind=False).run(model))
+    assert (values["right"], values["bias_ratio"], values["unparsed"]) == (0, 0, 1)
     with pytest.raises(UserError, match="does not say in which form to answer"):
         opened(IMAGES, protocol="write", wording="free")
     opened(IMAGES, wording="free")  # ranked: no options are shown anyway
