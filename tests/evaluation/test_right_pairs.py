@@ -157,9 +157,9 @@ def test_ids_need_a_source_with_ids(tmp_path):
     # A list of your own may have a column of ids.
     first = sentence(PHOTOS[0], 0)
     source.write_text(f"image,caption,caption_id\n0.png,a ball,{first}\n1.png,a cube,2\n")
-    own = open_index(tmp_path, tmp_path / "index")
+    listed = open_index(tmp_path, tmp_path / "index")
     file.write_text(f"caption,image\nCOCO_val2014:sentid:{first},1.png\n")
-    right = Retrieval(name="r", also_right=str(file)).use(own)._right
+    right = Retrieval(name="r", also_right=str(file)).use(listed)._right
     assert [some.tolist() for some in right["text_to_image"].candidates] == [[0, 1], [1]]
 
 
