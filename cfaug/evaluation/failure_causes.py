@@ -13,7 +13,7 @@ import numpy as np
 
 from cfaug.core.validation import Share, check_fields
 from cfaug.editing.sentence import split
-from cfaug.evaluation.failures import ModelFailure
+from cfaug.evaluation.failures import Cause, ModelFailure
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
@@ -70,7 +70,7 @@ def name_causes(
     described = []
     for failure in failures:
         before, after = find_share(failure.before), find_share(failure.after)
-        cause = None
+        cause: Cause | None = None
         if after is not None and (after or before):
             cause = "coverage" if after < rare else "reliance"
         in_class = find_share(failure.after, failure.labels) if failure.labels else None
