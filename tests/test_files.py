@@ -159,7 +159,8 @@ OF_OURS = {
 }  # fmt: skip
 PLAIN = {
     "core/errors.py", "core/files.py", "core/outputs.py", "core/processes.py",
-    "data/export/dataset_card.py", "data/export/hub.py", "data/index/disk_format.py",
+    "data/export/dataset_card.py", "data/export/fiftyone.py", "data/export/hub.py",
+    "data/index/disk_format.py",
     "data/index/image_hashes.py", "data/shards/shards.py", "evaluation/cached_model.py",
     "generate/folder.py",
     "models/checkpoints.py", "models/classifiers.py", "models/fusion.py", "models/lora.py",

@@ -21,7 +21,7 @@ from cfaug.core.rng import derive, generator
 from cfaug.worlds.shapescapes import WorldSettings
 from cfaug.worlds.shapescapes.drawing import Scene, render
 from cfaug.worlds.shapescapes.judge import Pixels
-from cfaug.worlds.shapescapes.settings import DOMAINS, PLACES, SUBJECTS, edit_factors
+from cfaug.worlds.shapescapes.settings import DOMAINS, SUBJECTS, edit_factors
 from cfaug.worlds.shapescapes.world import World
 from zoo.command import DrawingSettings, fit, make_model, save_half
 from zoo.model import IMAGE_SIZE, TRANSFORM, build_image_processor
@@ -40,13 +40,13 @@ class ClassifierSettings(DrawingSettings):
         shortcut: the planted factor, a name of ``cfaug.worlds.shapescapes.settings.SHORTCUTS``.
         world: the seed of the world, which assigns each subject its home.
         bias: the probability that a training scene is at home.
-        backgrounds: those of the training scenes, separated by commas; all if empty.
+        domains: those of the training scenes, separated by commas.
     """
 
     shortcut: str = "none"
     world: int = 0
     bias: float = 0.95
-    backgrounds: str = ""
+    domains: str = ",".join(DOMAINS)
     scenes: int = 4_000
     steps: int = 500
     held_out: int = 400
@@ -61,10 +61,7 @@ class ClassifierSettings(DrawingSettings):
                 style="clear",
                 seed=self.world,
                 shortcut=self.shortcut,
-                domains=DOMAINS,
-                backgrounds=tuple(self.backgrounds.split(","))
-                if self.backgrounds
-                else tuple(PLACES),
+                domains=tuple(self.domains.split(",")),
             )
         )
 
