@@ -102,8 +102,8 @@ def sigmoid_loss(
 # section 3): two terms of an example's wrong captions beside the contrastive loss. Its released
 # code (Enhance-FineGrained, src/open_clip/loss.py) has three forms of the first term: until
 # 2024-01-31 and from 2024-03-08 the "right" answer of every row is the first wrong caption of the
-# batch, and from 2024-03-27 the image's own logit is missing altogether. The form here is the
-# paper's equation and that of the commits "fix bugs" (7f4433a) and 2d07821 between them.
+# batch, and from 2024-03-27 the image's own logit is missing altogether. The form here is that of
+# the commits "fix bugs" (7f4433a) and 2d07821 between them, where it is the image's own caption.
 
 PLACES = 8
 """Thresholds of the ranking: an example's eighth wrong caption and later ones share one."""
