@@ -222,7 +222,7 @@ def find_reader(path: Path, image_roots: Sequence[Path] = ()) -> Reader:
         if reader is None and path.is_file():
             raise UserError(f"{path} is a file: name the folder in which it lies, {path.parent}")
         if reader is None and not path.is_dir():
-            raise UserError(f"there is no folder {path}")
+            raise UserError(f"there is no {'file' if path.suffix else 'folder'} {path}")
         if reader is None or not (reader.imported or isinstance(reader, OwnShards | ItemList)):
             saved = (path / "state.json").is_file() and next(path.glob("*.arrow"), None)
             if saved or (path / "dataset_dict.json").is_file():
