@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import math
+import pickle
 import signal
+import sys
 import time
 import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -329,7 +331,7 @@ def measure_seconds(job: TrainJob) -> tuple[float, tuple[float, float], str]:
         )
     if not job.task.steps:
         return START_UP_S, (START_UP_S, START_UP_S), "the run takes no step"
-    measured = _answer_in_child(_measure, job.task, "taking the first steps")
+    measured = _answer_in_child(_measure, job.task, "taking the first steps", learns=True)
     if isinstance(measured, int):
         name = signal.Signals(measured).name
         killed = ", as by a machine without free memory: try a smaller data.batch_size"
@@ -447,19 +449,30 @@ def check_parts(task: Task, folder: Path) -> None:
 
 
 def _answer_in_child(
-    work: Callable[[Argument], Answer], argument: Argument, title: str
+    work: Callable[[Argument], Answer], argument: Argument, title: str, *, learns: bool = False
 ) -> Answer | int:
     """Call a function in a child; return the number of the signal that ended it, if one did.
 
-    It is forked, so that runs are forked from a process that has not imported torch.
+    It is forked, so that runs are forked from a process that has not imported torch. Where this
+    process has, it is a new one: after training here, autograd refuses to work in a fork.
+
+    Args:
+        learns: whether the function computes gradients.
 
     Raises:
+        UserError: if the function's argument cannot be sent to a new process.
         RuntimeError: with the child's own traceback, where the function raised an error.
     """
-    context = get_context("fork")
+    context = get_context("spawn" if learns and "torch" in sys.modules else "fork")
     reader, writer = context.Pipe(duplex=False)
     process = context.Process(target=_send, args=(work, argument, writer))
-    process.start()
+    try:
+        process.start()
+    except (pickle.PicklingError, AttributeError, TypeError) as error:  # of a new process
+        raise UserError(
+            f"{title} takes a process of its own here, and settings cannot be sent to it ({error}):"
+            " type the command in a terminal"
+        ) from error
     writer.close()
     answer: Answer | None = None
     error = ""

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import re
 import signal
+import sys
 from itertools import count
 
 import pytest
+import torch
 
 from cfaug.run import run_plan
 from cfaug.run.run_plan import _matrix_rate, measure_seconds
@@ -37,17 +39,36 @@ def test_the_time_of_a_run_has_the_range_of_its_steps():
     assert predict_seconds(task, StepTimes(7.0, ())) == (7.0, 7.0, 7.0)
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_process_that_a_signal_ended_is_not_said_to_lack_memory(monkeypatch, number):
-    monkeypatch.setattr(run_plan, "_measure", lambda task: os.kill(os.getpid(), number))
-    with pytest.raises(run_plan.UserError, match=f"{number.name} ended the process") as said:
+def be_killed(task):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def be_stopped(task):
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def fail(task):
+    return [][task.steps]
+
+
+@pytest.mark.parametrize(("end", "name"), [(be_killed, "SIGKILL"), (be_stopped, "SIGTERM")])
+def test_a_process_that_a_signal_ended_is_not_said_to_lack_memory(monkeypatch, end, name):
+    monkeypatch.setattr(run_plan, "_measure", end)
+    with pytest.raises(run_plan.UserError, match=f"{name} ended the process") as said:
         measure_seconds(job(0.5, steps=5))
-    assert ("memory" in str(said.value)) is (number == signal.SIGKILL)
+    assert ("memory" in str(said.value)) is (name == "SIGKILL")
 
 
 def test_an_error_in_the_process_that_takes_the_steps_is_shown_whole(monkeypatch):
-    monkeypatch.setattr(run_plan, "_measure", lambda task: [][task.steps])
+    monkeypatch.setattr(run_plan, "_measure", fail)
     with pytest.raises(RuntimeError, match=r"(?s)failed:.*list index out of range"):
+        measure_seconds(job(0.5, steps=5))
+
+
+def test_what_no_new_process_can_be_given_is_said(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", sys.modules.get("torch"))  # as if it were imported
+    monkeypatch.setattr(run_plan, "_measure", lambda task: None)
+    with pytest.raises(run_plan.UserError, match="type the command in a terminal"):
         measure_seconds(job(0.5, steps=5))
 
 
@@ -59,6 +80,8 @@ def test_several_processes_are_not_timed_by_one(monkeypatch):
 
 @pytest.mark.slow
 def test_real_steps_are_timed_and_nothing_is_written(place, monkeypatch):
+    weight = torch.ones(1, requires_grad=True)
+    weight.sum().backward()  # after which autograd would not work in a fork
     words = ["trainer.precision=bf16-mixed", "trainer.max_steps=5"]
     said = stdout_of(place.train, *words, "dry_run=measure")
     time = r"\d+:\d\d:\d\d"
