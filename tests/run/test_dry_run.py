@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import re
 import signal
@@ -9,7 +10,6 @@ import sys
 from itertools import count
 
 import pytest
-import torch
 
 from cfaug.run import run_plan
 from cfaug.run.run_plan import _matrix_rate, measure_seconds
@@ -65,6 +65,21 @@ def test_an_error_in_the_process_that_takes_the_steps_is_shown_whole(monkeypatch
         measure_seconds(job(0.5, steps=5))
 
 
+def name_process(task):
+    return type(multiprocessing.current_process()).__name__
+
+
+def test_a_process_with_torch_is_not_forked(monkeypatch):
+    """After training on a device, autograd refuses to work in a fork."""
+    monkeypatch.setattr(run_plan, "_measure", name_process)
+    monkeypatch.setitem(sys.modules, "torch", sys.modules.get("torch"))
+    with pytest.raises(run_plan.UserError, match="SpawnProcess"):
+        measure_seconds(job(0.5, steps=5))
+    monkeypatch.delitem(sys.modules, "torch")
+    with pytest.raises(run_plan.UserError, match="ForkProcess"):
+        measure_seconds(job(0.5, steps=5))
+
+
 def test_what_no_new_process_can_be_given_is_said(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", sys.modules.get("torch"))  # as if it were imported
     monkeypatch.setattr(run_plan, "_measure", lambda task: None)
@@ -80,8 +95,6 @@ def test_several_processes_are_not_timed_by_one(monkeypatch):
 
 @pytest.mark.slow
 def test_real_steps_are_timed_and_nothing_is_written(place, monkeypatch):
-    weight = torch.ones(1, requires_grad=True)
-    weight.sum().backward()  # after which autograd would not work in a fork
     words = ["trainer.precision=bf16-mixed", "trainer.max_steps=5"]
     said = stdout_of(place.train, *words, "dry_run=measure")
     time = r"\d+:\d\d:\d\d"
