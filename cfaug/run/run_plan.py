@@ -463,7 +463,8 @@ def _answer_in_child(
         UserError: if the function's argument cannot be sent to a new process.
         RuntimeError: with the child's own traceback, where the function raised an error.
     """
-    context = get_context("spawn" if learns and "torch" in sys.modules else "fork")
+    anew = learns and "torch" in sys.modules
+    context = get_context("spawn") if anew else get_context("fork")
     reader, writer = context.Pipe(duplex=False)
     process = context.Process(target=_send, args=(work, argument, writer))
     try:
@@ -475,12 +476,12 @@ def _answer_in_child(
         ) from error
     writer.close()
     answer: Answer | None = None
-    error = ""
-    with preparing(title), suppress(EOFError):  # forked before, without the thread that prints
-        answer, error = reader.recv()
+    failure = ""
+    with preparing(title), suppress(EOFError):  # started before, without the thread that prints
+        answer, failure = reader.recv()
     process.join()
-    if error:
-        raise RuntimeError(f"{title} failed:\n{error}")
+    if failure:
+        raise RuntimeError(f"{title} failed:\n{failure}")
     if answer is not None:
         return answer
     if process.exitcode is None or process.exitcode >= 0:
