@@ -1,16 +1,21 @@
-"""Objects that a caption may be given, and which of them a photo's captions and detections name."""
+"""Editors that may give a caption an object which its photo lacks, and which objects it lacks."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Annotated, ClassVar, Literal
+
+from annotated_types import MinLen
 
 from cfaug.core.errors import UserError
 from cfaug.core.types import Example
-from cfaug.data.detections import detections_of
+from cfaug.core.validation import Seed, check_fields
+from cfaug.data.detections import DETECTIONS, detections_of
 from cfaug.editing.paraphrase import LOCATIVE, QUANTIFIERS
+from cfaug.editing.protocols import Tagger
 from cfaug.editing.sentence import split
 from cfaug.editing.word_lists import WordLists
 from cfaug.editing.wordnet import WordNet
@@ -97,6 +102,52 @@ class ObjectNames:
         return {
             offset for word in TOP for offset in self.wordnet.above(self.wordnet.senses(word, 1))
         }
+
+
+@dataclass(frozen=True)
+class ObjectEditor:
+    """An editor of several kinds, some of which add an object that a photo does not show.
+
+    Args:
+        kinds: the kinds of sets.
+        per: ``caption`` makes one set of a caption, by an equally likely kind; ``kind`` makes one
+            set for every kind that applies.
+        objects: the objects that may be added, singular; ``null`` takes the word lists' nouns, but
+            not people. An object is absent if neither the photo's captions nor its detections name
+            it, another word of it, or a kind of it. Without detections a photo may show it all the
+            same.
+    """
+
+    tagger: Tagger
+    """the tagger of parts of speech"""
+    kinds: Sequence[str]
+    per: Literal["caption", "kind"] = "caption"
+    objects: Annotated[Sequence[str], MinLen(1)] | None = None
+    wordnet: WordNet = field(default_factory=WordNet)
+    """the source of kinds and synonyms of objects"""
+    lists: WordLists = field(default_factory=WordLists)
+    """the nouns that may be added and their plurals, and the nouns of places"""
+    seed: Seed = 0
+    """the seed of what is drawn"""
+
+    needs_siblings: ClassVar[bool] = True  # what another caption names is there
+
+    def __post_init__(self) -> None:
+        check_fields(self, "recipe.editor")
+
+    def describe(self) -> dict[str, str]:
+        """Return the descriptions of the tagger and of the lists."""
+        return {**self.tagger.describe(), "objects": self.lists.describe()}
+
+    def absent_objects(self, example: Example) -> list[str]:
+        """Return the objects that neither captions of an example's photo nor detections name."""
+        shown = shown_objects(example) if DETECTIONS in example.extra else []
+        return self.names.absent([*texts_about(example), *shown])
+
+    @cached_property
+    def names(self) -> ObjectNames:
+        """The names of the objects that may be added."""
+        return ObjectNames(self.objects, self.wordnet, self.lists)
 
 
 def shown_objects(example: Example) -> list[str]:

@@ -9,8 +9,7 @@ has a detail more. The authors have a language model write details; here they ar
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
@@ -19,22 +18,12 @@ from annotated_types import MinLen
 from cfaug.core.binding import ReadWith
 from cfaug.core.rng import generator
 from cfaug.core.types import Edit, Edited, Example, Proposal
-from cfaug.core.validation import Seed, check_fields
-from cfaug.data.detections import DETECTIONS
-from cfaug.editing.absent_objects import (
-    COPULAS,
-    NEGATIONS,
-    ObjectNames,
-    shown_objects,
-    texts_about,
-)
+from cfaug.editing.absent_objects import COPULAS, NEGATIONS, ObjectEditor
 from cfaug.editing.baselines.editor import pick, propose_by_kind
 from cfaug.editing.negation import CATEGORY, add_object
 from cfaug.editing.paraphrase import Phrases, find_phrases
-from cfaug.editing.protocols import CHANGES, Tagger, replaced_run
+from cfaug.editing.protocols import CHANGES, replaced_run
 from cfaug.editing.sentence import Sentence, Slot
-from cfaug.editing.word_lists import WordLists
-from cfaug.editing.wordnet import WordNet
 
 Kind = Literal["object", "relation", "swap", "full"]
 """The kinds of details, and ``full``, their control."""
@@ -68,7 +57,7 @@ APART = ("CC", "W", "VBZ", "VBP", "VBD", "MD", "EX", "PRP")
 
 
 @dataclass(frozen=True)
-class HalfTruth:
+class HalfTruth(ObjectEditor):
     """Writes a short true caption of a photo, and the same caption with one wrong detail.
 
     Args:
@@ -77,31 +66,11 @@ class HalfTruth:
             opposite of its place ("a dog under a sofa", of "a dog on a sofa"). ``swap`` adds it
             with both things exchanged ("a horse riding a man"). ``full``, the control, adds it as
             it is, so that the longer caption is true as well.
-        per: ``caption`` makes one set of a caption, by an equally likely kind; ``kind`` makes one
-            set for every kind that applies.
-        objects: the objects that may be added, singular; ``null`` takes the word lists' nouns, but
-            not people. An object is absent if neither the photo's captions nor its detections name
-            it, another word of it, or a kind of it. Without detections a photo may show it all the
-            same.
     """
 
-    tagger: Tagger
-    """the tagger of parts of speech"""
     kinds: Annotated[Sequence[Kind], MinLen(1)] = ("object", "relation", "swap")
-    per: Literal["caption", "kind"] = "caption"
-    objects: Annotated[Sequence[str], MinLen(1)] | None = None
-    wordnet: WordNet = field(default_factory=WordNet)
-    """the source of kinds and synonyms of objects"""
-    lists: WordLists = field(default_factory=WordLists)
-    """the nouns that may be added and their plurals, and the nouns of places"""
-    seed: Seed = 0
-    """the seed of what is drawn"""
 
     read_with: ClassVar[ReadWith] = {"objects": {"kinds": ("object",)}}
-    needs_siblings: ClassVar[bool] = True  # what another caption names is there
-
-    def __post_init__(self) -> None:
-        check_fields(self, "recipe.editor")
 
     def edit(self, examples: Sequence[Example]) -> list[Edited]:
         """Return the proposals for the first text of each example, in order."""
@@ -109,10 +78,6 @@ class HalfTruth:
             examples, self.tagger, "half truth", self.seed, self.kinds, self._propose,
             only_one=self.per == "caption",
         )  # fmt: skip
-
-    def describe(self) -> dict[str, str]:
-        """Return the descriptions of the tagger and of the lists."""
-        return {**self.tagger.describe(), "objects": self.lists.describe()}
 
     def _propose(
         self,
@@ -132,8 +97,7 @@ class HalfTruth:
         short = _finish(sentence, _text(sentence, first))
         change = {"operation": str(kind)}
         if kind == "object":
-            shown = shown_objects(example) if DETECTIONS in example.extra else []
-            absent = self._names.absent([*texts_about(example), *shown])
+            absent = self.absent_objects(example)
             if not absent:
                 return None
             # A draw by its purpose: the object does not depend on the other kinds.
@@ -162,10 +126,6 @@ class HalfTruth:
         edits = (None, Edit(kind, before, after))
         details = ({CATEGORY: kind}, {CATEGORY: kind, CHANGES: [change]})
         return Proposal(example, (short, longer), edits, details=details)
-
-    @cached_property
-    def _names(self) -> ObjectNames:
-        return ObjectNames(self.objects, self.wordnet, self.lists)
 
 
 def _text(sentence: Sentence, slot: Slot) -> str:

@@ -8,8 +8,7 @@ that differ in their negation alone: the first member is true, the second, edite
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal, get_args
 
 import numpy as np
@@ -18,16 +17,13 @@ from annotated_types import MinLen
 from cfaug.core.binding import ReadWith
 from cfaug.core.rng import generator
 from cfaug.core.types import Edit, Edited, Example, Proposal
-from cfaug.core.validation import Seed, check_fields
 from cfaug.data.captions import indefinite_article, right_articles
-from cfaug.data.detections import DETECTIONS
 from cfaug.editing.absent_objects import (
     COPULAS,
     COUNTS,
     NEGATIONS,
-    ObjectNames,
+    ObjectEditor,
     shown_objects,
-    texts_about,
 )
 from cfaug.editing.baselines.editor import pick, propose_by_kind
 from cfaug.editing.paraphrase import (
@@ -36,10 +32,8 @@ from cfaug.editing.paraphrase import (
     MEDIUM,
     PARTITIVES,
 )
-from cfaug.editing.protocols import CHANGES, Tagger, replaced_run
+from cfaug.editing.protocols import CHANGES, replaced_run
 from cfaug.editing.sentence import Sentence, copy_case
-from cfaug.editing.word_lists import WordLists
-from cfaug.editing.wordnet import WordNet
 
 Kind = Literal["statement", "absent", "present", "affirmed"]
 """The kinds of negation, and ``affirmed``, their control."""
@@ -51,7 +45,7 @@ CATEGORY = "category"
 
 
 @dataclass(frozen=True)
-class Negate:
+class Negate(ObjectEditor):
     """Writes a true and a false caption of a photo that differ in a negation.
 
     Args:
@@ -61,36 +55,16 @@ class Negate:
             ``present`` adds an object of the photo: the other way round. ``affirmed``, the control,
             adds the object of ``absent`` without a negation: the caption is true, with "and an
             umbrella" it is false.
-        per: ``caption`` makes one set of a caption, by an equally likely kind; ``kind`` makes one
-            set for every kind that applies.
-        objects: the objects that may be added, singular; ``null`` takes the word lists' nouns, but
-            not people. An object is absent if neither the photo's captions nor its detections name
-            it, another word of it, or a kind of it. Without detections a photo may show it all the
-            same.
         phrases: the words that negate an added object, equally likely: "and no umbrella", "without
             an umbrella" (its opposite is "with an umbrella"), "but not an umbrella".
     """
 
-    tagger: Tagger
-    """the tagger of parts of speech"""
     kinds: Annotated[Sequence[Kind], MinLen(1)] = ("statement", "absent")
-    per: Literal["caption", "kind"] = "caption"
-    objects: Annotated[Sequence[str], MinLen(1)] | None = None
     phrases: Annotated[Sequence[Phrase], MinLen(1)] = get_args(Phrase)
-    wordnet: WordNet = field(default_factory=WordNet)
-    """the source of kinds and synonyms of objects"""
-    lists: WordLists = field(default_factory=WordLists)
-    """the nouns that may be added, and their plurals"""
-    seed: Seed = 0
-    """the seed of what is drawn"""
 
     read_with: ClassVar[ReadWith] = {
         name: {"kinds": ("absent", "present", "affirmed")} for name in ("objects", "phrases")
     }
-    needs_siblings: ClassVar[bool] = True  # what another caption names is there
-
-    def __post_init__(self) -> None:
-        check_fields(self, "recipe.editor")
 
     def edit(self, examples: Sequence[Example]) -> list[Edited]:
         """Return the proposals for the first text of each example, in order."""
@@ -98,10 +72,6 @@ class Negate:
             examples, self.tagger, "negation", self.seed, self.kinds, self._propose,
             only_one=self.per == "caption",
         )  # fmt: skip
-
-    def describe(self) -> dict[str, str]:
-        """Return the descriptions of the tagger and of the lists."""
-        return {**self.tagger.describe(), "objects": self.lists.describe()}
 
     def _propose(
         self,
@@ -122,13 +92,13 @@ class Negate:
             rng = generator(self.seed, "denial", example.key)
             text, operation = denials[pick(rng, len(denials))]
             return self._pair(kind, example, (sentence.text, text), {"operation": operation})
-        shown = self._shown(example)
+        shown = shown_objects(example) if "present" in self.kinds else []
         # The control adds what the negation of the same caption adds.
         rng = generator(self.seed, "present" if kind == "present" else "absent", example.key)
         if kind == "present":
-            objects = self._names.absent([example.text], shown)
+            objects = self.names.absent([example.text], shown)
         else:
-            objects = self._names.absent([*texts_about(example), *shown])
+            objects = self.absent_objects(example)
         if not objects or not sentence.words:
             return None
         name = objects[pick(rng, len(objects))]
@@ -145,16 +115,6 @@ class Negate:
         edits = (None, Edit(kind, before, after))
         details = ({CATEGORY: kind}, {CATEGORY: kind, CHANGES: [dict(change)]})
         return Proposal(example, texts, edits, details=details)
-
-    def _shown(self, example: Example) -> list[str]:
-        """Return the names of the detected objects, each once."""
-        if DETECTIONS not in example.extra and "present" not in self.kinds:
-            return []
-        return shown_objects(example)
-
-    @cached_property
-    def _names(self) -> ObjectNames:
-        return ObjectNames(self.objects, self.wordnet, self.lists)
 
 
 def add_object(text: str, name: str, phrase: Phrase) -> tuple[str, str]:

@@ -121,7 +121,7 @@ def test_invalid_settings_are_refused(given):
         HalfTruth(TAGGER, **given)
 
 
-@settings(max_examples=examples(15), deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.sampled_from(real_captions()), min_size=2, max_size=6, unique=True),
        st.integers(0, 99), st.sampled_from(["caption", "kind"]))  # fmt: skip
 def test_a_caption_is_edited_alike_in_any_company(captions, seed, per):

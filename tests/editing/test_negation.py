@@ -152,7 +152,7 @@ def test_every_kind_gives_a_set_of_its_own():
     assert result.survivors == dict.fromkeys(kinds, 1)
 
 
-@settings(max_examples=examples(15), deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.sampled_from(real_captions()), min_size=2, max_size=6, unique=True),
        st.integers(0, 99), st.sampled_from(["caption", "kind"]))  # fmt: skip
 def test_a_caption_is_edited_alike_in_any_company(texts, seed, per):

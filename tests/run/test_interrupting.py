@@ -27,8 +27,8 @@ from tests.run.conftest import SCENES, Place, exit_with, lay_photos, stderr_of
 
 ROOT = Path(__file__).resolve().parents[2]
 
-STEP_S = 0.3
-"""Length of a step of what is interrupted."""
+STEP_S = 1.0
+"""Length of a step of what is interrupted: each thread takes one; a busy machine notices late."""
 
 
 def run_script(here: Path, where: str | None, script: str, words: Sequence[str]) -> None:
@@ -110,7 +110,7 @@ class Command:
         os.kill(process.pid, number)
         process.join(120)
         err = self.said()
-        assert err.count(f"in {where}\n") < 30  # not all photos, on a machine however busy
+        assert err.count(f"in {where}\n") < 20  # of thirty photos
         assert process.exitcode == 130
         assert "Traceback" not in err
         return err
