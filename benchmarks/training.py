@@ -144,7 +144,7 @@ def write_models(folder: Path, shape: dict[str, int]) -> None:
 
 def ours(rival: str, folder: Path, args: argparse.Namespace) -> list[str]:
     """Return our command for the checkpoint that the rival trains."""
-    name = "name_or_path" if rival == "transformers" else "architecture"
+    name = "weights" if rival == "transformers" else "architecture"
     weights = folder / "hf" if rival == "transformers" else f"local-dir:{folder / 'open_clip'}"
     tag = [] if rival == "transformers" else ["model.pretrained=null"]
     return [

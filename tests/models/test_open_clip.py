@@ -191,7 +191,7 @@ def test_positions_are_stretched_and_short_captions_keep_their_features(tmp_path
 
 
 def _place(spec):
-    return spec.name_or_path if isinstance(spec, HFClip) else spec.architecture
+    return spec.weights if isinstance(spec, HFClip) else spec.architecture
 
 
 def test_long_clip_is_reached_from_77_to_248():

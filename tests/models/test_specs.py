@@ -203,7 +203,7 @@ def test_hashes_are_those_of_results_made_before():
 
 def test_a_specification_is_written_as_it_is_typed():
     """Cards of generated shards hold it."""
-    written = "HFClip(name_or_path='a/b', revision=None, max_length=5, geometry=None, "
+    written = "HFClip(weights='a/b', revision=None, max_length=5, geometry=None, "
     assert (
         str(HFClip("a/b", max_length=5)) == f"{written}logit_scale_min=None, logit_scale_max=None)"
     )

@@ -153,7 +153,7 @@ def test_a_word_holds_for_its_own_job_alone():
 KEYS = [
     "name", "arm", "seed", "data", "model", "optim", "tuning", "loss", "trainer", "logger", "scale",
     "experiment", "paths", "data.world", "data.world.edits", "data.cf_ratio", "data.real",
-    "model.name_or_path", "optim.lr", "optim.betas", "tuning.lora", "tuning.lora.r", "overwrite",
+    "model.weights", "optim.lr", "optim.betas", "tuning.lora", "tuning.lora.r", "overwrite",
     "trainer.max_steps", "paths.runs", "hydra", "hydra.run", "preset", "preset.optim.lr", "nothing",
     "data.nothing", "world@data.world", "data._target_", "a.b.c",
 ]  # fmt: skip
@@ -201,11 +201,9 @@ def test_whatever_is_typed_composes_as_hydra_has_it_or_is_a_sentence(words):
 def test_what_takes_the_seed_is_known_by_how_it_is_written():
     """Four seeds of the five have the same weights: other seeds are no way to find out."""
     rule = "${alternate:${seed},[a,a,a,a,b]}"
-    config = compose("train", f'model.name_or_path="{rule}"', "seed=0")
-    assert config["by_seed"] == {"model.name_or_path": rule}
-    assert compose("train", "model=tiny_clips", "seed=3")["by_seed"].keys() == {
-        "model.name_or_path"
-    }
+    config = compose("train", f'model.weights="{rule}"', "seed=0")
+    assert config["by_seed"] == {"model.weights": rule}
+    assert compose("train", "model=tiny_clips", "seed=3")["by_seed"].keys() == {"model.weights"}
     assert compose("train", "data.seed=4", "seed=3")["by_seed"] == {}
 
 

@@ -319,7 +319,7 @@ def test_a_share_of_counterfactual_sets_is_not_one_of_photos(sources):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("model.name_or_path=zoo:nonsense", "evaluated with model.name_or_path=zoo:clip-0"),
+        ("model.weights=zoo:nonsense", "evaluated with model.weights=zoo:clip-0"),
         ("model=tiny_flava", "type flava, and weights=zoo:clip-0 is of the type vision-text"),
         ("+model.revision=abc", "evaluated with model.revision=null"),
         ("model=open_clip model.architecture=RN50", "model.architecture=local-dir:zoo:clip-0"),
@@ -333,6 +333,6 @@ def test_weights_and_a_model_that_contradict_each_other(tmp_path, script, capsys
 
 
 def test_weights_and_a_model_that_agree():
-    words = ["model=tiny_clip", "weights=${model.name_or_path}", "model.name_or_path=zoo:clip-1"]
+    words = ["model=tiny_clip", "weights=${model.weights}", "model.weights=zoo:clip-1"]
     config = compose(*words)
     refuse_contradictions(config["weights"], config["model"], words)
