@@ -266,7 +266,7 @@ class Tokenizer:
         last = int(batch["input_ids"].max())
         if self.embeddings is not None and last >= self.embeddings:
             raise UserError(
-                f"{self.tokenizer.weights}: the token "
+                f"{self.tokenizer.name_or_path}: the token "
                 f"{self.tokenizer.convert_ids_to_tokens(last)!r} has the number {last}, and the "
                 f"model has embeddings for {self.embeddings} tokens: give it more "
                 "(model.resize_token_embeddings) and save it, or leave out the added tokens"

@@ -127,7 +127,7 @@ def test_a_run_of_open_clip_runs_no_code_either(received, trap, capsys):
     edit(place / "tokenizer_config.json", auto_map={"AutoTokenizer": ["evil.Evil", None]})
     file = folder_of(received) / "config.yaml"
     content = yaml.safe_load(file.read_text())
-    content["model"] = {"_target_": "cfaug.models.specs.OpenClip", "architecture": "local-dir:x"}
+    content["model"] = {"_target_": "cfaug.models.specs.OpenClip", "weights": "x"}
     file.write_text(yaml.safe_dump(content))
     text = {"hf_tokenizer_name": "x", "tokenizer_kwargs": {"trust_remote_code": True}}
     config = yaml.safe_load((place / "open_clip_config.json").read_text())
@@ -142,7 +142,7 @@ def test_a_run_of_open_clip_runs_no_code_either(received, trap, capsys):
     "model",
     [
         {"_target_": MODEL, "weights": "attacker/repository"},
-        {"_target_": "cfaug.models.specs.OpenClip", "architecture": "hf-hub:attacker/repository"},
+        {"_target_": "cfaug.models.specs.OpenClip", "weights": "attacker/repository"},
     ],
 )
 def test_what_a_run_started_from_is_not_fetched(received, capsys, monkeypatch, model):

@@ -199,7 +199,7 @@ def test_a_card_holds_names_and_no_places(tmp_path):
     assert "# me/my-clip\n" in card_of(folder).read_text()
 
 
-LAION = {"architecture": "ViT-B-32", "pretrained": "laion2b_s34b_b79k"}
+LAION = {"architecture": "ViT-B-32", "weights": "laion2b_s34b_b79k"}
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ LAION = {"architecture": "ViT-B-32", "pretrained": "laion2b_s34b_b79k"}
          "timm/resnet50.a1_in1k"),
         ("config.json", {"architecture": "resnet50"}, {"weights": "my-own-net"}, None),
         ("open_clip_config.json", {}, LAION, "laion/CLIP-ViT-B-32-laion2B-s34B-b79K"),
-        ("open_clip_config.json", {}, {**LAION, "pretrained": "mine.pt"}, None),
+        ("open_clip_config.json", {}, {**LAION, "weights": "mine.pt"}, None),
     ],
 )  # fmt: skip
 def test_names_of_libraries_become_the_hubs(tmp_path, file, content, model, expected):
