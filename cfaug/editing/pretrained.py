@@ -34,7 +34,8 @@ class Pretrained(Checkpoint):
     """A model with its tokenizer.
 
     Args:
-        weights: a folder, a Hub id, ``zoo:...`` or ``package:...``.
+        weights: a folder; ``zoo:NAME``, a shipped one; ``package:NAME/FOLDER``, one of an installed
+            package; or a Hub id.
         revision: the commit of a Hub id.
         dtype: the number format of the computation. A score's last bits depend on its batch. After
             rounding to five digits, float64 scores do not, and one in some hundred float32 scores

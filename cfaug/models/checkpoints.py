@@ -155,7 +155,8 @@ class Checkpoint(Spec):
     """A ``save_pretrained`` folder with a model of any kind.
 
     Args:
-        weights: a folder, a Hub id, or ``zoo:NAME`` for a model that is shipped with cfaug.
+        weights: a folder, such as a run's checkpoint; ``zoo:NAME``, a shipped one;
+            ``package:NAME/FOLDER``, one of an installed package; or a Hub id.
         revision: the commit of a Hub id; ``None`` for the newest.
 
     Attributes:

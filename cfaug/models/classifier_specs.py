@@ -252,7 +252,7 @@ class InceptionFeatures(Spec):
         """Return the sha256 of the weight file."""
         file = Path(self.weights).expanduser()
         if not file.is_file():
-            raise UserError(f"model.weights={self.weights}: there is no such file")
+            raise UserError(f"weights={self.weights}: there is no such file")
         return sha256([file])
 
     def settings_hash(self) -> str:

@@ -452,8 +452,7 @@ class Inception(nn.Module):
             ) from error
         if not file.is_file():
             raise UserError(
-                f"model.weights={file}: there is no such file. Where there is a network: fetch "
-                f"{WEIGHTS}"
+                f"weights={file}: there is no such file. Where there is a network: fetch {WEIGHTS}"
             )
         refuse_pickles([file])
         try:
