@@ -397,7 +397,7 @@ def checkpoint(
     """Return a checkpoint to be tested on the data of a node.
 
     Args:
-        weights: those of the model, as they are typed; ``None`` if they are its file's own.
+        weights: the weights of the model if they are typed; ``None`` if its file names them.
         seed: the seed of the world, if ``data`` has none.
     """
     spec = build(model)

@@ -141,8 +141,8 @@ def plan_run(settings: TrainSettings, swept: Collection[str] = ()) -> TrainJob:
     declared = settings.declared_content()
     request = TrainRequest.of(settings)
     # What a folder of weights says itself is not what a file of settings says for other weights.
-    unread = getattr(request.model, "find_left_out", lambda _: {})(config["model"])
-    config = {**config, "model": {**config["model"], **dict.fromkeys(unread)}}
+    said: Mapping[str, str] = getattr(request.model, "find_left_out", lambda _: {})(config["model"])
+    config = {**config, "model": {**config["model"], **dict.fromkeys(said)}}
     if settings.parallel > 1 and request.trainer.devices > 1:
         raise UserError(
             f"parallel={settings.parallel} with trainer.devices={request.trainer.devices}: either "

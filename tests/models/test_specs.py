@@ -17,7 +17,7 @@ from cfaug.core.errors import UserError
 from cfaug.core.outputs import RECORD
 from cfaug.core.protocols import Classifier, DualEncoder, NoModel
 from cfaug.core.temporaries import temporary_name
-from cfaug.core.weights import find_weights, resolve
+from cfaug.core.weights import find_weights, names_folder, resolve
 from cfaug.evaluation.adapting import loadable_as
 from cfaug.models.checkpoints import replace_checkpoint
 from cfaug.models.classifier_specs import TorchvisionClassification
@@ -80,6 +80,25 @@ def test_the_same_settings_for_what_a_run_saved():
     other = OpenClip("openai", "ViT-B-32", logit_scale_max=None)
     assert other.at("runs/x") == OpenClip("runs/x", logit_scale_max=None)
     assert other.at("laion2b_e16").architecture == "ViT-B-32"
+
+
+def test_a_folder_says_its_architecture_and_a_tag_or_a_file_does_not(tmp_path):
+    from tests.models import tiny
+
+    folder = tiny.save_open_clip(tmp_path / "openai")
+    named = OpenClip(str(folder), "ViT-B-32")  # as a file of settings has it for a tag
+    assert (named.identity(), named.settings_hash()) == (
+        OpenClip(str(folder)).identity(), OpenClip(str(folder)).settings_hash(),
+    )  # fmt: skip
+    assert names_folder("zoo:clip-0")
+    assert names_folder("someone/model")
+    assert not names_folder("laion2b_s34b_b79k")
+    assert not names_folder(str(folder / "open_clip_model.safetensors"))
+    for weights in ("openai", str(folder / "open_clip_model.safetensors")):
+        with pytest.raises(UserError, match=r"add model\.architecture=NAME"):
+            OpenClip(weights).identity()
+    with pytest.raises(UserError, match=r"type weights=someone/model, and no architecture"):
+        OpenClip("openai", "hf-hub:someone/model")
 
 
 def test_a_file_is_not_a_folder(tmp_path):
