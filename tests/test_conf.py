@@ -53,6 +53,7 @@ def test_every_target_binds(file):
     for target, node in _targets(tree):
         taken = inspect.signature(locate(target)).parameters
         assert set(node) - {"_target_"} <= set(taken)
+        assert "weights" in taken or not {"revision", "name_or_path", "pretrained"} & set(taken)
 
 
 def _targets(tree):

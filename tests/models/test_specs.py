@@ -5,6 +5,7 @@ import hashlib
 import os
 import resource
 from dataclasses import replace
+from inspect import signature
 from subprocess import Popen
 from types import SimpleNamespace
 
@@ -191,6 +192,7 @@ def test_every_kind_of_model_says_what_it_provides_and_refuses_the_rest():
         named = {OpenClip: ("openai", "ViT-B-32"), TorchvisionClassification: ("A_TAG", "resnet18")}
         spec = kind(*named.get(kind, ("someone/model",)))
         assert spec.provides
+        assert next(iter(signature(kind).parameters)) == "weights"
         for protocol in set(MODELS) - set(spec.provides):
             with pytest.raises(UserError, match=f"not as {protocol.__name__}"):
                 spec.load(protocol)
