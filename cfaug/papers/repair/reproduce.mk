@@ -87,7 +87,7 @@ repair-causes: $(STAMP)  ## do failures of coverage and of reliance need differe
 	$(BIN)/python $(CAUSES_FIND) failures=$(CAUSES)/all.jsonl failure_rule.minimum=-1 failure_rule.alpha=1
 	$(call both,$(BIN)/python $(CAUSES_POOL) data.failures=$(CAUSES)/failures.jsonl paths.shards=$(CAUSES)/made,$(BIN)/python $(CAUSES_POOL) data.failures=$(CAUSES)/all.jsonl data.weights=equal paths.shards=$(CAUSES)/random)
 	$(call both,$(BIN)/python generate.py recipe=retrieved $(REPAIR_WORLD) data.source=shapescapes:real data.failures=$(CAUSES)/failures.jsonl data.budget=160 paths.shards=$(CAUSES)/retrieved,$(BIN)/python generate.py recipe=photo_edits_oracle $(REPAIR_WORLD) data.source=shapescapes:more_real limit=160 paths.shards=$(CAUSES)/any)
-	$(BIN)/python train.py --multirun experiment=$(CAUSES_ARMS) name=repair_causes 'data.world.domains=[photo,painting,cartoon,mosaic]' model.name_or_path=runs/causes_classifier seed=$(REPAIR_SEEDS) parallel=2 share_image_cache=true $(REPAIR)
+	$(BIN)/python train.py --multirun experiment=$(CAUSES_ARMS) name=repair_causes 'data.world.domains=[photo,painting,cartoon,mosaic]' weights=runs/causes_classifier seed=$(REPAIR_SEEDS) parallel=2 share_image_cache=true $(REPAIR)
 	$(BIN)/python evaluate.py name=repair_causes benchmark=shapescapes_repair $(REPAIR)
 	$(BIN)/python -m cfaug table repair_causes $(REPAIR)
 	mkdir -p runs/repair_causes && cp runs/repair/tables/report.html runs/repair_causes/report.html
