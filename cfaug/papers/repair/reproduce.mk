@@ -47,7 +47,7 @@ repair: $(STAMP)  ## are a model's failures found and repaired, against controls
 	$(call both,$(BIN)/python $(REPAIR_POOL) data.failures=shards/repair/failures_2.jsonl data.budget=160 seed=1 paths.shards=shards/repair/made_2,$(BIN)/python $(REPAIR_POOL) data.failures=shards/repair/all.jsonl data.weights=equal data.budget=160 seed=1 paths.shards=shards/repair/random_2)
 	$(BIN)/python train.py --multirun experiment=repair/targeted_2,repair/random_2 seed=$(REPAIR_SEEDS) parallel=2 share_image_cache=true $(REPAIR)
 	$(BIN)/python train.py --multirun experiment=repair/dose data.cf_ratio=0,0.05,0.1,0.4 'arm=dose_$${data.cf_ratio}' seed=$(REPAIR_SEEDS) parallel=2 share_image_cache=true $(REPAIR)
-	for arm in before more_real random targeted; do $(BIN)/python train.py --multirun experiment=repair/$$arm arm=$$arm name=repair_two declared=null data.world.shortcut=colour_and_background model.name_or_path=$(REPAIR_START)/classifier_colour_and_background/seed=0/checkpoint seed=0,1,2 parallel=2 share_image_cache=true $(REPAIR) || exit 1; done
+	for arm in before more_real random targeted; do $(BIN)/python train.py --multirun experiment=repair/$$arm arm=$$arm name=repair_two declared=null data.world.shortcut=colour_and_background weights=$(REPAIR_START)/classifier_colour_and_background/seed=0/checkpoint seed=0,1,2 parallel=2 share_image_cache=true $(REPAIR) || exit 1; done
 	$(BIN)/python train.py --multirun experiment=repair_clip/before,repair_clip/more_real,repair_clip/random,repair_clip/text_only,repair_clip/targeted seed=0,1,2 parallel=2 share_image_cache=true $(REPAIR)
 	for arm in before more_real random targeted; do $(BIN)/python train.py --multirun experiment=repair_clip/$$arm arm=$$arm name=repair_clip_two data.world.shortcut=colour_and_background seed=0,1,2 parallel=2 share_image_cache=true $(REPAIR) || exit 1; done
 	$(call both,$(BIN)/python evaluate.py name=repair benchmark=shapescapes_repair $(REPAIR),$(BIN)/python evaluate.py --multirun name=$(REPAIR_OTHERS) benchmark=shapescapes_repair 'benchmark.only=[test_repair]' $(REPAIR))
@@ -91,7 +91,7 @@ repair-causes: $(STAMP)  ## do failures of coverage and of reliance need differe
 	$(BIN)/python $(CAUSES_FIND) failures=$(CAUSES)/all.jsonl failure_rule.minimum=-1 failure_rule.alpha=1
 	$(call both,$(BIN)/python $(CAUSES_POOL) data.failures=$(CAUSES)/failures.jsonl paths.shards=$(CAUSES)/made,$(BIN)/python $(CAUSES_POOL) data.failures=$(CAUSES)/all.jsonl data.weights=equal paths.shards=$(CAUSES)/random)
 	$(call both,$(BIN)/python generate.py recipe=retrieved $(REPAIR_WORLD) data.source=shapescapes:real data.failures=$(CAUSES)/failures.jsonl data.budget=160 paths.shards=$(CAUSES)/retrieved,$(BIN)/python generate.py recipe=photo_edits_oracle $(REPAIR_WORLD) data.source=shapescapes:more_real limit=160 paths.shards=$(CAUSES)/any)
-	$(BIN)/python train.py --multirun experiment=$(CAUSES_ARMS) name=repair_causes 'data.world.domains=[photo,painting,cartoon,mosaic]' model.name_or_path=runs/causes_classifier seed=$(REPAIR_SEEDS) parallel=2 share_image_cache=true $(REPAIR)
+	$(BIN)/python train.py --multirun experiment=$(CAUSES_ARMS) name=repair_causes 'data.world.domains=[photo,painting,cartoon,mosaic]' weights=runs/causes_classifier seed=$(REPAIR_SEEDS) parallel=2 share_image_cache=true $(REPAIR)
 	$(BIN)/python evaluate.py name=repair_causes benchmark=shapescapes_repair $(REPAIR)
 	$(BIN)/python -m cfaug table repair_causes $(REPAIR)
 	mkdir -p runs/repair_causes && cp runs/repair/tables/report.html runs/repair_causes/report.html
