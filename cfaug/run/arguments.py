@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from numbers import Real
@@ -341,6 +341,12 @@ def _write(value: Any) -> str:
     text = str(value)
     plain = bool(re.fullmatch(r"[A-Za-z][\w./:-]*", text)) and text.lower() not in LITERALS
     return text if plain or "${" in text else _quote(text)
+
+
+def texts_in(values: Iterable[Any]) -> list[str]:
+    """Return the texts among values and lists of them, such as the names of sources."""
+    every = [text for value in values for text in (value if isinstance(value, list) else [value])]
+    return [text for text in every if isinstance(text, str)]
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

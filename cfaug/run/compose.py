@@ -23,7 +23,6 @@ from cfaug.core.stores import is_address
 from cfaug.core.targets import TARGET, locate
 from cfaug.data.mixture.settings import data_seed
 from cfaug.run.arguments import SEARCH_PATH, flatten, key_of
-from cfaug.run.reading_rules import is_under
 from cfaug.run.settings_files import (
     CONF,
     find_settings,
@@ -38,7 +37,7 @@ from cfaug.run.sweep_jobs import (
     refuse_duplicated,
     split_sweep,
 )
-from cfaug.run.unread import references, refuse_unread
+from cfaug.run.unread import is_under, references, refuse_unread
 from cfaug.run.usage import (
     ARMS,
     EXPERIMENT,
@@ -136,7 +135,7 @@ def compose_jobs(
             return flatten(_container(_merge(name, words, options)[0], resolve=False))
 
         as_typed = [(config, before[tuple(words)]) for config, words in composed]
-        refuse_unread(name, as_typed, multirun, written)
+        refuse_unread(command, as_typed, multirun, written)
         return composed
 
 

@@ -145,7 +145,7 @@ def _row(setting: Declaration, values: Mapping[str, Any]) -> str:
     typed = setting.default
     if setting.name in values and not isinstance(values[setting.name], Mapping):
         typed = write_value(values[setting.name])
-    read = f"read with {setting.read_if}" if setting.read_if else ""
+    read = f"read {setting.read_if}" if setting.read_if else ""
     meaning = "; ".join(filter(None, [setting.meaning, read])) or " "
     default = f"`{typed}`" if typed else " " if values else "required"
     cells = [f"`{setting.name}`", setting.values, default, meaning]

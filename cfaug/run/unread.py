@@ -1,35 +1,37 @@
 """Which settings a job reads, and the refusal of a typed one that it does not.
 
-A setting that was typed and is read by nobody makes an arm other than its name says. Three things
-decide what a job reads: the branches of ``evaluate.py`` (``BRANCHES``), the rules about other
-settings of the same command (``RULES``), and what a class declares of its own settings
-(``read_with``). A setting that a read one takes by ``${...}`` is read as well. Only typed
-words are refused: defaults in files may be anything. So may ``null``, and ``false`` for a setting
-that is off by default, which ask for nothing. ``--help`` lists the same tables.
+A setting that was typed and is read by nobody makes an arm other than its name says. The class of
+the command and the classes of all nodes say what they do not read (``read_with`` and
+``find_left_out``: ``cfaug.core.binding``). A setting that a read one takes by ``${...}`` is read as
+well. Only typed words are refused: defaults in files may be anything. So may ``null``, and
+``false`` for a setting that is off by default, which ask for nothing. ``--help`` lists the same
+declarations.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from cfaug.core.binding import declared_by, describe_conditions, signature_of
-from cfaug.core.errors import UserError, say
-from cfaug.core.targets import locate
-from cfaug.run.arguments import key_of
-from cfaug.run.reading_rules import (
-    BRANCHES,
-    RULES,
-    CheckpointFacts,
-    Config,
-    about_model,
-    declared_unread,
-    is_under,
-    place_of,
-    touches,
+from cfaug.core.binding import (
+    SWEPT,
+    Facts,
+    Job,
+    declared_by,
+    describe_conditions,
+    find_reasons,
+    signature_of,
 )
+from cfaug.core.errors import UserError, say
+from cfaug.core.targets import TARGET, locate
+from cfaug.run.arguments import key_of
+
+Command = Callable[..., Any]
+Reasons = Sequence[Mapping[str, str | None]]
+"""For each class {setting: why it is not read; ``None`` if it is}."""
 
 NULL = frozenset({"null", "None"})
 OFF = frozenset({"false", "False", "no", "off"})
@@ -40,15 +42,69 @@ REFERENCE = re.compile(r"\$\{(\.*)([\w.]+)\}")
 
 LEAVE_OUT = "; leave it out"
 """What is advised about a setting that no job reads."""
-OUTPUT = ("quiet", "verbose")
-"""The settings that each branch of a command reads."""
 OPEN_SOURCE = ("data.world", "data.seed", "data.fields", "data.reader", "seed", "paths")
 """The settings that ``cfaug.open_source`` reads."""
 
 
+def place_of(word: str) -> str:
+    """Return the setting of a word of the command line; for ``world@data.world`` its place.
+
+    >>> place_of("+data.size=3"), place_of("world@data.world=x"), place_of("recipe@_global_.x=y")
+    ('data.size', 'data.world', 'x')
+    """
+    key = key_of(word)
+    setting = key.partition("@")[2] or key
+    return setting.removeprefix("_global_").removeprefix(".")
+
+
+def is_under(key: str, nodes: Iterable[str]) -> bool:
+    """Say whether a setting is among some nodes."""
+    return any(key == node or key.startswith(node + ".") for node in nodes)
+
+
+def touches(key: str, nodes: Iterable[str]) -> bool:
+    """Say whether a setting is among some nodes, or holds one of them."""
+    return any(is_under(key, [node]) or node.startswith(key + ".") for node in nodes)
+
+
+def nodes_of(value: Any, path: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield (place with its dot, node) of every node with a target."""
+    if isinstance(value, list | tuple):
+        for number, item in enumerate(value):
+            yield from nodes_of(item, f"{path[:-1]}[{number}].")
+    elif isinstance(value, Mapping):
+        if TARGET in value and not value.get("_partial_"):
+            yield path, value
+        for key, item in value.items():
+            yield from nodes_of(item, f"{path}{key}.")
+
+
+def reasons_of_nodes(settings: Mapping[str, Any], job: Job) -> Reasons:
+    """Return what the classes of nodes say of their settings."""
+    return [
+        find_reasons(locate(node[TARGET]), node, place, job) for place, node in nodes_of(settings)
+    ]
+
+
+def why_unread(key: str, reasons: Reasons) -> str | None:
+    """Return why a class does not read a setting; ``None`` if all that know of it do.
+
+    >>> why_unread("a.b", [{"a": "by c"}]), why_unread("a.b", [{"a": "by c", "a.b": None}])
+    ('by c', None)
+    >>> why_unread("a", [{"a": "by c", "a.b": None}])  # it holds one that is read
+    """
+    for known in reasons:
+        parents = [name for name in known if is_under(key, [name])]
+        reason = known[max(parents, key=len)] if parents else None
+        inner = (why for name, why in known.items() if name.startswith(key + "."))
+        if reason is not None and None not in inner:
+            return reason
+    return None
+
+
 def refuse_unread(
-    command: str,
-    jobs: Sequence[tuple[Config, Sequence[str]]],
+    command: Command,
+    jobs: Sequence[tuple[Mapping[str, Any], Sequence[str]]],
     multirun: bool,
     written: Callable[[Sequence[str]], Mapping[str, Any]],
 ) -> None:
@@ -61,14 +117,15 @@ def refuse_unread(
     """
     reasons: dict[str, str] = {}
     typed, unread = Counter[str](), Counter[str]()
-    alike: dict[tuple[str, ...], list[Config]] = {}  # jobs that differ in their seed alone
+    # Jobs that differ in their seed alone are alike.
+    alike: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
     for config, words in jobs:
         alike.setdefault(tuple(word for word in words if key_of(word) != "seed"), []).append(config)
     for words, configs in alike.items():
         seeds = [word for word in jobs[0][1] if key_of(word) == "seed"]
-        config = {**configs[0], "multirun": multirun}
-        typed.update(dict.fromkeys(map(place_of, [*words, *seeds]), len(configs)))
-        for word, reason in find_unread_words(command, config, [*words, *seeds], written):
+        job = Job(configs[0], [*words, *seeds], {SWEPT: multirun})
+        typed.update(dict.fromkeys(map(place_of, job.words), len(configs)))
+        for word, reason in find_unread_words(command, job, written):
             reasons.setdefault(place_of(word), reason)
             unread[place_of(word)] += len(configs)
     refuse_or_note(reasons, unread, typed, len(jobs))
@@ -101,48 +158,33 @@ def refuse_others(words: Sequence[str], reads: Sequence[str], reader: str) -> No
 
 
 def find_unread_words(
-    command: str,
-    config: Config,
-    words: Sequence[str],
-    written: Callable[[Sequence[str]], Mapping[str, Any]],
+    command: Command, job: Job, written: Callable[[Sequence[str]], Mapping[str, Any]]
 ) -> Iterator[tuple[str, str]]:
     """Yield (word, why nothing reads it) for each word of one job.
 
     Args:
-        config: the composed settings, and ``multirun``.
         written: a function from words to {setting: value as written}, with ``${...}``.
     """
-    requested = _requested(words, config)
+    requested = _requested(job.words, job.settings)
     if not requested:
         return
-    config = {**config, "words": words}
-    branches = BRANCHES.get(command, ())
-    branch = next((candidate for candidate in branches if candidate.chosen(config, words)), None)
-    broken = [rule for rule in RULES.get(command, ()) if not rule.reads(config)]
-    declared = dict(declared_unread(config, about_model(config, words)))
-
-    def why_unread(key: str) -> str | None:
-        if branch is not None and not touches(key, (*branch.reads, *OUTPUT)):
-            others = [other.name for other in branches if touches(key, other.reads)]
-            return f"by {', or '.join(others)}, not by {branch.name}"
-        for rule in broken:
-            if is_under(key, rule.settings) and not touches(key, rule.but(config)):
-                return rule.read_by
-        return _declared_of(key, declared)
-
+    if hasattr(command, "find_facts"):
+        job = replace(job, known={**job.known, **command.find_facts(job)})
+    reasons = [
+        find_reasons(command, job.settings, "", job),
+        *reasons_of_nodes(job.settings, job),
+    ]
     for word, key in requested:
-        reason = why_unread(key)
+        reason = why_unread(key, reasons)
         if reason is not None:
-            reason = _explain_references(key, reason, why_unread, written(words))
+            reason = _explain_references(
+                key, reason, lambda name: why_unread(name, reasons), written(job.words)
+            )
         if reason is not None:
             yield word, _explain_unread(word, key, reason)
 
 
-def _declared_of(key: str, declared: Mapping[str, str]) -> str | None:
-    return next((why for setting, why in declared.items() if is_under(key, [setting])), None)
-
-
-def _requested(words: Sequence[str], config: Config) -> list[tuple[str, str]]:
+def _requested(words: Sequence[str], config: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return (word, setting) of the words that ask for something of these settings."""
     requested = []
     for word in words:
@@ -154,9 +196,9 @@ def _requested(words: Sequence[str], config: Config) -> list[tuple[str, str]]:
             node: Any = config
             for part in nodes:
                 node = node.get(part) if isinstance(node, Mapping) else None
-            if not isinstance(node, Mapping) or "_target_" not in node:
+            if not isinstance(node, Mapping) or TARGET not in node:
                 continue
-            taken = signature_of(locate(node["_target_"])).get(name)
+            taken = signature_of(locate(node[TARGET])).get(name)
             if taken is None or taken.default is not True:
                 continue
         requested.append((word, key))
@@ -167,32 +209,36 @@ def _explain_unread(word: str, key: str, reason: str) -> str:
     return f"{word} would have no effect: {key} is read {reason}{LEAVE_OUT}"
 
 
-def describe_readers(command: str, targets: Mapping[str, Any] | None) -> list[str]:
-    """Return a line for each way in which only some settings are read, for ``--help``.
+def describe_readers(targets: Mapping[str, Any]) -> list[str]:
+    """Return a line for each condition under which only settings are read, for ``--help``.
 
     Args:
-        targets: {node: its class} of the groups to describe; ``None`` describes the command.
+        targets: {node: its class}; the class of a command has no node, "".
     """
-    if targets is None:
-        ways = [(branch.name, branch.reads) for branch in BRANCHES.get(command, ())]
-        rules = [(", ".join(rule.settings), (rule.read_by,)) for rule in RULES.get(command, ())]
-        return [f"  {subject}: {', '.join(words)}" for subject, words in (*ways, *rules)]
-    return [
-        f"  {node}.{name}: with {describe_conditions(conditions, f'{node}.')}"
-        for node, target in targets.items()
-        for name, conditions in declared_by(target).items()
-    ]
+    readers: dict[str, list[str]] = {}
+    for node, target in targets.items():
+        place = f"{node}." if node else ""
+        for name, conditions in declared_by(target).items():
+            if conditions != [{}]:
+                words = describe_conditions(conditions, place)
+                readers.setdefault(words, []).append(place + name)
+    return [f"  {', '.join(names)}: {words}" for words, names in readers.items()]
 
 
 def refuse_unread_by_runs(
-    benchmark: Mapping[str, Any], words: Sequence[str], runs: Sequence[CheckpointFacts]
+    benchmark: Mapping[str, Any], words: Sequence[str], runs: Sequence[Facts]
 ) -> None:
-    """Refuse a typed setting of a benchmark that none of the finished runs reads."""
-    every = [dict(declared_unread({"benchmark": benchmark}, run)) for run in runs]
-    for word, key in _requested(words, {"benchmark": benchmark}):
-        reasons = [_declared_of(key, declared) for declared in every]
-        if reasons and None not in reasons:
-            raise UserError(_explain_unread(word, key, str(reasons[0])))
+    """Refuse a typed setting of a benchmark that none of the finished runs reads.
+
+    Args:
+        runs: what is known of each run.
+    """
+    settings = {"benchmark": benchmark}
+    every = [reasons_of_nodes(settings, Job(settings, words, known)) for known in runs]
+    for word, key in _requested(words, settings):
+        answers = [why_unread(key, reasons) for reasons in every]
+        if answers and None not in answers:
+            raise UserError(_explain_unread(word, key, str(answers[0])))
 
 
 def _explain_references(

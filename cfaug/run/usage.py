@@ -291,7 +291,8 @@ def usage(
             lines += [f"{option} (added to {group}):", *_with_nested(file)]
     if not chosen:
         lines += [line.removeprefix("  ") for line in _body(root_file, command)]
-    if readers := describe_readers(name, targets if chosen else None):
+    top = {} if command is None else {"": command}
+    if readers := describe_readers(targets if chosen else top):
         lines += ["", "Settings that are read only in some cases:", *readers]
     lines += [""]
     if usual and not chosen:

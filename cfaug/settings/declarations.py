@@ -52,7 +52,7 @@ class Declaration:
         values: the values that it takes, in words.
         default: its default as it is typed; empty if it is required.
         meaning: its sentence; empty if the class has none.
-        read_if: the settings beside which alone it is read, as they are typed; empty for always.
+        read_if: what alone reads it, such as ``with kind=scale``; empty for always.
     """
 
     name: str
@@ -167,7 +167,7 @@ def schema_of(target: Callable[..., Any]) -> dict[str, Any]:
     properties: dict[str, Any] = {}
     for setting in declarations(target):
         schema = {"anyOf": [_schema(annotation_of(target, setting.name)), REFERENCE]}
-        read = [f"Read with {setting.read_if}"] if setting.read_if else []
+        read = [f"Read {setting.read_if}"] if setting.read_if else []
         properties[setting.name] = {**schema, "description": ". ".join([setting.meaning, *read])}
     return {
         "type": "object",

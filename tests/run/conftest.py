@@ -22,9 +22,9 @@ from cfaug.planning.training import TrainSettings
 from cfaug.run.annotate import AnnotateSettings
 from cfaug.run.arguments import read
 from cfaug.run.compose import compose_jobs
-from cfaug.run.evaluate import EvaluateSettings
-from cfaug.run.generate import GenerateSettings
+from cfaug.run.evaluate_settings import EvaluateSettings
 from cfaug.run.generate import generate as make
+from cfaug.run.generate_settings import GenerateSettings
 from cfaug.run.table import TableSettings
 from tests.data.layouts import table
 from tests.data.making import noise_image

@@ -16,7 +16,7 @@ from cfaug.core.binding import bind, lists_of_numbers
 from cfaug.core.errors import UserError
 from cfaug.run import compose as compose_module
 from cfaug.run.arguments import read, sweep_overrides
-from cfaug.run.evaluate import EvaluateSettings
+from cfaug.run.evaluate_settings import EvaluateSettings
 from cfaug.run.usage import Options, name_both, names_itself, options_in, read_arms, usage
 from tests.properties import examples
 from tests.run.conftest import compose, jobs_of, refusal, stdout_of

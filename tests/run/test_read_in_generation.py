@@ -17,7 +17,8 @@ from cfaug.core.errors import UserError
 from cfaug.editing.baselines import RandomDeletion
 from cfaug.generate.source import digest_of
 from cfaug.planning.build import build
-from cfaug.run.generate import WHERE_IT_RUNS, GenerateSettings, generate, plan_job, write_exports
+from cfaug.run.generate import WHERE_IT_RUNS, generate, plan_job, write_exports
+from cfaug.run.generate_settings import GenerateSettings
 from tests import children
 from tests.data.making import noise_image
 from tests.run.conftest import places_in

@@ -7,11 +7,11 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from cfaug.run.reading_rules import BRANCHES, RULES
 
 import cfaug
 from cfaug.core.errors import UserError
 from cfaug.run import annotate, evaluate, generate, table, train
-from cfaug.run.reading_rules import BRANCHES, RULES
 from cfaug.run.unread import OUTPUT
 from tests.run.conftest import stdout_of
 from tests.run.test_own_benchmark import Own

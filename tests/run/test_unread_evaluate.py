@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal
 
 import pytest
+from cfaug.run.reading_rules import CheckpointFacts
 
 from cfaug.core.annotations import alternatives_of, annotation_of, base_of, choices_of
 from cfaug.core.errors import USERS_MISTAKE, UserError
@@ -19,9 +20,8 @@ from cfaug.evaluation.retrieval import Retrieval
 from cfaug.planning.build import build
 from cfaug.run.arguments import flatten
 from cfaug.run.compose import compose_jobs
-from cfaug.run.evaluate import EvaluateSettings
+from cfaug.run.evaluate_settings import EvaluateSettings
 from cfaug.run.evaluation_data import refuse_contradictions
-from cfaug.run.reading_rules import CheckpointFacts
 from cfaug.run.unread import find_unread_words, refuse_unread_by_runs
 from tests.contributed import contributed
 from tests.run import evaluated_sources

@@ -19,7 +19,8 @@ from cfaug.core.targets import item_annotation, locate
 from cfaug.core.validation import accepts
 from cfaug.run.arguments import flatten
 from cfaug.run.compose import _container, _keep_taken, _merge, _register_resolvers
-from cfaug.run.generate import WHERE_IT_RUNS, GenerateSettings, describe_settings
+from cfaug.run.generate import WHERE_IT_RUNS, describe_settings
+from cfaug.run.generate_settings import GenerateSettings
 from cfaug.run.settings_files import register_search_path
 from cfaug.run.unread import find_unread_words
 from cfaug.run.usage import options_in

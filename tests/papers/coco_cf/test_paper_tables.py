@@ -24,7 +24,7 @@ from cfaug.report.paper_tables import published
 from cfaug.report.results import append_results, read_results
 from cfaug.run.arguments import read
 from cfaug.run.compose import compose_jobs
-from cfaug.run.evaluate import EvaluateSettings
+from cfaug.run.evaluate_settings import EvaluateSettings
 from cfaug.run.settings_files import find_sweep
 from tests.paper_tables import table_node
 from tests.papers.coco_cf import made_up
