@@ -214,7 +214,7 @@ OTHERS = ("hypotheses", "questions", "labels")
 
 
 def _of_captions(where: str, on_world: bool) -> list[Condition]:
-    """Return the conditions of a suite for runs that learnt from captions or have no other suite."""
+    """Return the conditions of a suite for runs on captions, and those without their own."""
     others: list[Condition] = [
         {WORLD: (on_world,), LEARNT: (learnt,), f"{learnt}{where}": (None,)} for learnt in OTHERS
     ]
