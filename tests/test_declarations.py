@@ -14,9 +14,9 @@ from annotated_types import Interval
 from jsonschema import Draft202012Validator
 
 from cfaug.core.targets import TARGET, locate
+from cfaug.run.command_line.settings_files import find_settings, settings_folders
+from cfaug.run.command_line.usage import _meanings, classes_of
 from cfaug.run.list_settings import list_parts, list_settings, main, schema
-from cfaug.run.settings_files import find_settings, settings_folders
-from cfaug.run.usage import _meanings, classes_of
 from cfaug.settings.declarations import declarations, schema_of
 from tests.run.conftest import compose
 from tests.scripts import ROOT

@@ -157,8 +157,8 @@ Config = dict[str, Any]
 # computes in ``find_left_out(node, place, job)``, which returns {setting: why it is not read, or
 # ``None`` if it is read all the same}; ``place`` is the node with its dot.
 #
-# ``cfaug.run.unread`` refuses such a setting on the command line where nothing reads it, and
-# ``--help`` and docs/settings.md list the conditions.
+# ``cfaug.run.command_line.unread`` refuses such a setting on the command line where nothing reads
+# it, and ``--help`` and docs/settings.md list the conditions.
 
 GIVEN = "given"
 """The condition that a setting has any value but null, false, 0 and an empty text or list."""

@@ -26,7 +26,7 @@ from cfaug.data.sources.fields import reading_by, refuse_unused
 from cfaug.planning.build import build
 from cfaug.planning.sources import label_file, open_source, permitted_roots, say_source
 from cfaug.run.annotation_steps import ASKED, AnnotationSource
-from cfaug.run.arguments import flatten, texts_in
+from cfaug.run.command_line.arguments import flatten, texts_in
 from cfaug.run.launch import Jobs, Script, choose_named, launch, report_each
 
 

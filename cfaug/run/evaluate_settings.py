@@ -36,7 +36,8 @@ from cfaug.models.indistinct import DEFAULT_LIMIT
 from cfaug.models.lora import Factor
 from cfaug.planning.build import build, try_building
 from cfaug.report.comparison import ComparisonSettings
-from cfaug.run.arguments import flatten, texts_in
+from cfaug.run.command_line.arguments import flatten, texts_in
+from cfaug.run.command_line.unread import nodes_of, place_of, reasons_of_nodes, why_unread
 from cfaug.run.compare import join_experiments
 from cfaug.run.evaluate_checkpoint import (
     CacheSize,
@@ -46,7 +47,6 @@ from cfaug.run.evaluate_checkpoint import (
     open_feature_cache,
 )
 from cfaug.run.identity import runs_folder
-from cfaug.run.unread import nodes_of, place_of, reasons_of_nodes, why_unread
 
 # The ways of working, of which a command line chooses the first that fits.
 

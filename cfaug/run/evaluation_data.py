@@ -33,7 +33,7 @@ from cfaug.planning.sources import (
 )
 from cfaug.report.checkpoint_tables import WEIGHTS
 from cfaug.report.records import read_config, setting_node
-from cfaug.run.arguments import key_of
+from cfaug.run.command_line.arguments import key_of
 from cfaug.run.evaluate_checkpoint import EvaluationTarget
 from cfaug.run.identity import clean_name
 

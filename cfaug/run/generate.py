@@ -54,7 +54,7 @@ from cfaug.generate.recipe import (
 from cfaug.planning.build import build
 from cfaug.planning.examples import ExampleSettings, open_examples
 from cfaug.planning.sources import SOURCE, shows_world
-from cfaug.run.arguments import flatten, write_override
+from cfaug.run.command_line.arguments import flatten, write_override
 from cfaug.run.exports import check_exports, write_exports
 from cfaug.run.generate_settings import GenerateSettings
 from cfaug.run.identity import clean_name, without_module

@@ -23,16 +23,16 @@ from cfaug.core.processes import find_folder
 from cfaug.core.safety.yaml_text import parse_yaml
 from cfaug.core.targets import TARGET, locate
 from cfaug.core.validation import write_value
-from cfaug.run.arguments import FOLDER_FLAGS, own_settings
-from cfaug.run.launch import DONE, report
-from cfaug.run.settings_files import (
+from cfaug.run.command_line.arguments import FOLDER_FLAGS, own_settings
+from cfaug.run.command_line.settings_files import (
     CONF,
     settings_folders,
     settings_groups,
     settings_of,
     use_folders,
 )
-from cfaug.run.usage import classes_of
+from cfaug.run.command_line.usage import classes_of
+from cfaug.run.launch import DONE, report
 from cfaug.settings.declarations import Declaration, declarations, schema_of
 
 COMMANDS = ("train", "generate", "evaluate", "compare", "table", "annotate")

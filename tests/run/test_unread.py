@@ -12,9 +12,9 @@ from cfaug.core.errors import UserError
 from cfaug.core.protocols import Answerer, DualEncoder, Matcher
 from cfaug.evaluation.choices.pairs import PairMatching
 from cfaug.evaluation.retrieval import Retrieval
+from cfaug.run.command_line.settings_files import settings_folders
+from cfaug.run.command_line.unread import describe_readers, place_of, refuse_unread_by_runs
 from cfaug.run.list_settings import list_parts
-from cfaug.run.settings_files import settings_folders
-from cfaug.run.unread import describe_readers, place_of, refuse_unread_by_runs
 from tests.run.conftest import COMMANDS, compose, jobs_of, refuse_as_unread, stdout_of
 from tests.run.evaluated_sources import Sources
 from tests.run.test_own_benchmark import Own

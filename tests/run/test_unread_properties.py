@@ -18,7 +18,7 @@ from cfaug.evaluation.context import EvaluationContext
 from cfaug.evaluation.retrieval import Retrieval
 from cfaug.planning.build import build
 from cfaug.run.annotation_steps import AnnotationSource
-from cfaug.run.arguments import flatten
+from cfaug.run.command_line.arguments import flatten
 from cfaug.run.generate import WHERE_IT_RUNS
 from tests.contributed import contributed
 from tests.run import annotated_steps, evaluated_sources

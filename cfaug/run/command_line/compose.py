@@ -22,8 +22,8 @@ from cfaug.core.safety.yaml_text import UNDERSCORED
 from cfaug.core.stores import is_address
 from cfaug.core.targets import TARGET, locate
 from cfaug.data.mixture.settings import data_seed
-from cfaug.run.arguments import SEARCH_PATH, flatten, key_of
-from cfaug.run.settings_files import (
+from cfaug.run.command_line.arguments import SEARCH_PATH, flatten, key_of
+from cfaug.run.command_line.settings_files import (
     CONF,
     find_settings,
     register_search_path,
@@ -31,14 +31,14 @@ from cfaug.run.settings_files import (
     settings_groups,
     use_folders,
 )
-from cfaug.run.sweep_jobs import (
+from cfaug.run.command_line.sweep_jobs import (
     leave_out_duplicated,
     parse_overrides,
     refuse_duplicated,
     split_sweep,
 )
-from cfaug.run.unread import is_under, references, refuse_unread
-from cfaug.run.usage import (
+from cfaug.run.command_line.unread import is_under, references, refuse_unread
+from cfaug.run.command_line.usage import (
     ARMS,
     EXPERIMENT,
     NOTHING,

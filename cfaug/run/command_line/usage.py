@@ -20,9 +20,14 @@ from cfaug.core.known_names import HOW_RUNS_RESUME, OF_RESUMING, nearest
 from cfaug.core.processes import find_folder
 from cfaug.core.safety.yaml_text import MOST_CHARACTERS, parse_yaml
 from cfaug.core.targets import TARGET, locate
-from cfaug.run.arguments import flatten, key_of
-from cfaug.run.settings_files import CONF, find_settings, settings_folders, settings_groups
-from cfaug.run.unread import describe_readers
+from cfaug.run.command_line.arguments import flatten, key_of
+from cfaug.run.command_line.settings_files import (
+    CONF,
+    find_settings,
+    settings_folders,
+    settings_groups,
+)
+from cfaug.run.command_line.unread import describe_readers
 from cfaug.settings.declarations import declarations, meanings_of
 
 # ``experiment=demo/real`` is the arm ``real`` of ``conf/experiment/demo.yaml``.

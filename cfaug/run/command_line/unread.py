@@ -27,7 +27,7 @@ from cfaug.core.binding import (
 )
 from cfaug.core.errors import UserError, say
 from cfaug.core.targets import TARGET, locate
-from cfaug.run.arguments import key_of
+from cfaug.run.command_line.arguments import key_of
 
 Command = Callable[..., Any]
 Reasons = Sequence[Mapping[str, str | None]]
