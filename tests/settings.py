@@ -54,7 +54,7 @@ def other_values(value: Any, target: Any = None, name: str = "") -> list[Any]:
     if isinstance(value, list):
         values += [value[:1]] if len(value) > 1 else []
         values += [[*value[:-1], value[-1] + 1]] if value and isinstance(value[-1], int) else []
-        values += [[0.3, 0.3], ["other"]]
+        values += [["other"], [0.3, 0.3]]
     values += ["other", 2, 0.25, True, ["other"], {"other": 1}, {"other": [0, 1]}]
     if target is None or name not in signature_of(target):
         return values

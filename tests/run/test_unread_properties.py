@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import pytest
 
 import cfaug
+from cfaug.core.binding import Job
 from cfaug.core.errors import UserError
 from cfaug.core.files import read_yaml
 from cfaug.core.targets import locate
@@ -111,7 +112,10 @@ def test_every_setting_of_a_step_changes_what_is_written_or_is_refused(
         short = key.removeprefix("annotate.")
         if "_target_" in key or any(key.startswith(prefix) for prefix in OF_STEPS):
             continue
-        other = step.others[short] if short in step.others else other_values(value)[0]
+        parent = Job(config).value(key.rpartition(".")[0])
+        target = locate(parent["_target_"]) if "_target_" in parent else None
+        typed = other_values(value, target, key.rpartition(".")[2])[0]
+        other = step.others.get(short, typed)
         node = put(config["annotate"], short.split("."), other)
         refused = find_unread("annotate", [*words, f"{key}=x"], {**config, "annotate": node})
         if not refused and written(node, source, tmp_path / str(number)) == before:
@@ -206,8 +210,11 @@ def test_every_shipped_benchmark_is_tried():
 @pytest.mark.parametrize("place", WHERE)
 @pytest.mark.parametrize("name", [suite for suite in SUITES if suite != "heldout"])
 def test_every_setting_of_a_member_is_read_if_the_member_is_run(name, place):
-    words = ["weights=zoo:clip-0", f"benchmark={name}", *WHERE[place]]
+    words = ["weights=zoo:clip-0", f"benchmark={name}"]
     config = compose("evaluate", *words)
+    if "auto" in (name, config["benchmark"].get("where")):
+        words += WHERE[place]
+        config = compose("evaluate", *words)
     node = config["benchmark"]
     if name == "auto":  # a suite for each kind of run
         keys = {key.split(".")[1]: f"{key}=x" for key in flatten({"benchmark": node})}
