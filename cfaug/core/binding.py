@@ -234,7 +234,7 @@ class Job:
 
     Attributes:
         settings: all settings of the job, composed.
-        words: what was typed.
+        words: the typed words.
         known: {fact: its value} of those that are known.
     """
 

@@ -25,7 +25,7 @@ from cfaug.data.mixture.settings import DataSettings
 from cfaug.data.sources.fields import reading_by, refuse_unused
 from cfaug.planning.build import build
 from cfaug.planning.sources import label_file, open_source, permitted_roots, say_source
-from cfaug.run.annotation_steps import ASKED, AnnotationSource
+from cfaug.run.annotation_steps import QUESTION, AnnotationSource
 from cfaug.run.command_line.arguments import flatten, texts_in
 from cfaug.run.launch import Jobs, Script, choose_named, launch, report_each
 
@@ -73,7 +73,7 @@ class AnnotateSettings(OutputSettings):
         }
         sources = texts_in([job.settings["pairs"], *flatten(step).values()])
         return {
-            ASKED: [name for name, holds in kinds.items() if holds],
+            QUESTION: [name for name, holds in kinds.items() if holds],
             DRAWS_WORLD: find_drawn(sources, "world"),
         }
 

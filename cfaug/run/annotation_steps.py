@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from cfaug.data.index import Index
 
 
-ASKED = Fact(
+QUESTION = Fact(
     {
         "question": "a question (annotate/question=which_caption, ...), not with a form",
         "images": "a question about images, not with one about captions",
     }
 )
-"""What people are asked."""
+"""The kind of question to people."""
 QUESTION_READ_BY = {
     "text": ("export", "read"),
     "strata.each examples balanced": ("export",),
@@ -173,7 +173,7 @@ class Export:
     side: int
 
     read_with: ClassVar[ReadWith] = {
-        "screening": {ASKED: ("question",)},
+        "screening": {QUESTION: ("question",)},
         **leave_out_for("export"),
     }
 
@@ -260,7 +260,7 @@ class Taxonomy:
     """longest side of the pictures, in pixels"""
 
     read_with: ClassVar[ReadWith] = {
-        "category_question": {ASKED: ("question",)},
+        "category_question": {QUESTION: ("question",)},
         **leave_out_for("taxonomy"),
     }
 
@@ -318,8 +318,8 @@ class ReadAnswers:
     analyses: Mapping[str, Analysis]
 
     read_with: ClassVar[ReadWith] = {
-        "category_question categories screening analyses": {ASKED: ("question",)},
-        "screening_minimum": {ASKED: ("question",), "screening": GIVEN},
+        "category_question categories screening analyses": {QUESTION: ("question",)},
+        "screening_minimum": {QUESTION: ("question",), "screening": GIVEN},
         **leave_out_for("read"),
     }
 
@@ -437,7 +437,7 @@ class Simulate:
     """the category of an error"""
 
     read_with: ClassVar[ReadWith] = {
-        "category_question sorted_errors causes": {ASKED: ("images",)},
+        "category_question sorted_errors causes": {QUESTION: ("images",)},
         **leave_out_for("simulate"),
     }
 

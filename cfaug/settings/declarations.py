@@ -52,7 +52,7 @@ class Declaration:
         values: the values that it takes, in words.
         default: its default as it is typed; empty if it is required.
         meaning: its sentence; empty if the class has none.
-        read_if: what alone reads it, such as ``with kind=scale``; empty for always.
+        read_if: the only case in which it is read, such as ``with kind=scale``; empty for always.
     """
 
     name: str

@@ -39,7 +39,7 @@ evaluate weights=zoo:clip-0 benchmark=ood benchmark.folders.cifar10_classificati
 evaluate weights=zoo:clip-0 benchmark=ood benchmark.where=folders benchmark.skip=[flickr30k_retrieval] benchmark.folders.flickr30k_retrieval.folds=3 | .skip without
 evaluate name=x benchmark=retrieval benchmark.data=shapescapes:ood benchmark.without_leaks=true | .data=FOLDER
 evaluate model=tiny_vlm benchmark=vqa benchmark.order_seed=99 | with benchmark.option_order=shuffled
-train task=entailment data.size=300 data.stratify=true | in mixtures of both sources
+train task=entailment data.stratify=true | in mixtures of both sources
 train data.cf_ratio=1 data.real_captions=edited | with real examples (data.cf_ratio below 1)
 train data.cf_ratio=0 data.negatives=text | with counterfactual examples (data.cf_ratio above 0)
 train data.cf_ratio=0 loss=pair_aware loss.hard_negative_weight=50 | with counterfactual examples
@@ -47,7 +47,6 @@ train loss=hard_negatives loss.negative_weight=3 | with data.negatives=text or d
 train loss=set_invariance loss.set_invariance=0 loss.invariance=kl | with loss.set_invariance=...
 train image_cache_mib=5 | with share_image_cache=true
 train parallel=2 | in sweeps (--multirun)
-train on_error=stop | in sweeps (--multirun)
 train optim.lr=0.2 preset.optim.lr=0.1 | by settings that take it (${preset....})
 train +by_seed.7=x | by settings that name ${seed}
 train data.validation=0 trainer.val_every_steps=3 | with data.validation above 0

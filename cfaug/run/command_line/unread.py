@@ -231,7 +231,7 @@ def refuse_unread_by_runs(
     """Refuse a typed setting of a benchmark that none of the finished runs reads.
 
     Args:
-        runs: what is known of each run.
+        runs: the facts of each run.
     """
     settings = {"benchmark": benchmark}
     every = [reasons_of_nodes(settings, Job(settings, words, known)) for known in runs]
