@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from omegaconf import OmegaConf, open_dict
@@ -34,16 +35,24 @@ def merge(*words: str) -> Any:
         return _merge("generate", words, options_in("generate"))[0]
 
 
-def as_written(tree: Any) -> dict[str, Any]:
-    return flatten(_container(tree, resolve=False))
-
-
 def settle(tree: Any) -> dict[str, Any]:
     return bind(_keep_taken(_container(tree), GenerateSettings), GenerateSettings)
 
 
-def leaves(value: Any, written: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield every setting that can be typed, and those that a class has beside the files'."""
+def as_written(tree: Any) -> dict[str, Any]:
+    """Return {setting: value as written}, with ``${...}``."""
+    return flatten(_container(tree, resolve=False))
+
+
+SIMPLE = (bool, int, float, str)
+
+
+def leaves(tree: Any) -> dict[str, Any]:
+    """Return every setting that can be typed, and those that a class has beside the files'."""
+    return dict(_leaves(_container(tree), _container(tree, resolve=False), ""))
+
+
+def _leaves(value: Any, written: Any, path: str) -> Iterator[tuple[str, Any]]:
     if not isinstance(value, dict):
         yield path, value
     elif isinstance(written, dict):  # otherwise ${...} of a node, whose settings stand there
@@ -51,38 +60,47 @@ def leaves(value: Any, written: Any, path: str = "") -> Iterator[tuple[str, Any]
         if "_target_" in value:
             for name, param in inspect.signature(locate(value["_target_"])).parameters.items():
                 if param.default is not param.empty and name[0] != "_" and name not in value:
-                    simple = isinstance(param.default, bool | int | float | str)
-                    yield dot + name, param.default if simple else None
+                    yield dot + name, param.default if isinstance(param.default, SIMPLE) else None
         for name in value.keys() - {"_target_", "by_seed"}:
-            yield from leaves(value[name], written[name], dot + name)
+            yield from _leaves(value[name], written[name], dot + name)
 
 
-def is_recorded(tree: Any, key: str, value: Any, before: Any) -> bool | None:
-    """Say whether another value of a setting is recorded or refused; ``None`` if none was found.
+@dataclass(frozen=True)
+class Change:
+    """A tree of settings of which one is changed."""
 
-    ``false`` asks for nothing, and is never refused.
-    """
-    parent, _, name = key.rpartition(".")
-    node = OmegaConf.select(tree, parent) if parent else tree
-    kept = OmegaConf.to_container(node, resolve=False)
-    target = node.get("_target_")
-    try:
-        for other in other_values(value, None if target is None else locate(target), name):
+    key: str
+    tree: Any
+    config: dict[str, Any]
+    word: str
+
+    def is_refused(self) -> bool:
+        return bool(find_unread("generate", [self.word], self.config, as_written(self.tree)))
+
+
+def changes(tree: Any, keys: dict[str, Any], untried: list[str]) -> Iterator[Change]:
+    """Yield a change of each key to another value of the right type; the next one undoes it."""
+    for key, value in keys.items():
+        parent, _, name = key.rpartition(".")
+        node = OmegaConf.select(tree, parent) if parent else tree
+        written = OmegaConf.to_container(node, resolve=False)
+        target = locate(node["_target_"]) if "_target_" in node else None
+        for other in other_values(value, target, name):
             OmegaConf.update(tree, key, other, force_add=True, merge=False)
             try:
                 config = settle(tree)
             except (UserError, OmegaConfBaseException):  # of another type
                 continue
-            word = f"{key}={json.dumps(other)}"
-            asks = recorded(config) != before or word.endswith("=false")
-            return asks or bool(find_unread("generate", [word], config, as_written(tree)))
-    finally:
-        if name in kept:
-            OmegaConf.update(tree, key, kept[name], merge=False)
+            yield Change(key, tree, config, f"{key}={json.dumps(other)}")
+            break
+        else:
+            if value is not None:
+                untried.append(key)
+        if name in written:
+            OmegaConf.update(tree, key, written[name], merge=False)
         else:
             with open_dict(node):
                 del node[name]
-    return None
 
 
 def recorded(config: dict[str, Any]) -> dict[str, Any]:
@@ -105,30 +123,38 @@ def recorded(config: dict[str, Any]) -> dict[str, Any]:
 def find_dead(tree: Any, tried: set[str]) -> list[str]:
     """Return the settings that are accepted and change nothing that is recorded.
 
+    ``false`` asks for nothing, and is never refused.
+
     Args:
-        tried: settings with all that decides whether they are read, that were examined: for those
-            of a recipe their part. Those of this recipe are added.
+        tried: settings in parts of recipes that were examined; those of this recipe are added.
     """
     config = settle(tree)
     before = recorded(config)
-
-    def in_part(key: str) -> str:
-        top, _, name = key.partition(".")
-        part = config["recipe"].get(name.partition(".")[0])
-        parts = {"recipe": part, "shards": config["shards"]}
-        return json.dumps([key, config["stage"], parts.get(top, config)], default=str)
-
     typed = {
         f"{key}=other": (key, value)
-        for key, value in sorted(leaves(_container(tree), _container(tree, resolve=False)))
+        for key, value in sorted(leaves(tree).items())
         if not key.startswith(IN_OTHER_TESTS)
         and key not in OF_GENERATION
         and key.rpartition(".")[2] not in WHERE_IT_RUNS
-        and in_part(key) not in tried
+        and in_part(key, config) not in tried
     }
     refused = find_unread("generate", list(typed), config, as_written(tree))
     accepted = dict(setting for word, setting in typed.items() if word not in refused)
-    tried |= {in_part(key) for key in accepted}
-    answers = {key: is_recorded(tree, key, value, before) for key, value in accepted.items()}
-    assert [key for key, answer in answers.items() if answer is None and accepted[key]] == []
-    return [key for key, answer in answers.items() if answer is False]
+    tried |= {in_part(key, config) for key in accepted}
+    untried: list[str] = []
+    dead = [
+        change.key
+        for change in changes(tree, accepted, untried)
+        if recorded(change.config) == before
+        and not change.word.endswith("=false")
+        and not change.is_refused()
+    ]
+    assert untried == []
+    return dead
+
+
+def in_part(key: str, config: dict[str, Any]) -> str:
+    """Return a setting with all that decides whether it is read: for a recipe's, its part."""
+    top, _, name = key.partition(".")
+    parts = {"recipe": config["recipe"].get(name.partition(".")[0]), "shards": config["shards"]}
+    return json.dumps([key, config["stage"], parts.get(top, config)], default=str)

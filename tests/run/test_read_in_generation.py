@@ -22,7 +22,7 @@ from cfaug.run.generate_settings import GenerateSettings
 from tests import children
 from tests.data.making import noise_image
 from tests.run.conftest import places_in
-from tests.run.test_unread_generate import changes, leaves, merge, settle
+from tests.run.generation_changes import changes, leaves, merge, settle
 
 WORLD = [
     "data.source=shapescapes:real", "data.leave_out=null", "data.world.seed=5",
