@@ -176,7 +176,7 @@ class EvaluateSettings(OutputSettings):
     read_with: ClassVar[ReadWith] = {
         "name arm": {WAY: OF_RUNS, "runs": (None,)},
         "runs seeds": {WAY: OF_RUNS},
-        "wise_ft": {WAY: (MIXED,)},
+        "wise_ft": {"dry_run": (False,)},
         "comparison label_frequency evaluate_initial forgetting_threshold tabulate": {WAY: (RUNS,)},
         "comparison.baselines": {WAY: (RUNS,), "baseline": (None,)},
         "baseline": {WAY: (CHECKPOINT, TEXTS, RUNS)},
