@@ -182,8 +182,15 @@ class RepairTable(TrainingTable):
             counts = next(iter(results.records.values()), {}).get("counts") or {}
             in_training[arm] = int(counts.get("train", 0))
 
+        # The arms of a round start from those of the round before, and have learned their images.
+        learned = {arm: [arm] for arm in arms}
+        for way in ("targeted", "random"):
+            of_rounds = [str(named[way]) for named in self.rounds]
+            learned |= {arm: of_rounds[: n + 1] for n, arm in enumerate(of_rounds)}
+
         def new_images(arm: str) -> int:
-            return in_training[arm] - in_training[self.unit] if arms[arm].trained else 0
+            trained = [each for each in learned[arm] if arms[each].trained]
+            return sum(in_training[each] - in_training[self.unit] for each in trained)
 
         def points(arm: str) -> Entry:
             ours, count = arms[arm].values(column.cell), new_images(arm)

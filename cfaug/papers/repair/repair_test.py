@@ -41,6 +41,10 @@ REPAIR_ITEMS = ItemSchema(
         ItemColumn(ITEM, "the name of the item in the inner benchmark", "text", always=True),
         ItemColumn(CLUSTER, "the photo or group that it was sampled in", "text", always=True),
         ItemColumn("failure", "the declared failure in words", "text", always=True),
+        ItemColumn(
+            "cause", "why the model fails: coverage, reliance, or unknown; only in files that name it",
+            "text",
+        ),
         ItemColumn("loss", "what the model loses by the edit: probability, or 1 for a miss"),
         ItemColumn("control", "the same without the edit, such as of a reconstruction"),
         ItemColumn("excess", "loss minus control", always=True),
@@ -55,7 +59,7 @@ class RepairTest:
     Outcomes, all but the first two not means over items:
 
     - ``excess``: mean over the edits of declared failures of what the model loses beyond the
-      control; lower is better. Also by failure.
+      control; lower is better. Also by failure, and by cause where the file names causes.
     - ``repair_rate``: share of the declared failures whose excess has an upper bound (of the 95 %
       interval over photos) below the rule's minimum.
     - ``collateral``: number of cells that are not declared and pass the rule: failures that the
@@ -129,7 +133,7 @@ class RepairTest:
     @property
     def data_hash(self) -> str:
         """A hash of the edits, the failures and the rule."""
-        declared = [str(failure.identity[:-1]) for failure in self._declared]
+        declared = [str((*failure.identity[:-1], failure.cause)) for failure in self._declared]
         return fingerprint(self._inner.data_hash, declared, str(self.rule))
 
     def run(self, model: Any) -> Evaluation:
@@ -164,11 +168,14 @@ class RepairTest:
                 f"{self._declared[0].words}: make some with recipe=repair_test "
                 f"data.failures={self.failures}"
             )
-        words = [failure.words for failure in self._declared]
+        failures = [self._declared[cast("int", number[row])] for row in rows]
+        causes = [failure.cause or "unknown" for failure in failures]
+        named = any(failure.cause for failure in self._declared)
         items = {
             ITEM: [cells.names[row] for row in rows],
             CLUSTER: [cells.clusters[row] for row in rows],
-            "failure": [words[cast("int", number[row])] for row in rows],
+            "failure": [failure.words for failure in failures],
+            **({"cause": causes} if named else {}),
             "loss": np.asarray(cells.delta, float)[rows],
             "control": np.asarray(cells.control, float)[rows],
             "excess": excess[rows],
@@ -187,6 +194,11 @@ class RepairTest:
                 continue
             bounds.append(cluster_mean(excess[rows], clusters[rows]).high)
             mean, by = float(excess[rows].mean()), {"failure": words}
+            means.append(Outcome(name, "excess", mean, int(rows.sum()), better="lower", by=by))
+        causes = np.asarray(items.get("cause", []), str)
+        for cause in np.unique(causes).tolist():
+            rows, by = causes == cause, {"cause": cause}
+            mean = float(excess[rows].mean())
             means.append(Outcome(name, "excess", mean, int(rows.sum()), better="lower", by=by))
         repaired = [bound < self.rule.minimum for bound in bounds]
         measured = find_failures(cells, self.rule, self._inner.kind, Finder("", "", "", ""))

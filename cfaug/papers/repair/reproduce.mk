@@ -1,4 +1,4 @@
-.PHONY: repair repair-full
+.PHONY: repair repair-full repair-causes
 
 REPAIR := paths.runs=runs/repair
 REPAIR_SEEDS ?= 0,1,2,3,4
@@ -20,7 +20,7 @@ NULLS := 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19
 repair: $(STAMP)  ## are a model's failures found and repaired, against controls of equal size: runs/repair/report.html (19 min, 5 seeds)
 	$(BIN)/python -m cfaug table repair declare=true $(REPAIR)
 	$(BIN)/python $(REPAIR_EDITS) $(REPAIR_WORLD) data.source=shapescapes:find limit=400 paths.shards=shards/repair/find
-	$(BIN)/python $(REPAIR_EDITS) $(REPAIR_WORLD) data.source=shapescapes:gate limit=80 paths.shards=shards/repair/gate
+	$(BIN)/python $(REPAIR_EDITS) $(REPAIR_WORLD) data.source=shapescapes:gate limit=480 paths.shards=shards/repair/gate
 	$(BIN)/python $(REPAIR_EDITS) $(REPAIR_WORLD) data.source=shapescapes:test limit=160 paths.shards=shards/repair/test
 	$(BIN)/python $(REPAIR_EDITS) $(REPAIR_WORLD) data.world.shortcut=colour data.source=shapescapes:find limit=400 paths.shards=shards/repair/other_find
 	$(BIN)/python $(REPAIR_EDITS) $(REPAIR_TWO) data.source=shapescapes:find limit=320 paths.shards=shards/repair_two/find
@@ -40,12 +40,16 @@ repair: $(STAMP)  ## are a model's failures found and repaired, against controls
 	$(call both,$(BIN)/python generate.py recipe=repair_oracle $(REPAIR_TWO) data.failures=shards/repair_two/failures.jsonl data.budget=160 paths.shards=shards/repair_two/made,$(BIN)/python generate.py recipe=repair_oracle $(REPAIR_TWO) data.failures=shards/repair/all.jsonl data.weights=equal data.budget=160 paths.shards=shards/repair_two/random)
 	$(call both,$(BIN)/python $(REPAIR_POOL) data.failures=shards/repair_clip/failures.jsonl data.budget=160 paths.shards=shards/repair_clip/made,$(BIN)/python generate.py recipe=repair_oracle $(REPAIR_TWO) data.failures=shards/repair_clip_two/failures.jsonl data.budget=160 paths.shards=shards/repair_clip_two/made)
 	ln -sfn ../repair/random shards/repair_clip/random
+	ln -sfn ../repair_two/random shards/repair_clip_two/random
 	$(BIN)/python generate.py --multirun recipe=repair $(REPAIR_WORLD) data.failures=shards/repair/failures.jsonl data.budget=160 'recipe.draws.self_replace_steps=[0.0,0.4,0.8]' limit=480 part=0,1 parts=2 parallel=2 paths.shards=shards/repair/other
 	$(BIN)/python train.py --multirun experiment=$(REPAIR_ARMS) seed=$(REPAIR_SEEDS) parallel=2 share_image_cache=true $(REPAIR)
+	$(BIN)/python $(REPAIR_FIND) model=classifier weights=runs/repair/repair/targeted/seed=0/checkpoint benchmark.data=shards/repair/find failures=shards/repair/failures_2.jsonl
+	$(call both,$(BIN)/python $(REPAIR_POOL) data.failures=shards/repair/failures_2.jsonl data.budget=160 seed=1 paths.shards=shards/repair/made_2,$(BIN)/python $(REPAIR_POOL) data.failures=shards/repair/all.jsonl data.weights=equal data.budget=160 seed=1 paths.shards=shards/repair/random_2)
+	$(BIN)/python train.py --multirun experiment=repair/targeted_2,repair/random_2 seed=$(REPAIR_SEEDS) parallel=2 share_image_cache=true $(REPAIR)
 	$(BIN)/python train.py --multirun experiment=repair/dose data.cf_ratio=0,0.05,0.1,0.4 'arm=dose_$${data.cf_ratio}' seed=$(REPAIR_SEEDS) parallel=2 share_image_cache=true $(REPAIR)
 	for arm in before more_real random targeted; do $(BIN)/python train.py --multirun experiment=repair/$$arm arm=$$arm name=repair_two declared=null data.world.shortcut=colour_and_background model.name_or_path=$(REPAIR_START)/classifier_colour_and_background/seed=0/checkpoint seed=0,1,2 parallel=2 share_image_cache=true $(REPAIR) || exit 1; done
 	$(BIN)/python train.py --multirun experiment=repair_clip/before,repair_clip/more_real,repair_clip/random,repair_clip/text_only,repair_clip/targeted seed=0,1,2 parallel=2 share_image_cache=true $(REPAIR)
-	for arm in before targeted; do $(BIN)/python train.py --multirun experiment=repair_clip/$$arm arm=$$arm name=repair_clip_two data.world.shortcut=colour_and_background seed=0,1,2 parallel=2 share_image_cache=true $(REPAIR) || exit 1; done
+	for arm in before more_real random targeted; do $(BIN)/python train.py --multirun experiment=repair_clip/$$arm arm=$$arm name=repair_clip_two data.world.shortcut=colour_and_background seed=0,1,2 parallel=2 share_image_cache=true $(REPAIR) || exit 1; done
 	$(call both,$(BIN)/python evaluate.py name=repair benchmark=shapescapes_repair $(REPAIR),$(BIN)/python evaluate.py --multirun name=$(REPAIR_OTHERS) benchmark=shapescapes_repair 'benchmark.only=[test_repair]' $(REPAIR))
 	$(BIN)/python -m cfaug table repair repair_oracle $(REPAIR)
 	cp runs/repair/tables/report.html runs/repair/report.html
@@ -65,3 +69,25 @@ repair-full: $(STAMP)  ## after make repair: the same with a diffusion model's e
 	$(BIN)/python evaluate.py name=repair_diffusion benchmark=shapescapes_repair $(REPAIR)
 	$(BIN)/python -m cfaug table $(REPAIR_FULL) $(REPAIR)
 	cp runs/repair/tables/report.html runs/repair/report.html
+
+CAUSES := shards/repair_causes
+# What the classifier was trained on: the world of make repair, without sketches.
+CAUSES_WORLD := $(REPAIR_WORLD) 'data.world.domains=[photo,painting,cartoon,mosaic]'
+CAUSES_FIND := $(REPAIR_FIND) model=classifier weights=runs/causes_classifier benchmark.data=$(CAUSES)/find failure_causes.training=shapescapes:real $(CAUSES_WORLD)
+CAUSES_POOL := generate.py recipe=repair_oracle $(CAUSES_WORLD) data.budget=160 recipe.editor.per_photo=null
+CAUSES_ARMS := repair/before,repair/real_again,repair/more_real,repair/any_real,repair/retrieved,repair/random,repair/targeted
+
+repair-causes: $(STAMP)  ## do failures of coverage and of reliance need different cures: runs/repair_causes/report.html (10 min, 5 seeds)
+	test -e runs/causes_classifier/config.json || $(BIN)/python -m zoo classifier out=runs/causes_classifier shortcut=background domains=photo,painting,cartoon,mosaic steps=1300 scenes=5000 warmup=100 lr=0.004
+	$(BIN)/python -m cfaug table repair_causes declare=true $(REPAIR)
+	$(BIN)/python $(REPAIR_EDITS) $(REPAIR_WORLD) data.source=shapescapes:find limit=400 paths.shards=$(CAUSES)/find
+	$(BIN)/python $(REPAIR_EDITS) $(REPAIR_WORLD) data.source=shapescapes:gate limit=480 paths.shards=$(CAUSES)/gate
+	$(BIN)/python $(REPAIR_EDITS) $(REPAIR_WORLD) data.source=shapescapes:test limit=320 paths.shards=$(CAUSES)/test
+	$(BIN)/python $(CAUSES_FIND) failures=$(CAUSES)/failures.jsonl
+	$(BIN)/python $(CAUSES_FIND) failures=$(CAUSES)/all.jsonl failure_rule.minimum=-1 failure_rule.alpha=1
+	$(call both,$(BIN)/python $(CAUSES_POOL) data.failures=$(CAUSES)/failures.jsonl paths.shards=$(CAUSES)/made,$(BIN)/python $(CAUSES_POOL) data.failures=$(CAUSES)/all.jsonl data.weights=equal paths.shards=$(CAUSES)/random)
+	$(call both,$(BIN)/python generate.py recipe=retrieved $(REPAIR_WORLD) data.source=shapescapes:real data.failures=$(CAUSES)/failures.jsonl data.budget=160 paths.shards=$(CAUSES)/retrieved,$(BIN)/python generate.py recipe=photo_edits_oracle $(REPAIR_WORLD) data.source=shapescapes:more_real limit=160 paths.shards=$(CAUSES)/any)
+	$(BIN)/python train.py --multirun experiment=$(CAUSES_ARMS) name=repair_causes 'data.world.domains=[photo,painting,cartoon,mosaic]' model.name_or_path=runs/causes_classifier seed=$(REPAIR_SEEDS) parallel=2 share_image_cache=true $(REPAIR)
+	$(BIN)/python evaluate.py name=repair_causes benchmark=shapescapes_repair $(REPAIR)
+	$(BIN)/python -m cfaug table repair_causes $(REPAIR)
+	mkdir -p runs/repair_causes && cp runs/repair/tables/report.html runs/repair_causes/report.html

@@ -96,6 +96,24 @@ def test_what_is_left_is_the_mean_excess_and_what_is_new_is_counted(tmp_path):
     assert mean == pytest.approx(measured["excess", None].value)
 
 
+def test_what_is_left_is_told_by_cause_where_the_file_names_causes(tmp_path):
+    losses = {DOG: [0.1, 0.2, 0.3], DARK: [0.4, 0.6], RED: [0.9, 0.8]}
+    red = ModelFailure("stress", "colour", "blue", "red", ("dog",))
+    failures = (replace(SNOW, cause="coverage"), replace(NIGHT, cause="reliance"), red)
+    evaluation = opened(tmp_path, losses, *failures).run(None)
+    left = {row.by["cause"]: (row.value, row.n) for row in evaluation.outcomes if "cause" in row.by}
+    assert left == {
+        "coverage": (pytest.approx(0.2), 3),
+        "reliance": (pytest.approx(0.5), 2),
+        "unknown": (pytest.approx(0.85), 2),
+    }
+    assert list(evaluation.items["cause"]) == ["coverage"] * 3 + ["reliance"] * 2 + ["unknown"] * 2
+    RepairTest.item_schema.check(evaluation.items, "items")
+    unnamed = opened(tmp_path, losses, SNOW, NIGHT, red).run(None)
+    assert "cause" not in unnamed.items
+    assert not any("cause" in row.by for row in unnamed.outcomes)
+
+
 class Twice(Inner):
     """The same, each edit twice, as shards of A -> B and B -> A have them; items name the photo."""
 
