@@ -169,7 +169,7 @@ def train_ours(name: str, folder: Path, args: argparse.Namespace) -> dict[str, A
     import train
 
     overrides = [
-        f"model={PRESETS.get(name, 'clip_vit_b32')}", f"model.name_or_path={folder / name}",
+        f"model={PRESETS.get(name, 'clip_vit_b32')}", f"model.weights={folder / name}",
         "data=folder", f"data.real={folder / f'data-{name}'}", "data.cf_ratio=0",
         "data.validation=0", "data.holdout=0", f"data.batch_size={args.batch}", "data.workers=0",
         "optim=paper", f"optim.lr={LEARNING_RATE}", f"trainer.max_steps={args.steps}",

@@ -144,12 +144,10 @@ def write_models(folder: Path, shape: dict[str, int]) -> None:
 
 def ours(rival: str, folder: Path, args: argparse.Namespace) -> list[str]:
     """Return our command for the checkpoint that the rival trains."""
-    name = "name_or_path" if rival == "transformers" else "architecture"
-    weights = folder / "hf" if rival == "transformers" else f"local-dir:{folder / 'open_clip'}"
-    tag = [] if rival == "transformers" else ["model.pretrained=null"]
+    weights = folder / ("hf" if rival == "transformers" else "open_clip")
     return [
         *theirs("ours", folder, args), "--overrides", f"model={PAIRS[rival]}",
-        f"model.{name}={weights}", *tag, "data=folder", f"data.real={folder / 'data'}",
+        f"weights={weights}", "data=folder", f"data.real={folder / 'data'}",
         "data.cf_ratio=0", "data.validation=0", "data.holdout=0", f"data.batch_size={args.batch}",
         f"data.workers={args.workers}", "optim=paper", f"optim.lr={args.lr}",
         "trainer.max_steps=null", "trainer.max_epochs=1", "trainer.checkpoint=last",

@@ -151,7 +151,7 @@ def train_pairs(
 
 def load_open_clip(folder: str) -> specs.OpenClip:
     """Return the specification of a folder that open_clip saved."""
-    return specs.OpenClip(f"local-dir:{folder}")
+    return specs.OpenClip(str(folder))
 
 
 def validate_pairs(folder: Path, audit: DeviceAudit, **settings: Any) -> Measured:

@@ -53,6 +53,7 @@ def test_every_target_binds(file):
     for target, node in _targets(tree):
         taken = inspect.signature(locate(target)).parameters
         assert set(node) - {"_target_"} <= set(taken)
+        assert "weights" in taken or not {"revision", "name_or_path", "pretrained"} & set(taken)
 
 
 def _targets(tree):
@@ -332,7 +333,7 @@ def test_lances_numbers():
     """LANCE, Table 6, and section 3.2's choice among all f."""
     [(config, _)] = _compose("generate", "recipe=photo_edits", "zoo=paper")
     recipe, captioner = config["recipe"], config["zoo"]["captioner"]
-    assert captioner["name_or_path"] == "Salesforce/blip2-opt-2.7b"
+    assert captioner["weights"] == "Salesforce/blip2-opt-2.7b"
     named = ("num_beams", "min_new_tokens", "max_new_tokens", "repetition_penalty", "prefix")
     assert [captioner[name] for name in named] == [5, 20, 100, 1.0, "A photo of "]
     draws, editor = recipe["draws"], recipe["image_editor"]

@@ -305,7 +305,7 @@ def changed(saved_models, tmp_path, kind, path, value):
 
 def load_changed(kind, folder):
     if kind == "open_clip":
-        return OpenClip(f"local-dir:{folder}").load()
+        return OpenClip(str(folder)).load()
     return MaskedLM(str(folder)).model if kind == "text" else HFClip(str(folder)).load()
 
 

@@ -371,7 +371,7 @@ def compare_on_photos(at: Workplace) -> str:
     at.run(
         "train.py", "--multirun", "name=photos", "data=folder", f"data.real={photos}",
         f"data.counterfactual={pairs}", "data.cf_ratio=0,0.5", "seed=107,108,109,110,111",
-        "model=clip_vit_b32", f"model.name_or_path={weights}", f"data.size={at.options.size}",
+        "model=clip_vit_b32", f"model.weights={weights}", f"data.size={at.options.size}",
         f"trainer.device={at.machine.device}", "trainer.max_epochs=1", "trainer.progress=false",
         "share_image_cache=true", *paths,
     )  # fmt: skip

@@ -19,6 +19,8 @@ def refuse_unknown(node: Mapping[str, Any], taken: Sequence[str], path: str) -> 
         hint = f"did you mean {path}{near}? " if near else ""
         if str(key) in OF_RESUMING:
             hint = f"{HOW_RUNS_RESUME}. "
+        elif RENAMED.get(str(key)) in taken:
+            hint = f"it is called {path}{RENAMED[str(key)]} now. "
         if not (path or near) and isinstance(node[key], Mapping):
             hint = f"a file of {key}/ with settings of every group begins with "
             hint += "`# @package _global_`. "
@@ -35,8 +37,11 @@ OF_RESUMING = frozenset(
 HOW_RUNS_RESUME = (
     "a run has a folder of its own and resumes by itself: the same command again goes on from "
     "last.ckpt there, extend=true with a larger trainer.max_steps trains a finished run longer, "
-    "model.name_or_path=FOLDER starts from other weights, and evaluate.py takes weights=FOLDER"
+    "weights=FOLDER starts from other weights, in train.py as in evaluate.py"
 )
+
+RENAMED = MappingProxyType({"name_or_path": "weights", "pretrained": "weights"})
+"""{former name of a setting: its name}, which an error gives with the word to type."""
 
 USUAL_NAMES: Mapping[str, Sequence[str]] = MappingProxyType(
     {

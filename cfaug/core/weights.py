@@ -21,8 +21,6 @@ from cfaug.core.safety.json_text import load_json
 ZOO = "zoo:"
 PACKAGE = "package:"
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
-OPEN_CLIP_FOLDERS = ("local-dir:", "hf-hub:")
-"""Prefix of open_clip's ``architecture`` for a folder with its own configuration."""
 WEIGHT_FILES = (".bin", ".ckpt", ".pt", ".pth", ".safetensors")
 """Endings that distinguish a missing weight file from a Hub id."""
 HUB_TIMEOUT_S = 10.0
@@ -44,14 +42,15 @@ OPEN_CLIP_WEIGHTS = (
 
 
 def resolve(
-    name_or_path: str,
+    weights: str,
     revision: str | None = None,
     wanted: Sequence[str] | None = None,
     *,
     fetch: bool = True,
 ) -> Path:
-    """Return the local folder of a ``zoo:NAME``, a folder, or a Hub id (downloaded if needed).
+    """Return the local folder of weights that are in one, downloaded if needed.
 
+    They are named by the folder, by ``zoo:NAME`` for a shipped one, or by a Hub id.
     ``zoo:NAME`` may name a folder within one (``zoo:language/causal``); ``package:NAME/FOLDER`` is
     a folder of an installed Python package, which is not imported.
 
@@ -60,34 +59,31 @@ def resolve(
         wanted: patterns of the files to download; ``None`` is one model with its tokenizer.
         fetch: whether to download a Hub id; otherwise earlier downloads are used.
     """
-    path = Path(name_or_path).expanduser()
-    if revision is not None and (name_or_path.startswith((ZOO, PACKAGE)) or path.is_dir()):
+    path = Path(weights).expanduser()
+    if revision is not None and (weights.startswith((ZOO, PACKAGE)) or path.is_dir()):
         raise UserError(
-            f"revision={revision} names a commit of the Hub, and {name_or_path} is a folder here: "
+            f"revision={revision} names a commit of the Hub, and {weights} is a folder here: "
             "leave it out"
         )
-    if name_or_path.startswith(ZOO):
-        return _zoo_folder(name_or_path.removeprefix(ZOO))
-    if name_or_path.startswith(PACKAGE):
-        return _package_folder(name_or_path.removeprefix(PACKAGE))
+    if weights.startswith(ZOO):
+        return _zoo_folder(weights.removeprefix(ZOO))
+    if weights.startswith(PACKAGE):
+        return _package_folder(weights.removeprefix(PACKAGE))
     if path.is_dir():
         check_links(path)
         return path
     if path.exists():
         raise UserError(
-            f"model {name_or_path} is a file: give the folder it lies in; weights of "
-            "open_clip_train are read by model=open_clip model.architecture=NAME with "
-            "weights=FILE (to evaluate) or model.pretrained=FILE (to train)"
+            f"model {weights} is a file: give the folder it lies in; a file of open_clip_train is "
+            f"read by model=open_clip model.architecture=NAME weights={weights}"
         )
     if path.suffix in WEIGHT_FILES:
-        raise UserError(f"model {name_or_path}: there is no such file")
-    if HUB_ID.fullmatch(name_or_path) is None:
+        raise UserError(f"model {weights}: there is no such file")
+    if HUB_ID.fullmatch(weights) is None:
         left_by_run = path.name == "checkpoint"
         hint = "; a finished run leaves it, so train that one first" if left_by_run else ""
-        raise UserError(
-            f"model {name_or_path}: there is no such folder, and it is not a Hub id{hint}"
-        )
-    return _fetch(name_or_path, revision, wanted, fetch)
+        raise UserError(f"model {weights}: there is no such folder, and it is not a Hub id{hint}")
+    return _fetch(weights, revision, wanted, fetch)
 
 
 def zoo_shelf() -> Path:
@@ -120,11 +116,11 @@ def _package_folder(name: str) -> Path:
     return folder
 
 
-def describe(name_or_path: str, folder: Path) -> str:
+def describe(weights: str, folder: Path) -> str:
     """Return the provenance of weights for a card: the name with its Hub revision or sha256."""
     if folder.parent.name == "snapshots":
-        return f"{name_or_path}@{folder.name}"
-    return f"{name_or_path} sha256:{sha256(find_weights(folder))}"
+        return f"{weights}@{folder.name}"
+    return f"{weights} sha256:{sha256(find_weights(folder))}"
 
 
 def _fetch(name: str, revision: str | None, wanted: Sequence[str] | None, fetch: bool) -> Path:
@@ -167,8 +163,8 @@ def _fetch(name: str, revision: str | None, wanted: Sequence[str] | None, fetch:
         reason = (str(cause) or type(cause).__name__).strip().splitlines()[0]
         raise UserError(
             f"model {name}: no such folder here, and the Hub did not give it ({reason}). Where "
-            f"there is a network: hf download {name} --local-dir FOLDER; then "
-            "model.name_or_path=FOLDER, or FOLDER where the setting names another model"
+            f"there is a network: hf download {name} --local-dir FOLDER; then weights=FOLDER, or "
+            "FOLDER where the setting names another model"
         ) from error
 
 
@@ -215,26 +211,27 @@ def _shards(listing: Path) -> list[str]:
     return names
 
 
-def open_clip_folder(architecture: str, *, fetch: bool = True) -> Path | None:
-    """Return the folder of a ``local-dir:`` or ``hf-hub:`` name; ``None`` for a plain name.
+def names_folder(weights: str) -> bool:
+    """Say whether weights are in a folder, here or on the Hub, and not a library's tag or a file.
 
-    Args:
-        architecture: open_clip's name of the architecture, such as ``hf-hub:ORG/NAME``.
+    A tag has no slash and no colon; a folder of the same name counts first.
     """
-    for prefix in OPEN_CLIP_FOLDERS:
-        if architecture.startswith(prefix):
-            return resolve(architecture.removeprefix(prefix), fetch=fetch)
-    return None
+    path = Path(weights).expanduser()
+    return path.is_dir() or (("/" in weights or ":" in weights) and not path.is_file())
 
 
-def open_clip_weights(architecture: str, pretrained: str | None) -> Path | None:
+def open_clip_folder(weights: str, *, fetch: bool = True) -> Path | None:
+    """Return the folder of an open_clip model's weights; ``None`` for a tag or a file."""
+    return resolve(weights, fetch=fetch) if names_folder(weights) else None
+
+
+def open_clip_weights(weights: str) -> Path | None:
     """Return the weight file of an open_clip model; ``None`` for a tag of published weights."""
-    folder = open_clip_folder(architecture)
+    folder = open_clip_folder(weights)
     if folder is not None:
         return find_weights(folder, OPEN_CLIP_WEIGHTS)[0]
-    if pretrained is not None and Path(pretrained).is_file():
-        return Path(pretrained)
-    return None
+    file = Path(weights).expanduser()
+    return file if file.is_file() else None
 
 
 def parameter_count(paths: Sequence[Path]) -> int | None:
@@ -286,7 +283,7 @@ def model_identity(weights: str, settings: Mapping[str, Any]) -> str:
 
     It equals the weights' hash if no setting differs from its default, as in older results.
 
-    >>> model_identity("ab", {"max_length": None, "architecture": "local-dir:folder"})
+    >>> model_identity("ab", {"max_length": None, "architecture": None})
     'ab'
     >>> model_identity("ab", {"max_length": 4}) == model_identity("ab", {"max_length": 5})
     False
@@ -295,8 +292,6 @@ def model_identity(weights: str, settings: Mapping[str, Any]) -> str:
         settings: the model's settings that change its answers; ``None`` is a setting's default.
     """
     given = {name: value for name, value in settings.items() if value is not None}
-    if str(given.get("architecture")).startswith(OPEN_CLIP_FOLDERS):
-        del given["architecture"]  # the folder's own files determine it
     return sha256_text(json.dumps([weights, given], sort_keys=True)) if given else weights
 
 

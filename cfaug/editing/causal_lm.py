@@ -106,7 +106,7 @@ class CausalLM(Pretrained):
         first = [self.tokenizer.bos_token_id] if self.add_start_token else []
         if None in first:
             raise UserError(
-                f"{self.name_or_path}: its tokenizer has no beginning-of-text token; set "
+                f"{self.weights}: its tokenizer has no beginning-of-text token; set "
                 "add_start_token=false to leave the first token of every text unscored"
             )
         longest = self._longest - len(first)
@@ -115,7 +115,7 @@ class CausalLM(Pretrained):
         for text, ids in zip(texts, rows, strict=True):
             if len(ids) > longest:
                 raise UserError(
-                    f"{self.name_or_path} reads at most {self._longest} tokens, and this text with "
+                    f"{self.weights} reads at most {self._longest} tokens, and this text with "
                     f"its context is longer: {text[:60]!r}..."
                 )
         return [[*first, *ids] for ids in rows]
@@ -188,7 +188,7 @@ class CausalLM(Pretrained):
         except (TypeError, ValueError, RuntimeError, IndexError) as error:
             apart, wrong = False, f"texts cannot share what they begin with ({error})"
         if not apart:
-            raise UserError(f"{self.name_or_path}: {wrong}; set share_prefixes=false for it")
+            raise UserError(f"{self.weights}: {wrong}; set share_prefixes=false for it")
         return True
 
 

@@ -276,7 +276,7 @@ class _LanguageEdits(SampledLM):
 class InstructModel(_LanguageEdits):
     """An instruct model of transformers, prompted with its own chat template.
 
-    ``name_or_path`` is any folder or Hub id of AutoModelForCausalLM with a chat template, such as
+    ``weights`` is any folder or Hub id of AutoModelForCausalLM with a chat template, such as
     ``Qwen/Qwen3-4B-Instruct-2507``.
     """
 
@@ -292,7 +292,7 @@ class InstructModel(_LanguageEdits):
             return render_chat(self.tokenizer, [{"role": "user", "content": content}])
         except Exception as error:  # a template may raise anything
             raise UserError(
-                f"{self.name_or_path} has no chat template that works ({error}): name an instruct "
+                f"{self.weights} has no chat template that works ({error}): name an instruct "
                 "model, or ask a model that was tuned by cfaug.editing.instructed_edit.TunedModel"
             ) from error
 

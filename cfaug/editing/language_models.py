@@ -46,7 +46,7 @@ class MaskedLM(Pretrained):
         """
         mask = self.tokenizer.mask_token
         if mask is None:
-            raise UserError(f"{self.name_or_path}: its tokenizer has no mask token")
+            raise UserError(f"{self.weights}: its tokenizer has no mask token")
         # RoBERTa was trained with masks that include the space before them; a separate space would
         # be new to it. Other tokenizers see no difference.
         texts = [f"{b.text[: b.start].rstrip(' ')}{mask}{b.text[b.end :]}" for b in blanks]

@@ -34,7 +34,8 @@ class Pretrained(Checkpoint):
     """A model with its tokenizer.
 
     Args:
-        name_or_path: a folder, a Hub id, ``zoo:...`` or ``package:...``.
+        weights: a folder; ``zoo:NAME``, a shipped one; ``package:NAME/FOLDER``, one of an installed
+            package; or a Hub id.
         revision: the commit of a Hub id.
         dtype: the number format of the computation. A score's last bits depend on its batch. After
             rounding to five digits, float64 scores do not, and one in some hundred float32 scores
@@ -62,7 +63,7 @@ class Pretrained(Checkpoint):
 
     def __post_init__(self) -> None:
         check_fields(self)
-        check_device(self.device, f"device of {self.name_or_path}")
+        check_device(self.device, f"device of {self.weights}")
 
     def load(self, protocol: type | None = None) -> Self:
         """Return itself: the weights are loaded on first use."""
@@ -75,7 +76,7 @@ class Pretrained(Checkpoint):
 
     def describe(self) -> dict[str, str]:
         """Return the model's name, the hash of its weights, and the number format."""
-        description = describe(self.name_or_path, self._folder)
+        description = describe(self.weights, self._folder)
         if self.adapter is not None:
             description = (
                 f"{description} with {self.adapter} sha256:{sha256([self._adapter() / WEIGHTS])}"
@@ -108,7 +109,7 @@ class Pretrained(Checkpoint):
 
     @cached_property
     def _place(self) -> str:
-        return str(choose_device(self.device, f"device of {self.name_or_path}"))
+        return str(choose_device(self.device, f"device of {self.weights}"))
 
     @property
     def _tokens_at_once(self) -> int:

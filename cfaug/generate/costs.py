@@ -171,7 +171,7 @@ def count_cost(pipeline: Pipeline, plan_of: ShardPlan) -> Cost:
         try:
             if not isinstance(encoder, LazyClipScorer) or not isinstance(encoder.model, HFClip):
                 raise UncountedError(f"{type(encoder).__name__} does not say what it takes")
-            clip = count_encoder(encoder.model.name_or_path, encoder.model.revision)
+            clip = count_encoder(encoder.model.weights, encoder.model.revision)
         except UncountedError as error:
             cost.missing.append(f"scores ({name}): {error}")
             continue

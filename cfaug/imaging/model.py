@@ -321,7 +321,7 @@ class PipelineFolder:
     a folder's own code is never run.
 
     Args:
-        weights: a folder, or a Hub id.
+        weights: a folder, ``zoo:NAME``, or a Hub id.
         revision: the commit of a Hub id; ``None`` for the newest.
         pipeline: another class of diffusers that is built from the same parts, such as
             ``StableDiffusion3Img2ImgPipeline`` from the weights of a text-to-image pipeline.

@@ -48,7 +48,7 @@ from cfaug.models.weight_names import WRAPPERS, find_prefix, named_weights, say_
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-WHERE = ("name_or_path", "revision")
+WHERE = ("weights", "revision")
 """Settings that only say where the weights are."""
 
 
@@ -155,7 +155,8 @@ class Checkpoint(Spec):
     """A ``save_pretrained`` folder with a model of any kind.
 
     Args:
-        name_or_path: a folder, a Hub id, or ``zoo:NAME`` for a model that is shipped with cfaug.
+        weights: a folder, such as a run's checkpoint; ``zoo:NAME``, a shipped one;
+            ``package:NAME/FOLDER``, one of an installed package; or a Hub id.
         revision: the commit of a Hub id; ``None`` for the newest.
 
     Attributes:
@@ -163,7 +164,7 @@ class Checkpoint(Spec):
         ineffective: the settings that do not change the model's answers.
     """
 
-    name_or_path: str
+    weights: str
     revision: str | None = None
 
     implementation: ClassVar[str]
@@ -183,7 +184,7 @@ class Checkpoint(Spec):
 
     def folder(self) -> Path:
         """Return the folder of the weights, downloaded if needed."""
-        return resolve(self.name_or_path, self.revision)
+        return resolve(self.weights, self.revision)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -220,15 +221,15 @@ class Checkpoint(Spec):
         return parameter_count(find_weights(self.folder()))
 
     def on_this_machine(self) -> Self:
-        return self.at(str(resolve(self.name_or_path, self.revision, fetch=False)))
+        return self.at(str(resolve(self.weights, self.revision, fetch=False)))
 
     def at(self, checkpoint: str) -> Self:
         """Return the same settings for another folder, Hub id or ``zoo:NAME``."""
-        return replace(self, name_or_path=checkpoint, revision=None)
+        return replace(self, weights=checkpoint, revision=None)
 
     @property
     def owner(self) -> str:
-        return f"{type(self).__name__} ({self.name_or_path})"
+        return f"{type(self).__name__} ({self.weights})"
 
 
 def load_model(

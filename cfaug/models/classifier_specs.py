@@ -45,7 +45,7 @@ class TimmClassification(Checkpoint):
     """An image classifier of timm, or its features: the input of the last layer.
 
     Args:
-        name_or_path: a folder as timm saves it (``config.json``, ``model.safetensors``); a Hub id;
+        weights: a folder as timm saves it (``config.json``, ``model.safetensors``); a Hub id;
             timm's own name of its weights, such as ``resnet50.a1_in1k``; or, with ``architecture``,
             a file of weights, safetensors or a ``.pth`` with only tensors.
         architecture: timm's name of the architecture, for a file of weights; images are prepared as
@@ -85,24 +85,24 @@ class TimmClassification(Checkpoint):
 
     def _file(self) -> Path | None:
         """Return the file of weights; ``None`` if the weights are not a file."""
-        file = Path(self.name_or_path).expanduser()
+        file = Path(self.weights).expanduser()
         if not file.is_file():
             if self.architecture is not None and file.suffix not in WEIGHT_FILES:
                 raise UserError(
                     f"model.architecture={self.architecture} is for a file of weights, and "
-                    f"{self.name_or_path} is none: its own architecture is used; leave it out"
+                    f"{self.weights} is none: its own architecture is used; leave it out"
                 )
             return None
         if self.architecture is None:
             raise UserError(
-                f"{self.name_or_path} is a file of weights: name its architecture by "
+                f"{self.weights} is a file of weights: name its architecture by "
                 "model.architecture=NAME, one of timm.list_models()"
             )
         return file
 
     def _place(self) -> str:
         """Return the folder or Hub id; the Hub id of timm's own weights is ``timm/NAME.TAG``."""
-        name = self.name_or_path
+        name = self.weights
         if "/" in name or ":" in name or Path(name).expanduser().is_dir():
             return name
         if "." in name:
@@ -138,18 +138,18 @@ class TorchvisionClassification(Spec):
     """An image classifier of torchvision.
 
     Args:
+        weights: a tag of the architecture, such as ``IMAGENET1K_V2``, which torchvision downloads;
+            a file, safetensors or a ``.pth`` of only tensors; or the checkpoint of a run.
         architecture: a name from ``torchvision.models.list_models(module=torchvision.models)``,
-            such as ``resnet50``.
-        pretrained: the tag of its weights, such as ``IMAGENET1K_V2``, which torchvision downloads;
-            or a file of weights, safetensors or a ``.pth`` of only tensors.
-        prepared_as: the tag whose image transform is used with a file of weights; ``None`` is the
-            architecture's default tag.
+            such as ``resnet50``: no weights of torchvision say it.
+        prepared_as: the tag whose image transform is used with a file or a checkpoint; ``None`` is
+            the architecture's default tag.
         classes: a file of class names, a line for each logit: a name or a WordNet id; ``None`` is
-            torchvision's names of ImageNet's 1,000 classes.
+            the checkpoint's own, and otherwise torchvision's names of ImageNet's 1,000 classes.
     """
 
+    weights: str
     architecture: str
-    pretrained: str
     prepared_as: str | None = None
     classes: str | None = None
 
@@ -160,39 +160,50 @@ class TorchvisionClassification(Spec):
         from cfaug.models.classifiers import TorchvisionClassifier
 
         choose_protocol(self.provides, protocol, self.owner)
-        return TorchvisionClassifier.load(self.architecture, **self.settings)
+        return TorchvisionClassifier.load(self._tag_or_file, self.architecture, **self.settings)
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Arguments of the model other than its architecture."""
-        names = {name: getattr(self, name) for name in ("pretrained", "prepared_as")}
-        return {**names, "classes": class_names(self.classes)}
+        """Arguments of the model other than its weights and architecture."""
+        return {"prepared_as": self.prepared_as, "classes": class_names(self._names)}
 
     def load_with_head(self, labels: Sequence[str], seed: int, match: Matching) -> Any:
         from cfaug.models.classifiers import TorchvisionClassifier
 
-        kind, settings = TorchvisionClassifier, self.settings
-        return kind.load_with_head(self.architecture, settings, labels, seed, match)
+        return TorchvisionClassifier.load_with_head(
+            self._tag_or_file, self.architecture, self.settings, labels, seed, match
+        )
 
     def _file(self) -> Path | None:
-        file = Path(self.pretrained).expanduser()
+        place = Path(self.weights).expanduser()
+        file = place / SAVED_WEIGHTS if place.is_dir() else place
         return file if file.is_file() else None
+
+    @property
+    def _tag_or_file(self) -> str:
+        return str(self._file() or self.weights)
+
+    @property
+    def _names(self) -> str | None:
+        """The file of class names that is given, or that a checkpoint has."""
+        saved = Path(self.weights).expanduser() / CLASS_NAMES
+        return str(saved) if self.classes is None and saved.is_file() else self.classes
 
     def weights_hash(self) -> str:
         """Return the sha256 of the weight file, or of the name of a tag."""
         file = self._file()
         if file is not None:
             return sha256([file])
-        if not self.pretrained.isidentifier():
+        if not self.weights.isidentifier():
             raise UserError(
-                f"model.pretrained={self.pretrained}: there is no such file, and it is not a tag, "
-                "such as IMAGENET1K_V1"
+                f"weights={self.weights} are no file of weights, no checkpoint of a run with model="
+                "torchvision, and no tag, such as IMAGENET1K_V1"
             )
-        return sha256_text(f"torchvision:{self.architecture}:{self.pretrained}")
+        return sha256_text(f"torchvision:{self.architecture}:{self.weights}")
 
     def answering(self) -> dict[str, Any]:
-        names = ("architecture", "prepared_as", "classes")
-        return with_names({name: getattr(self, name) for name in names})
+        names = {name: getattr(self, name) for name in ("architecture", "prepared_as")}
+        return with_names({**names, "classes": self._names})
 
     def settings_hash(self) -> str:
         """Return the sha256 of all settings."""
@@ -204,19 +215,18 @@ class TorchvisionClassification(Spec):
         return None if file is None else parameter_count([file])
 
     def at(self, checkpoint: str) -> TorchvisionClassification:
-        """Return the same settings for a file of weights, another tag, or a run's checkpoint."""
-        folder = Path(checkpoint)
-        if not folder.is_dir():
-            return replace(self, pretrained=checkpoint)
-        prepared = self.prepared_as if self._file() is not None else self.pretrained
-        return replace(
-            self, pretrained=str(folder / SAVED_WEIGHTS), prepared_as=prepared,
-            classes=str(folder / CLASS_NAMES),
-        )  # fmt: skip
+        """Return the same settings for a file of weights, another tag, or a run's checkpoint.
+
+        A checkpoint has class names of its own, and its images are prepared as before.
+        """
+        if not Path(checkpoint).is_dir():
+            return replace(self, weights=checkpoint)
+        prepared = self.prepared_as if self._file() is not None else self.weights
+        return replace(self, weights=checkpoint, prepared_as=prepared, classes=None)
 
     @property
     def owner(self) -> str:
-        return f"{type(self).__name__} ({self.architecture}, {self.pretrained})"
+        return f"{type(self).__name__} ({self.architecture}, {self.weights})"
 
 
 @dataclass(frozen=True)
@@ -242,7 +252,7 @@ class InceptionFeatures(Spec):
         """Return the sha256 of the weight file."""
         file = Path(self.weights).expanduser()
         if not file.is_file():
-            raise UserError(f"model.weights={self.weights}: there is no such file")
+            raise UserError(f"weights={self.weights}: there is no such file")
         return sha256([file])
 
     def settings_hash(self) -> str:

@@ -318,8 +318,8 @@ class TorchvisionClassifier(_OfLibrary):
     @classmethod
     def load(
         cls,
+        weights: str,
         architecture: str,
-        pretrained: str,
         *,
         prepared_as: str | None = None,
         classes: Sequence[str] | None = None,
@@ -337,14 +337,14 @@ class TorchvisionClassifier(_OfLibrary):
                 f"{', '.join(names)}"
             )
         tags = torchvision.models.get_model_weights(architecture)
-        file, owner = Path(pretrained).expanduser(), f"{architecture} ({pretrained})"
+        file, owner = Path(weights).expanduser(), f"{architecture} ({weights})"
         of_file = file.is_file()
         if prepared_as is not None and not of_file:
             raise UserError(
-                f"model.prepared_as={prepared_as} is for a file of weights, and model.pretrained="
-                f"{pretrained} is no file but a tag, which has its own transform: leave it out"
+                f"model.prepared_as={prepared_as} is for a file of weights, and weights={weights} "
+                "are no file but a tag, which has its own transform: leave it out"
             )
-        tag = (prepared_as or "DEFAULT") if of_file else pretrained
+        tag = (prepared_as or "DEFAULT") if of_file else weights
         if tag not in tags.__members__:
             raise UserError(
                 f"{tag!r} is neither a file nor one of torchvision's weights: "
@@ -365,7 +365,7 @@ class TorchvisionClassifier(_OfLibrary):
                 raise UserError(
                     f"torchvision could not load {architecture} {prepared.name} ({error}). Where "
                     f"there is a network: fetch {prepared.url}; then give that file as "
-                    "model.pretrained=FILE"
+                    "weights=FILE"
                 ) from error
             check_finite(model, architecture)
         given = prepared.transforms()
@@ -382,8 +382,8 @@ class TorchvisionClassifier(_OfLibrary):
 
     @classmethod
     def load_with_head(
-        cls, architecture: str, settings: Mapping[str, Any], labels: Sequence[str], seed: int,
-        match: Matching,
+        cls, weights: str, architecture: str, settings: Mapping[str, Any], labels: Sequence[str],
+        seed: int, match: Matching,
     ) -> Self:  # fmt: skip
         """Load a model with its own head if it knows the labels, or else with a random one."""
         if architecture in FROM_TENSORFLOW:
@@ -391,7 +391,7 @@ class TorchvisionClassifier(_OfLibrary):
                 f"{architecture} learns from the losses of further heads, which "
                 "task=classification does not compute: choose another architecture"
             )
-        classifier = cls.load(architecture, **settings)
+        classifier = cls.load(weights, architecture, **settings)
         if knows_labels(labels, classifier.classes, match, architecture):
             return classifier
         _refuse_names(settings["classes"], architecture)
@@ -452,8 +452,7 @@ class Inception(nn.Module):
             ) from error
         if not file.is_file():
             raise UserError(
-                f"model.weights={file}: there is no such file. Where there is a network: fetch "
-                f"{WEIGHTS}"
+                f"weights={file}: there is no such file. Where there is a network: fetch {WEIGHTS}"
             )
         refuse_pickles([file])
         try:

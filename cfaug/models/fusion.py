@@ -87,7 +87,7 @@ class FusionEntailer(FromFolder, Tunable, ABC):
             text = "no head" if bias is None else f"a head of {bias.numel()} logits"
             raise UserError(
                 f"{folder} has {text}, and three logits are needed: fine-tune it first with "
-                "`python train.py task=entailment model.name_or_path=FOLDER data.real=SNLI_VE`, "
+                "`python train.py task=entailment weights=FOLDER data.real=SNLI_VE`, "
                 "and name the checkpoint of that run"
             )
         self.columns = label_columns(names, len(ENTAILMENT), folder)

@@ -51,7 +51,7 @@ NEEDED: Mapping[str, tuple[Any, ...]] = {
 class BaseModel:
     """The base model of an adapter, as the configuration gives it, with its weights' hash."""
 
-    name_or_path: str
+    weights: str
     revision: str | None
     sha256: str
 
@@ -117,7 +117,7 @@ def save(model: nn.Module, folder: Path, base: BaseModel) -> None:
     config = _config(
         [*layers], first.r[NAME], first.lora_alpha[NAME], getattr(first.lora_dropout[NAME], "p", 0)
     )
-    config.base_model_name_or_path, config.revision = base.name_or_path, base.revision
+    config.base_model_name_or_path, config.revision = base.weights, base.revision
     config.inference_mode, config.task_type = True, "CAUSAL_LM"
     tensors = {
         PREFIX + name.replace(f".{NAME}.", "."): parameter.detach().cpu().contiguous()
@@ -149,7 +149,7 @@ def load(model: nn.Module, folder: Path, weights: Sequence[Path]) -> None:
     expected = about.get("sha256")
     if expected is not None and (there := sha256(weights)) != expected:
         raise UserError(
-            f"{folder} was tuned on {about.get('name_or_path')!r} with weights sha256:{expected}, "
+            f"{folder} was tuned on {about.get('weights')!r} with weights sha256:{expected}, "
             f"and {weights[0].parent} has sha256:{there}: give the weights it was tuned on"
         )
     try:

@@ -117,8 +117,8 @@ class OpenClipEncoder(Encoder):
 
 
 def load(
-    architecture: str,
-    pretrained: str | None,
+    weights: str,
+    architecture: str | None,
     *,
     log_scale_bounds: Bounds,
     max_tokens: int | None = None,
@@ -126,42 +126,45 @@ def load(
     """Load an open_clip model in float32, evaluation mode.
 
     Args:
+        architecture: open_clip's name of it, for a tag or a file; ``None`` for a folder.
         max_tokens: the number of positions to which those of texts are stretched; ``None`` keeps
             them.
     """
     import open_clip
 
-    file = open_clip_weights(architecture, pretrained)
+    file = open_clip_weights(weights)
     if file is not None:
         refuse_pickles([file])
-    folder = open_clip_folder(architecture)
-    source = architecture if folder is None else f"local-dir:{folder}"
-    if not source.startswith("local-dir:"):
+    folder = open_clip_folder(weights)
+    source = str(architecture) if folder is None else f"local-dir:{folder}"
+    tag_or_file = str(file or weights) if folder is None else None
+    if tag_or_file is not None:
         known = open_clip.list_models()
         if source not in known:
             raise UserError(
                 f"model.architecture={source} is not known to open_clip: {len(known)} names are "
-                "(open_clip.list_models()), or local-dir:FOLDER, or hf-hub:OWNER/NAME"
+                "(open_clip.list_models()); a folder or a Hub id needs none"
             )
         tags = open_clip.list_pretrained_tags_by_model(source)
-        if file is None and pretrained not in tags:
+        if file is None and weights not in tags:
             raise UserError(
-                f"model.pretrained={pretrained} is neither a file nor a tag of {source}; "
+                f"weights={weights} is neither a file, a folder nor a tag of {source}; "
                 f"its tags: {', '.join(tags) or '-'}"
             )
-        _compare_activations(source, str(pretrained))
+        _compare_activations(source, tag_or_file)
+    owner = weights if folder is not None else f"{architecture} ({weights})"
     model_config = {} if folder is None else read_config(folder)
     if folder is not None and file is not None:
-        weights = count_stored([file])
-        check_numbers(model_config, folder / CONFIG, weights)
+        stored = count_stored([file])
+        check_numbers(model_config, folder / CONFIG, stored)
         with no_questions():
             check_built(
                 lambda: _build(source, model_config, load_weights=False, device="meta"),
                 folder,
-                weights,
+                stored,
             )
     try:
-        plain = _without_prefix(file, source, pretrained, model_config)
+        plain = _without_prefix(file, source, tag_or_file, model_config)
         with no_questions(), plain as (read_from, weights_file):
             model = _build(read_from, model_config, pretrained=weights_file)
             if max_tokens is not None:
@@ -178,15 +181,13 @@ def load(
         if "in loading state_dict" in str(error):  # torch names the weights in the next lines
             first = str(error).splitlines()[1].strip()
             raise UserError(
-                f"{pretrained or architecture} does not hold the weights of {architecture}: "
+                f"{weights} does not hold the weights of {source}: "
                 f"{first[:120]} ... Name the architecture that they were trained with, as in "
                 "model.architecture=RN50"
             ) from error
-        raise UserError(f"open_clip cannot load {architecture} ({pretrained}): {error}") from error
+        raise UserError(f"open_clip cannot load {owner}: {error}") from error
     if not all(hasattr(model, part) for part in ("visual", "encode_text", "logit_scale")):
-        raise UserError(
-            f"{architecture} is a {type(model).__name__}, which compares no images and texts"
-        )
+        raise UserError(f"{owner} is a {type(model).__name__}, which compares no images and texts")
     preprocess = dict(model.visual.preprocess_cfg)
     config = {
         "model_cfg": model_config or open_clip.get_model_config(source),
@@ -194,24 +195,24 @@ def load(
     }
     resample = preprocess["interpolation"]
     if resample not in {"bicubic", "bilinear"}:
-        raise UserError(f"{architecture}: the filter {resample!r} is not bicubic or bilinear")
+        raise UserError(f"{owner}: the filter {resample!r} is not bicubic or bilinear")
     # The third mode, ``longest``, pads.
     geometries: dict[str, Geometry] = {"shortest": "crop", "squash": "squash"}
     mode = preprocess["resize_mode"]
     geometry = geometries.get(mode)
     if geometry is None:
-        raise UserError(f"{architecture}: resize_mode {mode!r} is not shortest or squash")
-    mean, std = (channels(preprocess[name], name, architecture) for name in ("mean", "std"))
-    size = square(preprocess["size"], architecture)
+        raise UserError(f"{owner}: resize_mode {mode!r} is not shortest or squash")
+    mean, std = (channels(preprocess[name], name, owner) for name in ("mean", "std"))
+    size = square(preprocess["size"], owner)
     transform = ImageTransform(size, mean, std, resample, geometry)
     return OpenClipEncoder(model, tokenizer, config, transform, log_scale_bounds).eval()
 
 
 @contextmanager
 def _without_prefix(
-    file: Path | None, source: str, pretrained: str | None, model_config: Mapping[str, Any]
+    file: Path | None, source: str, tag_or_file: str | None, model_config: Mapping[str, Any]
 ) -> Iterator[tuple[str, str | None]]:
-    """Give (source, pretrained), of a copy without the prefix that all names of a file have.
+    """Give (source, tag or file), of a copy without the prefix that all names of a file have.
 
     open_clip itself leaves out ``module.`` alone.
     """
@@ -220,7 +221,7 @@ def _without_prefix(
         known = _build(source, model_config, load_weights=False, device="meta").state_dict()
         prefix = find_prefix(stored_names(file), known)
     if file is None or prefix in ("", "module."):
-        yield source, pretrained
+        yield source, tag_or_file
         return
     say_prefix(file, prefix)
     state = read_state(file)
@@ -231,13 +232,13 @@ def _without_prefix(
             copy = Path(folder) / "model"
             shutil.copytree(file.parent, copy, ignore=shutil.ignore_patterns(file.name))
             save_file(state, copy / "open_clip_model.safetensors")
-            yield f"local-dir:{copy}", pretrained
+            yield f"local-dir:{copy}", tag_or_file
         else:
             save_file(state, Path(folder) / "model.safetensors")
             yield source, str(Path(folder) / "model.safetensors")
 
 
-def _compare_activations(source: str, pretrained: str) -> None:
+def _compare_activations(source: str, tag_or_file: str) -> None:
     """Say if weights were trained with another activation than the architecture's, or unknown.
 
     Weights of QuickGELU load into an architecture with GELU without an error, and are worse.
@@ -249,8 +250,8 @@ def _compare_activations(source: str, pretrained: str) -> None:
         return
     computed = "QuickGELU" if open_clip.get_model_config(source).get("quick_gelu") else "GELU"
     # What tells the activation that weights were trained with: a tag, or what is known of a file.
-    settings: Mapping[str, Any] | None = open_clip.get_pretrained_cfg(source, pretrained) or None
-    teller, file = f"the tag of {source}", Path(pretrained)
+    settings: Mapping[str, Any] | None = open_clip.get_pretrained_cfg(source, tag_or_file) or None
+    teller, file = f"the tag of {source}", Path(tag_or_file)
     if settings is None:
         names = {
             open_clip.get_pretrained_cfg(*tag).get("url", "").rpartition("/")[2]: tag
@@ -266,7 +267,7 @@ def _compare_activations(source: str, pretrained: str) -> None:
             teller = f"open_clip's tag {names[file.name][1]} of this file name"
     if not isinstance(settings, Mapping):
         say_once(
-            f"{pretrained} does not say whether its weights were trained with GELU or QuickGELU "
+            f"{tag_or_file} does not say whether its weights were trained with GELU or QuickGELU "
             f"(as OpenAI's, MetaCLIP's and most of DFN's): model.architecture={source} computes "
             f"{computed}, {other} the other"
         )
@@ -274,7 +275,7 @@ def _compare_activations(source: str, pretrained: str) -> None:
     trained = "QuickGELU" if settings.get("quick_gelu") else "GELU"
     if trained != computed:
         say_once(
-            f"warning: {pretrained} was trained with {trained}, as {teller} says, and "
+            f"warning: {tag_or_file} was trained with {trained}, as {teller} says, and "
             f"model.architecture={source} computes {computed}, which changes every embedding: "
             f"choose model.architecture={other}"
         )

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass, replace
-from pathlib import Path
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from cfaug.core.errors import UserError
 from cfaug.core.protocols import DualEncoder, Matcher, NoModel
 from cfaug.core.validation import Positive
 from cfaug.core.weights import (
-    OPEN_CLIP_FOLDERS,
     hash_description,
+    names_folder,
     open_clip_folder,
     open_clip_weights,
     parameter_count,
@@ -199,18 +198,18 @@ class OpenClip(Spec):
     """Any architecture of open_clip.
 
     Args:
-        architecture: a name from ``open_clip.list_models()``, or ``local-dir:FOLDER``, or
-            ``hf-hub:OWNER/NAME``; the latter two have their own weights.
-        pretrained: the weights of a named architecture: a tag from ``open_clip.list_pretrained()``
-            or a file; ``None`` for an architecture with its own weights.
+        weights: a tag from ``open_clip.list_pretrained()`` or a file, of a named ``architecture``;
+            or, of the architecture in their own configuration, a folder as open_clip saves it or a
+            Hub id of one.
+        architecture: a name from ``open_clip.list_models()``, for a tag or a file.
         logit_scale_min: the lower bound of the learnt log scale, applied after each step; ``None``
             for no bound.
         logit_scale_max: the upper bound of the learnt log scale; ``None`` for no bound. The
             defaults are those of open_clip's training loop.
     """
 
-    architecture: str
-    pretrained: str | None = None
+    weights: str
+    architecture: str | None = None
     logit_scale_min: float | None = OPENAI_LOGIT_SCALE[0]
     logit_scale_max: float | None = OPENAI_LOGIT_SCALE[1]
     train_logit_scale: bool = field(default=True, repr=False)
@@ -224,17 +223,20 @@ class OpenClip(Spec):
 
     def __post_init__(self) -> None:
         _check_bounds(self.logit_scale_min, self.logit_scale_max)
-        carries_weights = self.architecture.startswith(("local-dir:", "hf-hub:"))
-        if carries_weights and self.pretrained is not None:
-            raise UserError(
-                f"model.architecture={self.architecture} carries its own weights: "
-                f"leave out model.pretrained={self.pretrained}"
-            )
-        if not carries_weights and self.pretrained is None:
-            raise UserError(
-                f"model.architecture={self.architecture} needs model.pretrained=TAG or a file: "
-                "open_clip would start from random weights"
-            )
+        for name in ("weights", "architecture"):
+            kind, prefix, place = str(getattr(self, name)).partition(":")
+            if prefix and kind in ("local-dir", "hf-hub"):
+                raise UserError(
+                    f"model.{name}={kind}:{place} is open_clip's name of a folder: type "
+                    f"weights={place}, and no architecture, which the folder says"
+                )
+
+    @staticmethod
+    def find_left_out(node: Mapping[str, Any]) -> dict[str, str]:
+        """Return the setting of a node that a folder of weights says itself, and what reads it."""
+        if not names_folder(str(node.get("weights"))):
+            return {}
+        return {"architecture": "weights that are a tag or a file: a folder says its own"}
 
     def load(self, protocol: type | None = None) -> Any:
         """Load weights, tokenizer and preprocessing."""
@@ -243,38 +245,49 @@ class OpenClip(Spec):
         wanted = choose_protocol(self.provides, protocol, self.owner)
         bounds = (self.logit_scale_min, self.logit_scale_max)
         encoder = load(
-            self.architecture, self.pretrained, log_scale_bounds=bounds, max_tokens=self.max_tokens
+            self.weights, self._named(), log_scale_bounds=bounds, max_tokens=self.max_tokens
         )
         if not self.train_logit_scale:
             encoder.fix_logit_scale()
         return _as_matcher(encoder) if wanted is Matcher else encoder
 
+    def _named(self) -> str | None:
+        """Return the architecture of a tag or a file; ``None`` for a folder, which says its own."""
+        if names_folder(self.weights):
+            return None
+        if self.architecture is None:
+            raise UserError(
+                f"weights={self.weights} are a tag of open_clip or a file, which do not say their "
+                "architecture: add model.architecture=NAME, one of open_clip.list_models()"
+            )
+        return self.architecture
+
     @property
     def owner(self) -> str:
-        return f"OpenClip ({self.architecture})"
+        return f"OpenClip ({', '.join(filter(None, [self.architecture, self.weights]))})"
 
     def answering(self) -> dict[str, Any]:
-        """Return the architecture, and the number of tokens if it is given."""
-        more = {} if self.max_tokens is None else {"max_tokens": self.max_tokens}
-        return {"architecture": self.architecture, **more}
+        """Return the architecture of a tag or file, and the number of tokens if it is given."""
+        settings = {"architecture": self._named(), "max_tokens": self.max_tokens}
+        return {name: value for name, value in settings.items() if value is not None}
 
     def weights_hash(self) -> str:
         """Return the sha256 of the weight file, or of the name of an open_clip tag."""
-        file = open_clip_weights(self.architecture, self.pretrained)
+        architecture, file = self._named(), open_clip_weights(self.weights)
         if file is None:
-            return sha256_text(f"open_clip:{self.architecture}:{self.pretrained}")
+            return sha256_text(f"open_clip:{architecture}:{self.weights}")
         return sha256([file])
 
     def settings_hash(self) -> str:
         """Return the sha256 of the files beside the weights, or of the architecture's name."""
-        folder = open_clip_folder(self.architecture)
-        described = self.architecture if folder is None else hash_description(folder)
+        folder = open_clip_folder(self.weights)
+        described = self._named() if folder is None else hash_description(folder)
         more = "" if self.max_tokens is None else f" max_tokens={self.max_tokens}"
         return sha256_text(f"{type(self).__qualname__} {described}{more}")
 
     def parameters(self) -> int | None:
         """Return the number of parameters in the weight file; ``None`` for a tag."""
-        file = open_clip_weights(self.architecture, self.pretrained)
+        file = open_clip_weights(self.weights)
         return None if file is None else parameter_count([file])
 
     def on_this_machine(self) -> OpenClip:
@@ -282,22 +295,16 @@ class OpenClip(Spec):
 
         A tag of open_clip stays a tag.
         """
-        folder = open_clip_folder(self.architecture, fetch=False)
+        folder = open_clip_folder(self.weights, fetch=False)
         return self if folder is None else self.at(str(folder))
 
     def at(self, checkpoint: str) -> OpenClip:
-        """Return the same settings for a folder in open_clip's format, or for a file.
+        """Return the same settings for other weights; a folder says its own architecture.
 
         A file written by open_clip_train contains only weights, not the name of the architecture.
         """
-        if Path(checkpoint).is_file():
-            if self.architecture.startswith(OPEN_CLIP_FOLDERS):
-                raise UserError(
-                    f"{checkpoint} is a file of weights: name its architecture by "
-                    "model.architecture=NAME, one of open_clip.list_models()"
-                )
-            return replace(self, pretrained=checkpoint)
-        return replace(self, architecture=f"local-dir:{checkpoint}", pretrained=None)
+        architecture = None if names_folder(checkpoint) else self.architecture
+        return replace(self, weights=checkpoint, architecture=architecture)
 
 
 def every() -> list[type]:

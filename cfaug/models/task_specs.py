@@ -39,7 +39,7 @@ class ImageCheckpoint(Checked):
 class Fusion(Folder):
     """A fusion encoder with a head that tells whether the text follows from the image.
 
-    For training, ``name_or_path`` may be any checkpoint of the encoder.
+    For training, ``weights`` may be any checkpoint of the encoder.
 
     Args:
         labels: entailment, neutral and contradiction in the order of the head's logits, which

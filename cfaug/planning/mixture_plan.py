@@ -374,7 +374,7 @@ def plan_questions(data: QuestionData, request: TrainRequest) -> TrainPlan:
     if not isinstance(model, VisionLanguage):
         raise UserError(
             f"{owner} is not a vision-language model that task=vqa trains: choose model=vlm "
-            "model.name_or_path=FOLDER, or model=tiny_vlm"
+            "weights=FOLDER, or model=tiny_vlm"
         )
     if model.dtype != "float32":
         raise UserError(

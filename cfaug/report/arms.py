@@ -114,7 +114,7 @@ VARY = ("seed", "data.seed")
 CONTENT = {
     "data.real": "content.real", "data.counterfactual": "content.counterfactual",
     "data.control_source": "content.control", "data.human_labels": "content.labels",
-    "model.name_or_path": "content.weights", "model.pretrained": "content.weights",
+    "model.weights": "content.weights",
 }  # fmt: skip
 """The content hash that an identity contains in place of each setting that is a path."""
 CUT = re.compile(r",\d+-more-[0-9a-f]{8}\Z")

@@ -63,6 +63,11 @@ FUNCTION = re.compile(
 """A function of Hydra's grammar."""
 
 
+MODEL_WEIGHTS = "model.weights"
+SHORT_NAMES = {"train": {"weights": MODEL_WEIGHTS}, "evaluate": {"weights": MODEL_WEIGHTS}}
+"""{command: {short name: the setting that it stands for}}, in words, sweeps and Python."""
+
+
 @dataclass(frozen=True)
 class CommandLine:
     """A parsed command line: Hydra's ``overrides``, whether they sweep, and Hydra's flags."""
@@ -79,8 +84,7 @@ def read(
 
     Args:
         argv: the words after the script's name.
-        script: the script, ``train`` for ``train.py``; sweeps of another script and old names of
-            settings are refused.
+        script: the script, ``train`` for ``train.py``; sweeps of another script are refused.
         lists: settings whose brackets may be left out where nothing is swept.
 
     >>> read(["--data.cf_ratio=0.6", "_wandb={}", "-m"]).overrides
@@ -114,7 +118,9 @@ def read(
             bare = word.lstrip("-") if word.startswith("--") else word
             if not bare.startswith("_wandb"):
                 overrides.append(bare)
-    written = [_as_hydra_writes(override, multirun, lists) for override in overrides]
+    written = write_in_full(
+        script, [_as_hydra_writes(override, multirun, lists) for override in overrides]
+    )
     given = set(map(key_of, written))
     settings: list[str] = []
     for word in written:
@@ -125,7 +131,7 @@ def read(
         file = Path(word.removeprefix("sweep="))
         if not file.exists() and file.parent == Path("sweeps"):  # one that cfaug ships
             file = find_sweep(file.name) or file
-        swept = sweep_overrides(file, script)
+        swept = write_in_full(script, sweep_overrides(file, script))
         settings += [setting for setting in swept if key_of(setting) not in given]
     return CommandLine(tuple(settings), multirun, tuple(flags))
 
@@ -243,6 +249,32 @@ def key_of(override: str) -> str:
     ('data.cf_ratio', 'tuning')
     """
     return override.split("=", 1)[0].lstrip("+~")
+
+
+def write_in_full(script: str | None, words: Sequence[str]) -> list[str]:
+    """Return the words of a command line with settings in place of their short names.
+
+    >>> write_in_full("train", ["weights=zoo:clip-0", "+weights=${seed}", "data.weights=equal"])
+    ['model.weights=zoo:clip-0', '+model.weights=${seed}', 'data.weights=equal']
+
+    Raises:
+        UserError: if a setting is typed by both of its names.
+    """
+    short = SHORT_NAMES.get(script or "", {})
+    in_full = []
+    for word in words:
+        key = key_of(word)
+        if key not in short:
+            in_full.append(word)
+            continue
+        twice = next((other for other in words if key_of(other) == short[key]), None)
+        if twice is not None:
+            raise UserError(
+                f"duplicated setting: {word} and {twice}: {key} is the short name of "
+                f"{short[key]}, so type one of them"
+            )
+        in_full.append(word.replace(key, short[key], 1))
+    return in_full
 
 
 def sweep_overrides(file: Path, script: str | None = None) -> list[str]:

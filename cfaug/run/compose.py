@@ -22,7 +22,7 @@ from cfaug.core.safety.yaml_text import UNDERSCORED
 from cfaug.core.stores import is_address
 from cfaug.core.targets import TARGET, locate
 from cfaug.data.mixture.settings import data_seed
-from cfaug.run.arguments import SEARCH_PATH, flatten, key_of
+from cfaug.run.arguments import SEARCH_PATH, flatten, key_of, write_in_full
 from cfaug.run.reading_rules import is_under
 from cfaug.run.settings_files import (
     CONF,
@@ -89,6 +89,7 @@ def compose_jobs(
     GlobalHydra.instance().clear()
     _register_resolvers()
     register_search_path()
+    overrides = write_in_full(name, overrides)
     with initialize_config_dir(version_base="1.3", config_dir=str(find_folder(CONF).resolve())):
         parsed = parse_overrides(overrides, multirun)
         refuse_duplicated(parsed)
@@ -376,7 +377,7 @@ def without_rounding(value: Any) -> Any:
 def _plain(tree: Any) -> Config:
     """Return the settings with those that take the seed, as they are written.
 
-    An example is ``model.name_or_path=${alternate:${seed},[a,b]}``. By these, runs of one arm with
+    An example is ``model.weights=${alternate:${seed},[a,b]}``. By these, runs of one arm with
     different seeds are distinguished from runs with different settings.
     """
     config = _container(tree)

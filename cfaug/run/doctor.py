@@ -30,7 +30,7 @@ WEIGHTS = {
     "zoo/flux2_klein.yaml": "zoo=flux2_klein",
 }
 """{place in the settings that names models of the Hub: the choice that uses them}."""
-HUB_ID = re.compile(r"(?:name_or_path|weights): *([A-Za-z0-9][\w.-]*/[\w.-]+)")
+HUB_ID = re.compile(r"weights: *([A-Za-z0-9][\w.-]*/[\w.-]+)")
 WIDEST = 120
 """Most characters of a line; a narrower terminal has fewer."""
 NAMED = 2

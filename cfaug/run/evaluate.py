@@ -45,6 +45,7 @@ from cfaug.report.comparison import ComparisonSettings
 from cfaug.report.records import Run, experiment_folder, read_config, read_run, setting_node
 from cfaug.report.results import RESULTS, EvaluationKey, join_seeds
 from cfaug.report.significance_rows import Table
+from cfaug.run.arguments import MODEL_WEIGHTS, key_of
 from cfaug.run.compare import join_experiments
 from cfaug.run.evaluate_checkpoint import (
     OF_RUNS,
@@ -127,7 +128,7 @@ def evaluate(settings: EvaluateSettings, tables: dict[Path, Table] | None = None
             given = settings.baseline or ()
             data, seed, root = settings.data, settings.seed, settings.root  # of the same world
             others = [
-                checkpoint(name, settings.model, data, seed, root)
+                checkpoint(name, {**settings.model, "weights": name}, data, seed, root)
                 for name in ([given] if isinstance(given, str) else given)
             ]
             [target] = tested
@@ -196,7 +197,7 @@ def find_checkpoints(
     if settings.weights is not None or settings.names_only_model:
         data, seed, root = settings.data, settings.seed, settings.root
         if settings.weights is not None:
-            refuse_contradictions(settings.weights, settings.model, settings.overrides)
+            refuse_contradictions(settings.model, settings.overrides)
         target = checkpoint(settings.weights, settings.model, data, seed, root)
         target.model.parameters()  # weights that are missing are noticed before a world is drawn
         return [target]
@@ -475,8 +476,6 @@ class EvaluateSettings(OutputSettings):
     """one arm; null: every arm"""
     runs: Sequence[str] | None
     """a list of run folders, in place of ``name`` and ``arm``"""
-    weights: str | None
-    """a checkpoint to evaluate: a save_pretrained folder, a Hub id, ``zoo:NAME``"""
     seed: RunSeed
     """the seed of the world that ``weights`` are tested on"""
     benchmark: Annotated[Node, Makes("cfaug.evaluation.suites.SuiteMember")]
@@ -486,8 +485,8 @@ class EvaluateSettings(OutputSettings):
     name of a checkpoint that was evaluated before with the same settings: the two are compared
     over items"""
     model: Annotated[Node, Makes("cfaug.models.specs.ModelSpec")]
-    """the kind of model that ``weights`` are loaded as; without weights its own are tested. A
-    run has its own"""
+    """the model to test, if ``model=`` or ``weights=`` is typed: ``weights`` (``model.weights``)
+    are loaded as this kind of model, and without them the file's own. A run has its own model"""
     data: Node
     """the world that ``weights`` are tested on; a run has its own data"""
     device: str
@@ -572,6 +571,13 @@ class EvaluateSettings(OutputSettings):
         if self.chosen_seeds is None:
             return comparison
         return replace(comparison, seeds=sorted(self.chosen_seeds))
+
+    @property
+    def weights(self) -> str | None:
+        """The weights that the command line names, if it names any."""
+        if not any(key_of(word) == MODEL_WEIGHTS for word in self.overrides):
+            return None
+        return str(self.model["weights"])
 
     @property
     def names_only_model(self) -> bool:

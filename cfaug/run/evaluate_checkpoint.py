@@ -422,7 +422,7 @@ def _load(model: ModelSpec, protocol: type, device: str, cached: FeatureCache) -
 
     def place() -> Any:
         chosen = choose_device(device)
-        with preparing(f"loading the model {getattr(model, 'name_or_path', '')}".rstrip()):
+        with preparing(f"loading the model {getattr(model, 'weights', '')}".rstrip()):
             return model.load(protocol).to(chosen)
 
     if protocol not in CACHED or not cached.limit:

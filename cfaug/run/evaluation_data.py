@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from cfaug.core.errors import UserError, say
+from cfaug.core.files import read_yaml
 from cfaug.core.processes import end_with_parent
 from cfaug.core.safety.safe_loading import read_json
 from cfaug.core.stores import is_store, mirror_folder
@@ -37,6 +38,7 @@ from cfaug.run.arguments import key_of
 from cfaug.run.evaluate_checkpoint import EvaluationTarget
 from cfaug.run.identity import clean_name
 from cfaug.run.reading_rules import describe_learning
+from cfaug.run.settings_files import find_settings, settings_folders
 
 if TYPE_CHECKING:
     import numpy as np
@@ -395,43 +397,38 @@ def checkpoint(
     """Return a checkpoint to be tested on the data of a node.
 
     Args:
-        weights: a folder, a Hub name or ``zoo:NAME``; ``None`` takes the model's own weights.
+        weights: the weights of the model if they are typed; ``None`` if its file names them.
         seed: the seed of the world, if ``data`` has none.
     """
     spec = build(model)
     name = _own_name(spec) if weights is None else weights
-    tested = spec if weights is None else spec.at(weights)
-    return _build_untrained(name, tested, build(data).with_seed(seed), seed, root)
+    return _build_untrained(name, spec, build(data).with_seed(seed), seed, root)
 
 
-def refuse_contradictions(weights: str, model: Mapping[str, Any], words: Sequence[str]) -> None:
-    """Refuse words about the model that ``weights`` contradicts."""
+def refuse_contradictions(model: Mapping[str, Any], words: Sequence[str]) -> None:
+    """Refuse a ``model=`` whose file names weights of another type than those that are typed."""
     spec = build(model)
-    loaded = spec.at(weights)
-    for word in words:
-        name = key_of(word).removeprefix("model.")
-        typed = getattr(spec, name, None)
-        if key_of(word) == f"model.{name}" and typed != getattr(loaded, name, None):
-            raise UserError(
-                f"{word} contradicts weights={weights}, which is evaluated with model.{name}="
-                f"{write_value(getattr(loaded, name, None))}: leave one of them out"
-            )
     named = next((word for word in words if key_of(word) == "model"), None)
     # The other classes have to be named to load weights of any kind that they read; this one loads
     # every dual encoder of transformers, and is the usual one.
-    if named is not None and type(spec) is HFClip:
-        typed, there = _kind_of(spec), _kind_of(loaded)
-        if None not in (typed, there) and typed != there:
-            raise UserError(
-                f"{named} names a model of the type {typed}, and weights={weights} is of the type "
-                f"{there}: leave one of them out"
-            )
+    if named is None or type(spec) is not HFClip:
+        return
+    file = find_settings(settings_folders(), named.lstrip("+").replace("=", "/", 1))
+    usual = (read_yaml(file) or {}).get("weights") if file is not None else None
+    if not isinstance(usual, str) or "${" in usual:
+        return
+    typed, there = _kind_of(spec.at(usual)), _kind_of(spec)
+    if None not in (typed, there) and typed != there:
+        raise UserError(
+            f"{named} names a model of the type {typed}, and weights={spec.weights} is of the type "
+            f"{there}: leave one of them out"
+        )
 
 
 def _kind_of(spec: HFClip) -> str | None:
     """Return the type of a checkpoint by its ``config.json``; ``None`` if it is not known here."""
     try:
-        file = resolve(spec.name_or_path, spec.revision, fetch=False) / "config.json"
+        file = resolve(spec.weights, spec.revision, fetch=False) / "config.json"
         content = read_json(file) if file.is_file() else None
     except UserError:
         return None
@@ -465,7 +462,7 @@ def initial_checkpoints(finished: Sequence[EvaluationTarget], root: Path) -> lis
 
 def _own_name(model: Any) -> str:
     """Return the name of a model's own weights."""
-    names = ("library", "name_or_path", "architecture", "pretrained", "weights")
+    names = ("library", "architecture", "weights")
     words = [getattr(model, name, None) for name in names]
     return "-".join(str(word) for word in words if word)
 

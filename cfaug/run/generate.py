@@ -80,7 +80,7 @@ WHERE_IT_RUNS = {
 }
 """Last parts of keys that set places or portions and never change the result, with what they are
 about instead."""
-NAMES_OF_WEIGHTS = ("name_or_path", "weights", "vae")
+NAMES_OF_WEIGHTS = ("weights", "vae")
 """Keys of parts that name models."""
 FEWEST = 50
 """The fewest sets after which a training is the next command; before, it is their gallery."""

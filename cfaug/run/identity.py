@@ -54,8 +54,7 @@ LEFT_OUT: Mapping[str, Any] = {
 """{setting: the value with which an identity lacks it}, as in runs from before there was such."""
 REPLACED_BY_CONTENT = (
     "data.real", "data.counterfactual", "data.human_labels", "data.control_source",
-    "data.edits", "data.prompts", "data.format", "model.name_or_path", "model.pretrained",
-    "declared",
+    "data.edits", "data.prompts", "data.format", "model.weights", "declared",
 )  # fmt: skip
 """Settings whose content is hashed in their place: the same bytes elsewhere are the same run."""
 LENGTH = ("trainer.max_steps", "trainer.max_epochs", "trainer.early_stopping")

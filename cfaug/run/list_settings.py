@@ -23,7 +23,7 @@ from cfaug.core.processes import find_folder
 from cfaug.core.safety.yaml_text import parse_yaml
 from cfaug.core.targets import TARGET, locate
 from cfaug.core.validation import write_value
-from cfaug.run.arguments import FOLDER_FLAGS, own_settings
+from cfaug.run.arguments import FOLDER_FLAGS, SHORT_NAMES, own_settings
 from cfaug.run.launch import DONE, report
 from cfaug.run.settings_files import (
     CONF,
@@ -208,6 +208,8 @@ def list_settings(words: Sequence[str]) -> str:
     for group in dict.fromkeys(part.group for part in parts):
         title = f"`cfaug {group}`" if group in COMMANDS else f"`{group}=...`"
         lines += [f"## {title}", ""]
+        for short, setting in SHORT_NAMES.get(group, {}).items():
+            lines += [f"`{short}=` is the short name of `{setting}=`.", ""]
         lines += [line for part in parts if part.group == group for line in describe(part)]
     return "\n".join(lines).rstrip("\n")
 

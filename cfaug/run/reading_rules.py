@@ -22,7 +22,7 @@ from cfaug.core.protocols import DualEncoder, NoModel
 from cfaug.core.targets import locate
 from cfaug.core.worlds import find_world, is_questions, is_world
 from cfaug.generate.recipe import IMAGE_PARTS, TEXT_PARTS
-from cfaug.run.arguments import flatten, key_of
+from cfaug.run.arguments import MODEL_WEIGHTS, flatten, key_of
 
 Config = Mapping[str, Any]
 
@@ -143,8 +143,8 @@ def _names_runs(config: Config) -> bool:
 
 
 def _tests_checkpoint(config: Config, words: Sequence[str]) -> bool:
-    names_model = any(place_of(word) == "model" for word in words)
-    return config.get("weights") is not None or (names_model and not _names_runs(config))
+    typed = {place_of(word) for word in words}
+    return MODEL_WEIGHTS in typed or ("model" in typed and not _names_runs(config))
 
 
 def _tests_texts(config: Config, words: Sequence[str]) -> bool:
@@ -199,7 +199,7 @@ EVALUATE = (
     ),
     Branch(
         "an evaluation of a checkpoint (weights=..., or model=... alone)", _tests_checkpoint,
-        (*ANY_EVALUATION, "weights", "model", "seed", "baseline", "device", "feature_cache",
+        (*ANY_EVALUATION, "model", "seed", "baseline", "device", "feature_cache",
          "max_indistinct", "data"),
     ),
     Branch(

@@ -140,6 +140,9 @@ def plan_run(settings: TrainSettings, swept: Collection[str] = ()) -> TrainJob:
     check_place(settings.paths["cache"], "paths.cache")
     declared = settings.declared_content()
     request = TrainRequest.of(settings)
+    # What a folder of weights says itself is not what a file of settings says for other weights.
+    said: Mapping[str, str] = getattr(request.model, "find_left_out", lambda _: {})(config["model"])
+    config = {**config, "model": {**config["model"], **dict.fromkeys(said)}}
     if settings.parallel > 1 and request.trainer.devices > 1:
         raise UserError(
             f"parallel={settings.parallel} with trainer.devices={request.trainer.devices}: either "
@@ -408,7 +411,7 @@ def rehearse(jobs: Sequence[TrainJob]) -> None:
     different: dict[str, TrainJob] = {}
     for job in jobs:
         task, loss = job.task, getattr(job.task, "loss", None)
-        weights = getattr(task.model, "name_or_path", "")
+        weights = getattr(task.model, "weights", "")
         data = getattr(task, "data", None)
         if isinstance(data, DataSettings):
             data = replace(data, seed=None)

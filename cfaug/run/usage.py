@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -16,11 +17,11 @@ import yaml
 from cfaug.core.annotations import annotation_of, base_of
 from cfaug.core.errors import UserError, command_of
 from cfaug.core.files import read_limited
-from cfaug.core.known_names import HOW_RUNS_RESUME, OF_RESUMING, nearest
+from cfaug.core.known_names import HOW_RUNS_RESUME, OF_RESUMING, RENAMED, nearest
 from cfaug.core.processes import find_folder
 from cfaug.core.safety.yaml_text import MOST_CHARACTERS, parse_yaml
 from cfaug.core.targets import TARGET, locate
-from cfaug.run.arguments import flatten, key_of
+from cfaug.run.arguments import SHORT_NAMES, flatten, key_of
 from cfaug.run.settings_files import CONF, find_settings, settings_folders, settings_groups
 from cfaug.run.unread import describe_readers
 from cfaug.settings.declarations import declarations, meanings_of
@@ -129,9 +130,9 @@ def default_choice(name: str, group: str) -> str | None:
 
 
 def top_level(name: str) -> set[str]:
-    """Return the groups and settings at the top of a root configuration."""
+    """Return the groups and settings at the top of a root configuration, and short names."""
     file = _root(name)
-    return {*_chosen(file), *_load(file)} - {"defaults"}
+    return {*_chosen(file), *_load(file), *SHORT_NAMES.get(name, ())} - {"defaults"}
 
 
 def is_value(name: str, key: str) -> bool:
@@ -291,6 +292,8 @@ def usage(
             lines += [f"{option} (added to {group}):", *_with_nested(file)]
     if not chosen:
         lines += [line.removeprefix("  ") for line in _body(root_file, command)]
+        for short, setting in SHORT_NAMES.get(name, {}).items():
+            lines.append(f"{short}  # the short name of {setting}")
     if readers := describe_readers(name, targets if chosen else None):
         lines += ["", "Settings that are read only in some cases:", *readers]
     lines += [""]
@@ -489,11 +492,25 @@ def _explain_one(
     if owners:
         take = f"{' and '.join(owners)} take{'s' * (len(owners) == 1)} it"
         return f"no setting is called {key!r}: {take}; --help lists them all"
-    if key.rpartition(".")[2] in OF_RESUMING:
+    place, _, last = key.rpartition(".")
+    renamed = f"{place}.{RENAMED.get(last)}"
+    if renamed in known:
+        return f"no setting is called {key!r}: it is called {renamed} now; type {_rename(word)}"
+    if last in OF_RESUMING:
         return f"no setting is called {key!r}: {HOW_RUNS_RESUME}"
     near = nearest(key, [*known, *sorted(nodes)])
     hint = f"did you mean {near}?" if near else "--help lists them all"
     return f"no setting is called {key!r}: {hint}"
+
+
+def _rename(word: str) -> str:
+    """Return a word of the command line with the new name of its setting, ready to paste.
+
+    >>> _rename("+model.name_or_path=my model")
+    "'model.weights=my model'"
+    """
+    place, _, last = key_of(word).rpartition(".")
+    return shlex.quote(f"{place}.{RENAMED[last]}={word.partition('=')[2]}")
 
 
 def _below(flat: Mapping[str, Any], node: str) -> dict[str, Any]:

@@ -147,7 +147,7 @@ def _kind(record: Mapping[str, Any]) -> str:
 def _base(config: Mapping[str, Any]) -> str:
     """Return the initial model: a Hub id, a folder, or an architecture and its tag."""
     model = config.get("model", {})
-    words = [model.get(name) for name in ("name_or_path", "architecture", "pretrained")]
+    words = [model.get(name) for name in ("architecture", "weights")]
     return " ".join(cards.public_name(str(word)) for word in words if word) or "unknown"
 
 
@@ -164,15 +164,15 @@ def _model_name(record: Mapping[str, Any], config: Mapping[str, Any]) -> str:
 
 def _base_on_hub(config: Mapping[str, Any], library: str) -> str | None:
     """Return the Hub's name of the initial model; ``None`` if none is known."""
-    model, base = config.get("model", {}), _base(config).removeprefix("hf-hub:")
+    model, base = config.get("model", {}), _base(config)
     if library == "timm" and "/" not in base and not Path(base).exists():
         import timm
 
         return f"timm/{base}" if timm.is_model(base.partition(".")[0]) else None
-    if model.get("pretrained") and library == "open_clip":
+    if model.get("architecture") and library == "open_clip":
         import open_clip
 
-        tag = open_clip.get_pretrained_cfg(str(model["architecture"]), str(model["pretrained"]))
+        tag = open_clip.get_pretrained_cfg(str(model["architecture"]), str(model["weights"]))
         return "/".join(tag.get("hf_hub", "").split("/")[:2]) or None
     return base if re.fullmatch(r"\w[\w.-]*/[\w.-]+", base) and not Path(base).exists() else None
 

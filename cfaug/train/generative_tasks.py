@@ -306,7 +306,7 @@ class LanguageTask(Task):
     def save(self, trained: TunedLanguageModel, folder: Path) -> None:
         """Write the weights, adapters merged or by themselves, the tokenizer and the format."""
         spec = self.language_model
-        base = BaseModel(spec.name_or_path, spec.revision, spec.weights_hash())
+        base = BaseModel(spec.weights, spec.revision, spec.weights_hash())
         lora = None if self.tuning is None else self.tuning.lora
         trained.save(
             folder, self.edit_format, base if lora is not None and not lora.merge else None

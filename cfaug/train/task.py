@@ -239,7 +239,7 @@ def fit(
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     begin = begin or (lambda: None)
     measured: Mapping[str, Any] = {}
-    loading = f"loading the model {getattr(task.model, 'name_or_path', '')}".rstrip()
+    loading = f"loading the model {getattr(task.model, 'weights', '')}".rstrip()
     if total_steps == 0:  # the initial weights are saved, for the table's row before fine-tuning
         with preparing(loading):
             trained = task.load()

@@ -162,8 +162,8 @@ def test_settings_are_known_without_loading(tmp_path):
     tokenizer.write_text(tokenizer.read_text() + "\n")
     assert spec.settings_hash() != same.settings_hash()
     assert spec.weights_hash() == same.weights_hash()
-    plain = OpenClip("ViT-B-32", "openai")
-    local = OpenClip(f"local-dir:{folder}")
+    plain = OpenClip("openai", "ViT-B-32")
+    local = OpenClip(str(folder))
     assert len({plain.settings_hash(), local.settings_hash(), spec.settings_hash()}) == 3
 
 

@@ -30,7 +30,7 @@ def encoders(tmp_path_factory):
     tiny.save_open_clip(folder / "open")
     return {
         "clip": HFClip(str(tiny.save_clip(folder / "clip"))).load(),
-        "open_clip": OpenClip(f"local-dir:{folder / 'open'}").load(),
+        "open_clip": OpenClip(str(folder / "open")).load(),
     }
 
 

@@ -150,7 +150,7 @@ def test_as_many_classes_as_imagenet_has_are_its_own(tmp_path):
 
 def test_torchvision_answers_as_torchvision_does(files, torchvision_model):
     spec = TorchvisionClassification(
-        "shufflenet_v2_x0_5", str(files / "torchvision.pth"), classes=str(files / "names.txt")
+        str(files / "torchvision.pth"), "shufflenet_v2_x0_5", classes=str(files / "names.txt")
     )
     model = spec.load(Classifier)
     assert isinstance(model, Classifier)
@@ -171,12 +171,12 @@ def test_torchvision_answers_as_torchvision_does(files, torchvision_model):
         ({"architecture": "resnte50"}, "not known to torchvision"),
         ({"architecture": "raft_small"}, "not known to torchvision"),
         ({"classes": None}, r"fc\.weight is \(5, 1024\), not \(1000, 1024\)"),
-        ({"pretrained": "IMAGENET1K_V9"}, "neither a file nor one of .*IMAGENET1K_V1"),
+        ({"weights": "IMAGENET1K_V9"}, "neither a file nor one of .*IMAGENET1K_V1"),
     ],
 )
 def test_what_torchvision_does_not_know_is_said(files, change, said):
     spec = TorchvisionClassification(
-        "shufflenet_v2_x0_5", str(files / "torchvision.pth"), classes=str(files / "names.txt")
+        str(files / "torchvision.pth"), "shufflenet_v2_x0_5", classes=str(files / "names.txt")
     )
     with pytest.raises(UserError, match=said):
         replace(spec, **change).load()
@@ -193,7 +193,7 @@ def test_a_pickle_is_refused(tmp_path):
     file = tmp_path / "model.pth"
     torch.save({"model": print}, file)
     with pytest.raises(UserError, match="reading a pickle can run code"):
-        TorchvisionClassification("resnet18", str(file)).load()
+        TorchvisionClassification(str(file), "resnet18").load()
     with pytest.raises(UserError, match="reading a pickle can run code"):
         TimmClassification(str(file), architecture="resnet18").load()
     torch.save([1, 2], tmp_path / "list.pth")
@@ -316,7 +316,7 @@ def learners(timm_folder, files, tmp_path_factory):
         "timm": (TimmClassification(str(timm_folder)), "head.fc.weight"),
         "torchvision": (
             TorchvisionClassification(
-                "shufflenet_v2_x0_5", str(files / "torchvision.pth"), classes=names
+                str(files / "torchvision.pth"), "shufflenet_v2_x0_5", classes=names
             ),
             "fc.weight",
         ),
@@ -385,7 +385,7 @@ def test_a_model_of_torchvision_gets_a_new_head_too(tmp_path):
         torch.manual_seed(0)
         imagenet = torchvision.models.get_model("shufflenet_v2_x0_5")
     save_file(imagenet.state_dict(), tmp_path / "model.safetensors")
-    spec = TorchvisionClassification("shufflenet_v2_x0_5", str(tmp_path / "model.safetensors"))
+    spec = TorchvisionClassification(str(tmp_path / "model.safetensors"), "shufflenet_v2_x0_5")
     kept = spec.load_with_head(["n01440764", "goldfish"], 7, match_classes)
     assert len(kept.classes) == 1000
     fresh = spec.load_with_head(["zyzzyva", "quokka"], 7, match_classes)
@@ -398,8 +398,11 @@ def test_a_model_of_torchvision_gets_a_new_head_too(tmp_path):
     loaded = spec.at(str(tmp_path / "checkpoint"))
     assert loaded.load().classes == fresh.classes
     assert loaded.weights_hash() != spec.weights_hash()
+    named = TorchvisionClassification(str(tmp_path / "checkpoint"), "shufflenet_v2_x0_5")
+    assert named.load().classes == fresh.classes
+    assert named.identity() == loaded.identity()
     with pytest.raises(UserError, match="further heads"):
-        TorchvisionClassification("googlenet", "IMAGENET1K_V1").load_with_head(
+        TorchvisionClassification("IMAGENET1K_V1", "googlenet").load_with_head(
             ["zyzzyva"], 7, match_classes
         )
 

@@ -202,9 +202,9 @@ def test_a_damaged_folder_is_named(folders, tmp_path, damage, words):
 
 def test_open_clip_names_what_it_does_not_know():
     with pytest.raises(UserError, match="not known to open_clip"):
-        OpenClip("ViT-Z-99", "openai").load()
+        OpenClip("openai", "ViT-Z-99").load()
     with pytest.raises(UserError, match="laion2b_s34b_b79k"):
-        OpenClip("ViT-B-32", "openaj").load()
+        OpenClip("openaj", "ViT-B-32").load()
 
 
 WIDE = [(32, 32), (70, 48), (40, 80), (66, 33)]
@@ -402,7 +402,7 @@ def test_a_folder_without_the_words_of_its_tokenizer_is_refused(tmp_path):
 
 def test_an_open_clip_with_weights_is_not_called_random(tmp_path, caplog):
     folder = tiny.save_open_clip(tmp_path / "open_clip")
-    OpenClip(f"local-dir:{folder}").load()
+    OpenClip(str(folder)).load()
     assert "randomly" not in caplog.text
 
 

@@ -89,7 +89,7 @@ def test_an_open_clip_model_trains_on_its_authors_loss(changes, tmp_path):
     import open_clip
 
     folder = tiny.save_open_clip(tmp_path / "weights", **changes)
-    encoder = OpenClip(f"local-dir:{folder}").load()
+    encoder = OpenClip(str(folder)).load()
     model, _, _ = open_clip.create_model_and_transforms(f"local-dir:{folder}")
     loss = encoder.contrastive(encoder.features(tiny.pixels(), tiny.CAPTIONS))
     tokens = encoder.tokenize(tiny.CAPTIONS)["input_ids"]

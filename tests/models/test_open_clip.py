@@ -45,7 +45,7 @@ def save_miniature(folder, name):
         text |= {"vocab_size": 4 + len(tiny.WORDS), "hf_tokenizer_name": "words", "eos_id": 3}
     tiny.save_open_clip(folder, **{**config, **changes, "vision_cfg": vision, "text_cfg": text})
     tiny.tokenizer(max_length=12).save_pretrained(folder)
-    return OpenClip(f"local-dir:{folder}")
+    return OpenClip(str(folder))
 
 
 def save_metaclip2(folder):
@@ -161,15 +161,15 @@ def kinds(folder, **settings):
     for name in ("clip", "metaclip2"):
         spec = HFClip(str(folder / name), **settings)
         yield spec, "text_model.embeddings.position_embedding.weight"
-    yield OpenClip(f"local-dir:{folder / 'open_clip'}", **settings), "positional_embedding"
-    yield OpenClip(f"local-dir:{folder / 'tower'}", **settings), "text.positional_embedding"
+    yield OpenClip(str(folder / "open_clip"), **settings), "positional_embedding"
+    yield OpenClip(str(folder / "tower"), **settings), "text.positional_embedding"
 
 
 @pytest.mark.slow
 def test_positions_are_stretched_and_short_captions_keep_their_features(tmp_path):
     long = [" ".join(["a red ball on the beach"] * 5) + end for end in (" sand", " grass")]
     for number, (spec, name) in enumerate(kinds(tmp_path, max_tokens=120)):
-        plain = type(spec)(_place(spec)).load()
+        plain = type(spec)(spec.weights).load()
         encoder = spec.load()
         there, stretched = plain.model.state_dict()[name], encoder.model.state_dict()[name]
         torch.testing.assert_close(stretched, stretched_one_by_one(there, 120))
@@ -183,15 +183,11 @@ def test_positions_are_stretched_and_short_captions_keep_their_features(tmp_path
         saved = tmp_path / f"saved-{number}"
         encoder.save(saved)
         again = spec.at(str(saved))
-        assert again.identity() != type(again)(_place(again)).identity()
+        assert again.identity() != type(again)(again.weights).identity()
         with torch.no_grad():
             theirs = at_home(saved, plain.normalize(tiny.pixels()), long)[1]
         torch.testing.assert_close(theirs, new)
         torch.testing.assert_close(again.load().model.state_dict()[name], stretched)
-
-
-def _place(spec):
-    return spec.name_or_path if isinstance(spec, HFClip) else spec.architecture
 
 
 def test_long_clip_is_reached_from_77_to_248():
@@ -223,9 +219,9 @@ def test_long_clip_is_reached_from_77_to_248():
 def test_positions_that_cannot_be_stretched_are_refused(tmp_path, save, count, says):
     save(tmp_path)
     described = (tmp_path / "open_clip_config.json").is_file()
-    spec = OpenClip(f"local-dir:{tmp_path}") if described else HFClip(str(tmp_path))
+    spec = OpenClip(str(tmp_path)) if described else HFClip(str(tmp_path))
     with pytest.raises(UserError, match=says):
-        type(spec)(_place(spec), max_tokens=count).load()
+        type(spec)(spec.weights, max_tokens=count).load()
 
 
 # QuickGELU or GELU.
@@ -266,7 +262,7 @@ def test_a_shipped_model_is_in_open_clips_list_with_its_own_activation(name, cap
     import open_clip
 
     node = yaml.safe_load(settings_file(f"model/{name}").read_text())
-    tag = node["architecture"], node["pretrained"]
+    tag = node["architecture"], node["weights"]
     assert tag in open_clip.list_pretrained()
     _compare_activations(*tag)
     assert capsys.readouterr().err == ""
@@ -335,8 +331,8 @@ def test_every_call_of_open_clip_fits_its_main_branch(tmp_path, monkeypatch):
     file = str(folder / "open_clip_model.safetensors")
     in_miniature("siglip2", monkeypatch)
     for spec in (
-        OpenClip("tiny", file),
-        OpenClip(f"local-dir:{folder}", max_tokens=40),
+        OpenClip(file, "tiny"),
+        OpenClip(str(folder), max_tokens=40),
         save_miniature(tmp_path / "siglip2", "siglip2"),
     ):
         encoder = spec.load()
@@ -424,7 +420,7 @@ def same_embeddings(encoder, folder, images):
 
 @pytest.mark.slow
 def test_it_is_plain_open_clips_model_before_and_after_training(folder, images, tmp_path):
-    encoder = OpenClip(f"local-dir:{folder}").load()
+    encoder = OpenClip(str(folder)).load()
     same_embeddings(encoder, folder, images)
     encoder.train()
     optimizer = torch.optim.Adam(encoder.parameters(), lr=1e-3)
@@ -451,6 +447,6 @@ def test_weights_of_another_architecture_are_told_in_a_line(tmp_path, monkeypatc
     with pytest.raises(
         UserError, match=r"does not hold the weights of ViT-B-32: Missing"
     ) as raised:
-        OpenClip("ViT-B-32", str(tmp_path / "epoch_1.pt")).load()
+        OpenClip(str(tmp_path / "epoch_1.pt"), "ViT-B-32").load()
     assert len(str(raised.value).removeprefix(str(tmp_path))) < 350
     assert str(raised.value).endswith("as in model.architecture=RN50")

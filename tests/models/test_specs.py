@@ -5,6 +5,7 @@ import hashlib
 import os
 import resource
 from dataclasses import replace
+from inspect import signature
 from subprocess import Popen
 from types import SimpleNamespace
 
@@ -17,7 +18,7 @@ from cfaug.core.errors import UserError
 from cfaug.core.outputs import RECORD
 from cfaug.core.protocols import Classifier, DualEncoder, NoModel
 from cfaug.core.temporaries import temporary_name
-from cfaug.core.weights import find_weights, resolve
+from cfaug.core.weights import find_weights, names_folder, resolve
 from cfaug.evaluation.adapting import loadable_as
 from cfaug.models.checkpoints import replace_checkpoint
 from cfaug.models.classifier_specs import TorchvisionClassification
@@ -40,12 +41,12 @@ def test_the_hash_is_of_the_weights_wherever_they_lie(tmp_path):
     (tmp_path / "b" / "model.safetensors").write_bytes(b"other weights")
     assert HFClip(str(tmp_path / "b")).weights_hash() != first
     (tmp_path / "a" / "open_clip_model.safetensors").write_bytes(b"weights")
-    assert OpenClip(f"local-dir:{tmp_path / 'a'}").weights_hash() == first
-    assert OpenClip("ViT-B-32", str(tmp_path / "a" / "model.safetensors")).weights_hash() == first
+    assert OpenClip(str(tmp_path / "a")).weights_hash() == first
+    assert OpenClip(str(tmp_path / "a" / "model.safetensors"), "ViT-B-32").weights_hash() == first
 
 
 def test_a_tag_is_hashed_by_name():
-    hashes = {OpenClip("ViT-B-32", tag).weights_hash() for tag in ("openai", "laion2b_e16")}
+    hashes = {OpenClip(tag, "ViT-B-32").weights_hash() for tag in ("openai", "laion2b_e16")}
     assert len(hashes) == 2
 
 
@@ -77,8 +78,28 @@ def test_what_is_not_there_is_said_with_what_to_do(name, words, monkeypatch):
 def test_the_same_settings_for_what_a_run_saved():
     before = HFClip("someone/model", revision="main", max_length=5)
     assert before.at("runs/checkpoint") == HFClip("runs/checkpoint", max_length=5)
-    other = OpenClip("ViT-B-32", "openai", logit_scale_max=None)
-    assert other.at("runs/x") == OpenClip("local-dir:runs/x", logit_scale_max=None)
+    other = OpenClip("openai", "ViT-B-32", logit_scale_max=None)
+    assert other.at("runs/x") == OpenClip("runs/x", logit_scale_max=None)
+    assert other.at("laion2b_e16").architecture == "ViT-B-32"
+
+
+def test_a_folder_says_its_architecture_and_a_tag_or_a_file_does_not(tmp_path):
+    from tests.models import tiny
+
+    folder = tiny.save_open_clip(tmp_path / "openai")
+    named = OpenClip(str(folder), "ViT-B-32")  # as a file of settings has it for a tag
+    assert (named.identity(), named.settings_hash()) == (
+        OpenClip(str(folder)).identity(), OpenClip(str(folder)).settings_hash(),
+    )  # fmt: skip
+    assert names_folder("zoo:clip-0")
+    assert names_folder("someone/model")
+    assert not names_folder("laion2b_s34b_b79k")
+    assert not names_folder(str(folder / "open_clip_model.safetensors"))
+    for weights in ("openai", str(folder / "open_clip_model.safetensors")):
+        with pytest.raises(UserError, match=r"add model\.architecture=NAME"):
+            OpenClip(weights).identity()
+    with pytest.raises(UserError, match=r"type weights=someone/model, and no architecture"):
+        OpenClip("openai", "hf-hub:someone/model")
 
 
 def test_a_file_is_not_a_folder(tmp_path):
@@ -92,8 +113,9 @@ def test_a_file_is_not_a_folder(tmp_path):
     [
         lambda: HFClip("x", logit_scale_min=2.0, logit_scale_max=1.0),
         lambda: HFClip("x", max_length=0),
-        lambda: OpenClip("ViT-B-32"),
-        lambda: OpenClip("local-dir:x", "openai"),
+        lambda: OpenClip("openai").weights_hash(),
+        lambda: OpenClip("local-dir:x"),
+        lambda: OpenClip("openai", "hf-hub:someone/model"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(make):
@@ -136,7 +158,7 @@ def test_every_setting_that_changes_an_answer_is_in_the_identity(tmp_path):
     assert len(identities | {plain.identity()}) == 5
     file = str(tmp_path / "model.safetensors")
     names = ("ViT-B-32", "ViT-B-32-quickgelu")  # the same tensors, read by another activation
-    assert len({OpenClip(name, file).identity() for name in names}) == 2
+    assert len({OpenClip(file, name).identity() for name in names}) == 2
 
 
 def test_a_file_of_open_clip_train_is_evaluated_by_its_architecture(tmp_path, monkeypatch):
@@ -154,24 +176,23 @@ def test_a_file_of_open_clip_train_is_evaluated_by_its_architecture(tmp_path, mo
     weights = load_file(folder / "open_clip_model.safetensors")
     file = tmp_path / "epoch_1.pt"
     torch.save({"epoch": 1, "name": "x", "state_dict": weights, "optimizer": {"lr": 1e-3}}, file)
-    spec = OpenClip("tiny", "some_tag").at(str(file))
+    spec = OpenClip("some_tag", "tiny").at(str(file))
     tokens = spec.load().tokenize(tiny.CAPTIONS)
     with torch.no_grad():
         embeddings = spec.load().encode_text(tokens)
-        torch.testing.assert_close(
-            embeddings, OpenClip(f"local-dir:{folder}").load().encode_text(tokens)
-        )
+        torch.testing.assert_close(embeddings, OpenClip(str(folder)).load().encode_text(tokens))
     with pytest.raises(UserError, match=r"model\.architecture=NAME"):
-        OpenClip(f"local-dir:{folder}").at(str(file))
+        OpenClip(str(folder)).at(str(file)).weights_hash()
     with pytest.raises(UserError, match=r"model=open_clip model\.architecture=NAME"):
         HFClip(str(file)).weights_hash()
 
 
 def test_every_kind_of_model_says_what_it_provides_and_refuses_the_rest():
     for kind in every():
-        named = {OpenClip: ("ViT-B-32", "openai"), TorchvisionClassification: ("resnet18", "A_TAG")}
+        named = {OpenClip: ("openai", "ViT-B-32"), TorchvisionClassification: ("A_TAG", "resnet18")}
         spec = kind(*named.get(kind, ("someone/model",)))
         assert spec.provides
+        assert next(iter(signature(kind).parameters)) == "weights"
         for protocol in set(MODELS) - set(spec.provides):
             with pytest.raises(UserError, match=f"not as {protocol.__name__}"):
                 spec.load(protocol)
@@ -203,7 +224,7 @@ def test_hashes_are_those_of_results_made_before():
 
 def test_a_specification_is_written_as_it_is_typed():
     """Cards of generated shards hold it."""
-    written = "HFClip(name_or_path='a/b', revision=None, max_length=5, geometry=None, "
+    written = "HFClip(weights='a/b', revision=None, max_length=5, geometry=None, "
     assert (
         str(HFClip("a/b", max_length=5)) == f"{written}logit_scale_min=None, logit_scale_max=None)"
     )

@@ -209,7 +209,7 @@ def test_captions_are_those_of_plain_blip_2(tmp_path):
 )
 def test_a_hostile_folder_is_refused(specs, tmp_path, name, key, value, words):
     spec = specs[name]
-    folder = shutil.copytree(spec.name_or_path, tmp_path / name)
+    folder = shutil.copytree(spec.weights, tmp_path / name)
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, key: value}))
     with pytest.raises(UserError, match=words):
@@ -221,7 +221,7 @@ def test_pickles_and_damaged_weights_are_refused(specs, tmp_path, name):
     from safetensors.torch import load_file, save_file
 
     spec = specs[name]
-    folder = shutil.copytree(spec.name_or_path, tmp_path / name)
+    folder = shutil.copytree(spec.weights, tmp_path / name)
     weights = load_file(folder / "model.safetensors")
     first = next(iter(weights))
     save_file(

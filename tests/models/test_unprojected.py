@@ -53,7 +53,7 @@ def test_of_flava_they_are_the_first_token(tmp_path):
 
 
 def test_of_open_clip_s_vit_they_are_what_its_matrix_projects(tmp_path):
-    encoder = OpenClip(f"local-dir:{tiny.save_open_clip(tmp_path / 'model')}").load(DualEncoder)
+    encoder = OpenClip(str(tiny.save_open_clip(tmp_path / "model"))).load(DualEncoder)
     weights = {name: value.clone() for name, value in encoder.state_dict().items()}
     _, features, embeddings = both(encoder)
     assert features.shape == (4, 16)
@@ -69,7 +69,7 @@ def test_of_open_clip_s_vit_they_are_what_its_matrix_projects(tmp_path):
 @pytest.mark.parametrize("name", TOWERS)
 def test_of_a_timm_tower_they_are_its_trunk_s(tmp_path, name):
     folder = tiny.save_open_clip(tmp_path / "model", vision_cfg=TOWERS[name])
-    encoder = OpenClip(f"local-dir:{folder}").load(DualEncoder)
+    encoder = OpenClip(str(folder)).load(DualEncoder)
     pixels, features, embeddings = both(encoder)
     tower = encoder.model.visual
     with torch.inference_mode():
@@ -94,14 +94,14 @@ def test_a_model_without_a_projection_is_refused(tmp_path, name):
         vision = RESNET if name == "resnet" else {**TOWERS["linear"], "timm_proj": "none"}
         changes = {} if name == "resnet" else {"embed_dim": 64}
         tiny.save_open_clip(folder, vision_cfg=vision, **changes)
-        spec = OpenClip(f"local-dir:{folder}")
+        spec = OpenClip(str(folder))
     encoder = spec.load(DualEncoder)
     with pytest.raises(UserError, match=r"has no layer that projects .*features=encode_image"):
         encoder.encode_unprojected(tiny.pixels())
 
 
 def test_of_coca_they_are_its_pooled_query(tmp_path):
-    encoder = OpenClip(f"local-dir:{tiny.save_open_clip(tmp_path / 'model', **COCA)}")
+    encoder = OpenClip(str(tiny.save_open_clip(tmp_path / "model", **COCA)))
     _, features, embeddings = both(encoder.load(DualEncoder))
     assert features.shape == (4, 8)  # the width of its pooling is that of the embedding
     assert not torch.allclose(features, embeddings)

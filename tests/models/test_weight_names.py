@@ -76,13 +76,13 @@ def test_weights_of_open_clip_are_read_without_the_prefix(tmp_path, prefix, caps
     folder = tiny.save_open_clip(tmp_path / "open")
     config = json.loads((folder / "open_clip_config.json").read_text())["model_cfg"]
     monkeypatch.setitem(open_clip.factory._MODEL_CONFIGS, "tiny", config)
-    plain = OpenClip(f"local-dir:{folder}").load(DualEncoder).state_dict()
+    plain = OpenClip(str(folder)).load(DualEncoder).state_dict()
     file = folder / "open_clip_model.safetensors"
     rename(file, prefix, tmp_path / "wrapped.safetensors")
     rename(file, prefix)
     for spec in (
-        OpenClip("tiny", "some_tag").at(str(tmp_path / "wrapped.safetensors")),
-        OpenClip(f"local-dir:{folder}"),
+        OpenClip("some_tag", "tiny").at(str(tmp_path / "wrapped.safetensors")),
+        OpenClip(str(folder)),
     ):
         wrapped = spec.load(DualEncoder).state_dict()
         assert f"begin with {prefix!r}" in capsys.readouterr().err
@@ -98,7 +98,7 @@ def test_a_file_of_torchvision_is_read_without_the_prefix(tmp_path, prefix):
         {f"{prefix}{name}": tensor for name, tensor in model.state_dict().items()},
         tmp_path / "model.safetensors",
     )
-    spec = TorchvisionClassification("shufflenet_v2_x0_5", str(tmp_path / "model.safetensors"))
+    spec = TorchvisionClassification(str(tmp_path / "model.safetensors"), "shufflenet_v2_x0_5")
     loaded = spec.load().model.state_dict()
     assert torch.equal(loaded["fc.weight"], model.state_dict()["fc.weight"])
 

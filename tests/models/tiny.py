@@ -425,6 +425,6 @@ def name_encoder(folders, name, **settings):
     from cfaug.models.specs import BridgeTower, HFClip, OpenClip
 
     if name == "open_clip":
-        return OpenClip(f"local-dir:{folders[name]}", **settings)
+        return OpenClip(str(folders[name]), **settings)
     kind = BridgeTower if name == "bridgetower" else HFClip
     return kind(str(folders[name]), **settings)

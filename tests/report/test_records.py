@@ -35,7 +35,7 @@ IDENTITY = {
     "seed": 1, "data.seed": 2, "optim.lr": 1e-3, "trainer.max_steps": 2, "data.world": None,
     "content.real": "2:aa", "content.weights": "ww",
 }  # fmt: skip
-SAYS_IT = {"model.name_or_path": "${alternate:${seed},[a,b]}"}
+SAYS_IT = {"model.weights": "${alternate:${seed},[a,b]}"}
 
 
 def put(root: Path, run: str, *, by_seed: dict | None = None, **record) -> Path:
@@ -125,7 +125,7 @@ def test_weights_and_worlds_may_follow_the_seed_where_a_run_says_so(tmp_path):
     put(tmp_path, "mix/real/seed=4", by_seed={"data.real": "shapescapes:real"})
     collected = collect(folders(tmp_path / "mix"))
     assert len(collected.rows) == 3
-    assert "model.name_or_path is (absent)" in collected.left_out[0]
+    assert "model.weights is (absent)" in collected.left_out[0]
 
 
 @pytest.mark.parametrize("state", ["failed", "running"])

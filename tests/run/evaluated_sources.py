@@ -165,7 +165,7 @@ EDITED = {"data": "@words", "random": "@words", "more": {"again": "@words"}, "co
 STRESSED = {
     **EDITED, "parts": ["class"], "classes": "imagenet", "templates": ["an image of {c}"],
     "clusters": {"_target_": "cfaug.evaluation.stress.edit_clusters.EditClusters", "encoder": {
-        "_target_": "cfaug.models.specs.HFClip", "name_or_path": "zoo:clip-0"}},
+        "_target_": "cfaug.models.specs.HFClip", "weights": "zoo:clip-0"}},
 }  # fmt: skip
 
 CASES = {

@@ -97,10 +97,10 @@ def test_seeds_with_settings_of_their_own_are_one_arm():
     """The name has the rule, which all seeds share, and not what it gives for one of them."""
     rule = "${alternate:${seed},[zoo:clip-0,zoo:clip-1]}"
     names = {
-        arm_slug([f"model.name_or_path={rule}"], config, {"model.name_or_path": rule})
-        for config in ({"model": {"name_or_path": f"zoo:clip-{seed}"}} for seed in (0, 1))
+        arm_slug([f"model.weights={rule}"], config, {"model.weights": rule})
+        for config in ({"model": {"weights": f"zoo:clip-{seed}"}} for seed in (0, 1))
     }
-    assert names == {"model.name_or_path=-alternate-seed-,-zoo-clip-0,zoo-clip-1"}
+    assert names == {"model.weights=-alternate-seed-,-zoo-clip-0,zoo-clip-1"}
 
 
 # Folders that there are.

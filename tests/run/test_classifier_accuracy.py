@@ -53,7 +53,7 @@ def test_accuracy_on_imagenets_ids_is_that_of_a_plain_loop(
 ):
     timm.models.save_for_hf(model, tmp_path / "timm", safe_serialization=True)
     words = ["benchmark=classification", f"benchmark.data={photos}", "model=timm", "device=cpu"]
-    words += [f"model.name_or_path={tmp_path / 'timm'}", "benchmark.name=own"]
+    words += [f"model.weights={tmp_path / 'timm'}", "benchmark.name=own"]
     assert place.evaluate(*words, f"benchmark.restrict={restrict}") == 0
     [folder] = [file.parent for file in place.root.rglob("results.jsonl")]
     by_metric = {row.metric: row for row in read_results(folder / "results.jsonl")}
@@ -85,9 +85,9 @@ def test_accuracy_on_imagenets_ids_is_that_of_a_plain_loop(
 def test_a_label_that_the_classifier_lacks_is_named(photos, place, tmp_path):
     weights = tiny.save_classifier(tmp_path / "vit")
     words = ["benchmark=classification", f"benchmark.data={photos}", "model=classifier"]
-    said = refusal(place.evaluate, *words, f"model.name_or_path={weights}", "device=cpu")
+    said = refusal(place.evaluate, *words, f"model.weights={weights}", "device=cpu")
     assert "the model has 5 classes (ball, cube, star, beach, sand); of the labels" in said
     assert "model.classes=FILE" in said
     assert "is read with a model that provides DualEncoder; leave it out" in refusal(
-        place.evaluate, *words, f"model.name_or_path={weights}", "benchmark.templates=[a]"
+        place.evaluate, *words, f"model.weights={weights}", "benchmark.templates=[a]"
     )

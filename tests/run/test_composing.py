@@ -95,6 +95,12 @@ def test_what_cannot_be_read_is_refused_with_what_to_type(typed, meant):
         ("tuning.lora.r=4", "as long as tuning is null: choose tuning="),
         ("trainer.epochs=3", "did you mean trainer.max_epochs?"),
         ("lr=4", "did you mean optim.lr?"),
+        ("model.name_or_path=zoo:clip-1",
+         "it is called model.weights now; type model.weights=zoo:clip-1"),
+        ("model=torchvision model.pretrained=MINE", "type model.weights=MINE"),
+        ("weights=zoo:clip-1 model.weights=zoo:clip-1", "is the short name of model.weights"),
+        ("model=open_clip weights=zoo:clip-1 model.architecture=RN50",
+         "model.architecture is read with model.weights that are a tag or a file"),
         ("limit=4", "'limit': generate.py takes it; --help lists them all"),
         ("benchmark.data=x", "evaluate.py takes it; --help lists them all"),
         ("xyzzy=4", "'xyzzy': --help lists them all"),
@@ -154,7 +160,7 @@ def test_a_word_holds_for_its_own_job_alone():
 KEYS = [
     "name", "arm", "seed", "data", "model", "optim", "tuning", "loss", "trainer", "logger", "scale",
     "experiment", "paths", "data.world", "data.world.edits", "data.cf_ratio", "data.real",
-    "model.name_or_path", "optim.lr", "optim.betas", "tuning.lora", "tuning.lora.r", "overwrite",
+    "model.weights", "optim.lr", "optim.betas", "tuning.lora", "tuning.lora.r", "overwrite",
     "trainer.max_steps", "paths.runs", "hydra", "hydra.run", "preset", "preset.optim.lr", "nothing",
     "data.nothing", "world@data.world", "data._target_", "a.b.c",
 ]  # fmt: skip
@@ -213,14 +219,29 @@ def test_files_are_merged_anew_only_if_one_of_them_changes(tmp_path, monkeypatch
     assert len(merged) == 2
 
 
+@pytest.mark.parametrize("name", ["train", "evaluate"])
+def test_weights_are_named_by_one_word_in_every_command_and_form(name, tmp_path):
+    [(config, words)] = jobs_of(name, "weights=zoo:clip-1")
+    assert (config["model"]["weights"], words) == ("zoo:clip-1", ["model.weights=zoo:clip-1"])
+    assert "weights" not in config
+    assert read(["--weights=zoo:clip-1"], name).overrides == ("model.weights=zoo:clip-1",)
+    file = tmp_path / "grid.yaml"
+    grid = {"seed": {"value": 3}, "weights": {"values": ["zoo:clip-0", "zoo:clip-1"]}}
+    program = {"program": f"{name}.py", "method": "grid", "parameters": grid}
+    file.write_text(yaml.safe_dump(program))
+    swept = read([f"sweep={file}", "-m"], name).overrides
+    assert swept == ("seed=3", "model.weights=zoo:clip-0,zoo:clip-1")
+    typed = read([f"sweep={file}", "model.weights=zoo:clip-things", "-m"], name).overrides
+    assert typed == ("seed=3", "model.weights=zoo:clip-things")
+    assert "weights  # the short name of model.weights" in usage(name, "")
+
+
 def test_what_takes_the_seed_is_known_by_how_it_is_written():
     """Four seeds of the five have the same weights: other seeds are no way to find out."""
     rule = "${alternate:${seed},[a,a,a,a,b]}"
-    config = compose("train", f'model.name_or_path="{rule}"', "seed=0")
-    assert config["by_seed"] == {"model.name_or_path": rule}
-    assert compose("train", "model=tiny_clips", "seed=3")["by_seed"].keys() == {
-        "model.name_or_path"
-    }
+    config = compose("train", f'model.weights="{rule}"', "seed=0")
+    assert config["by_seed"] == {"model.weights": rule}
+    assert compose("train", "model=tiny_clips", "seed=3")["by_seed"].keys() == {"model.weights"}
     assert compose("train", "data.seed=4", "seed=3")["by_seed"] == {}
 
 

@@ -26,7 +26,7 @@ def shelf(tmp_path_factory):
 def words(shelf, root, *more):
     return [
         "task=entailment", "data=entailment", f"data.real={shelf / 'real'}",
-        f"model.name_or_path={shelf / 'vilt'}", f"paths.runs={root / 'runs'}",
+        f"model.weights={shelf / 'vilt'}", f"paths.runs={root / 'runs'}",
         f"paths.shards={root}", "trainer.accelerator=cpu", "trainer.max_steps=4", "arm=a",
         "trainer.val_every_steps=2", "data.batch_size=8", "data.validation=0.25", *more,
     ]  # fmt: skip
@@ -85,7 +85,7 @@ def test_runs_are_recorded_described_and_asked_before_and_after(shelf, tmp_path,
 def test_what_teaches_no_entailment_is_refused(shelf, tmp_path, script, more, said):
     given = words(shelf, tmp_path, *more)
     if more[0] in ("model=tiny_clip", "model=entailer"):
-        given = [word for word in given if not word.startswith("model.name_or_path")]
+        given = [word for word in given if not word.startswith("model.weights")]
     if more[0] == "data=folder":
         given.remove("data=entailment")
     assert said in refusal(script("train"), [*given, "dry_run=true"])

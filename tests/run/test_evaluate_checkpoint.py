@@ -340,7 +340,7 @@ def test_a_start_that_is_not_here_is_named(place, tmp_path):
     folder = place.folder(seed=1)
     (folder / "checkpoint").mkdir(parents=True)
     (folder / "run.json").write_text(json.dumps({"state": "done", "seed": 1, "steps": 3}))
-    model = "_target_: cfaug.models.specs.HFClip\n  name_or_path: nobody/nothing-here"
+    model = "_target_: cfaug.models.specs.HFClip\n  weights: nobody/nothing-here"
     data = "_target_: cfaug.data.mixture.settings.DataSettings\n  real: null\n  seed: 2"
     (folder / "config.yaml").write_text(
         f"model:\n  {model}\ndata:\n  {data}\n  counterfactual: null\n  cf_ratio: 0\n"

@@ -180,10 +180,10 @@ def test_the_papers_zoo_on_tiny_checkpoints_in_hub_form(
     file = tmp_path / "captions.jsonl"
     file.write_text("".join(json.dumps(line) + "\n" for line in CAPTIONS))
     weights = {
-        "zoo.filler.name_or_path": language.save_roberta(tmp_path / "roberta"),
-        "zoo.sentence_encoder.name_or_path": language.save_minilm(tmp_path / "minilm"),
-        "zoo.ranker.model.name_or_path": language.save_gpt2(tmp_path / "gpt2"),
-        "zoo.clip.name_or_path": clips.save_clip(tmp_path / "clip"),
+        "zoo.filler.weights": language.save_roberta(tmp_path / "roberta"),
+        "zoo.sentence_encoder.weights": language.save_minilm(tmp_path / "minilm"),
+        "zoo.ranker.model.weights": language.save_gpt2(tmp_path / "gpt2"),
+        "zoo.clip.weights": clips.save_clip(tmp_path / "clip"),
         "zoo.diffusion.weights": pipeline,
         "zoo.diffusion.vae": pipeline / "vae",
     }

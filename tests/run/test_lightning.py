@@ -76,7 +76,7 @@ def test_the_page_runs_and_its_example_is_short(here):
 
 @pytest.mark.slow
 def test_it_is_the_run_of_the_command(here, dropping):
-    asked = {**MIXED, "model.name_or_path": dropping, "optim.lr": 3e-3}
+    asked = {**MIXED, "model.weights": dropping, "optim.lr": 3e-3}
     asked["trainer.val_metrics"] = ["recall@1"]
     model, made = fit(asked)
     model.save("tuned")
@@ -104,7 +104,7 @@ def test_it_is_the_run_of_the_command(here, dropping):
     ids=["between steps", "accumulated", "after a validation"],
 )  # fmt: skip
 def test_it_resumes_to_the_same_bytes(here, dropping, saving, given, more):
-    asked = {**MIXED, "model.name_or_path": dropping, "optim.lr": 3e-3, **more}
+    asked = {**MIXED, "model.weights": dropping, "optim.lr": 3e-3, **more}
     keeper = pl.callbacks.ModelCheckpoint("ckpt", "{step}", save_top_k=-1, **saving)
     whole, made = fit(asked, keeper, **given)
     files = sorted(Path("ckpt").iterdir(), key=lambda file: int(file.stem.removeprefix("step=")))
@@ -195,7 +195,7 @@ def test_entailers_and_answerers_train_in_ones_own_trainer(here):
     vilt = str(tiny.save_vilt(here / "vilt"))
     model, made = fit(
         {"task": "entailment", "data": "entailment", "data.real": str(here / "hypotheses"),
-         "model.name_or_path": vilt, "data.batch_size": 8, "data.validation": 0.25},
+         "model.weights": vilt, "data.batch_size": 8, "data.validation": 0.25},
         module=cfaug.EntailmentModule, max_epochs=1,
     )  # fmt: skip
     assert made.global_step > 1
@@ -204,7 +204,7 @@ def test_entailers_and_answerers_train_in_ones_own_trainer(here):
     assert Path("entailer/model.safetensors").is_file()
     vlm = str(tiny_vlm.save_llava(here / "vlm"))
     model, made = fit(
-        {"task": "vqa", "model": "vlm", "model.name_or_path": vlm, "data.world.vqa_pairs": 20,
+        {"task": "vqa", "model": "vlm", "model.weights": vlm, "data.world.vqa_pairs": 20,
          "data.size": 20, "data.batch_size": 8},
         module=cfaug.AnswerModule, max_epochs=1,
     )  # fmt: skip

@@ -104,7 +104,7 @@ def test_what_is_typed_goes_before_the_preset():
 
 
 def test_a_folder_of_ones_own_has_the_preset_of_its_group():
-    config = composed("model=clip_vit_b32", "model.name_or_path=/my/clip", *OWN)
+    config = composed("model=clip_vit_b32", "model.weights=/my/clip", *OWN)
     assert chosen(config, PAPER) == PAPER
 
 
@@ -112,7 +112,7 @@ def test_evaluation_takes_the_model_without_the_preset():
     config = compose("evaluate", "model=clip_vit_b32")
     assert "preset" not in config
     assert config["model"] == {
-        "_target_": "cfaug.models.specs.HFClip", "name_or_path": "openai/clip-vit-base-patch32",
+        "_target_": "cfaug.models.specs.HFClip", "weights": "openai/clip-vit-base-patch32",
         "max_tokens": None, "train_logit_scale": True,
     }  # fmt: skip
 
@@ -120,7 +120,7 @@ def test_evaluation_takes_the_model_without_the_preset():
 @pytest.mark.slow
 def test_a_model_without_a_preset_is_told_how_to_name_one(tmp_path):
     (tmp_path / "conf/model").mkdir(parents=True)
-    mine = {"_target_": "cfaug.models.specs.HFClip", "name_or_path": "/my/clip"}
+    mine = {"_target_": "cfaug.models.specs.HFClip", "weights": "/my/clip"}
     (tmp_path / "conf/model/mine.yaml").write_text(yaml.safe_dump(mine))
     words = [search_also(str(tmp_path), "--config-dir"), "model=mine"]
     with pytest.raises(UserError, match=r"names no preset .* type \+preset=paper"):

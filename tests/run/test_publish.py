@@ -87,18 +87,18 @@ def test_a_run_hands_over_a_card_and_a_checkpoint_of_plain_transformers(place, m
 @torch.no_grad()
 def test_an_open_clip_run_is_loaded_by_plain_open_clip(place, tmp_path, monkeypatch):
     weights = tiny.save_open_clip(tmp_path / "base")
-    model = ["model=open_clip", f"model.architecture=local-dir:{weights}", "model.pretrained=null"]
-    assert place.train(*RUN, *model) == 0
+    assert place.train(*RUN, "model=open_clip", f"weights={weights}") == 0
     folder = place.folder()
+    assert yaml.safe_load((folder / "config.yaml").read_text())["model"]["architecture"] is None
     assert "library_name: open_clip" in card_of(folder)
     made = as_the_card_says(folder, monkeypatch)
     plain = made["model"].eval()
-    ours = OpenClip(f"local-dir:{folder / 'checkpoint'}").load()
+    ours = OpenClip(str(folder / "checkpoint")).load()
     images = ours.normalize(pixels())
     assert torch.equal(plain.encode_image(images), ours.encode_image(pixels()))
     texts = made["tokenizer"](["a red ball on the beach"])
     assert torch.equal(plain.encode_text(texts), ours.encode_text({"input_ids": texts}))
-    before = OpenClip(f"local-dir:{weights}").load()
+    before = OpenClip(str(weights)).load()
     assert not torch.allclose(before.encode_image(pixels()), ours.encode_image(pixels()))
     # The card's preprocessing is the model's own.
     assert made["preprocess"].transforms[0].size == tiny.SIZE

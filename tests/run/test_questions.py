@@ -29,7 +29,7 @@ from zoo.vlm import main_questions
 
 def asking(file, model, *more):
     return [
-        "benchmark=vqa", f"benchmark.data={file}", "model=vlm", f"model.name_or_path={model}",
+        "benchmark=vqa", f"benchmark.data={file}", "model=vlm", f"model.weights={model}",
         "device=cpu", "benchmark.batch_size=5", *more,
     ]  # fmt: skip
 
@@ -110,7 +110,7 @@ def test_nothing_is_wrong_with_the_world_s_questions(place):
 @pytest.mark.slow
 def test_a_model_without_the_image_is_right_in_exactly_half(place, tmp_path):
     tiny_vlm.save_llava(tmp_path / "vlm")
-    asked = ("model=vlm", f"model.name_or_path={tmp_path / 'vlm'}", "device=cpu")
+    asked = ("model=vlm", f"model.weights={tmp_path / 'vlm'}", "device=cpu")
     assert place.evaluate(*SMALL_WORLD, *asked) == 0
     (results,) = place.root.rglob("results.jsonl")
     items = read_items(results.parent, "shapescapes_vqa_test_vqa")
@@ -170,7 +170,7 @@ def model(tmp_path_factory):
 def words(file, model, root, *more):
     return [
         "task=vqa", "data=questions", f"data.real={file}", "model=vlm",
-        f"model.name_or_path={model}", f"paths.runs={root / 'runs'}", f"paths.shards={root}",
+        f"model.weights={model}", f"paths.runs={root / 'runs'}", f"paths.shards={root}",
         "trainer.accelerator=cpu", "trainer.max_steps=3", "trainer.max_epochs=null",
         "optim=adamw", "data.batch_size=8", "data.validation=0.25", "trainer.progress=false",
         *more,

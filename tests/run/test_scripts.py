@@ -118,7 +118,7 @@ def test_a_folder_that_does_not_exist_is_named(script, tmp_path):
 @pytest.mark.slow
 def test_hydras_own_options_still_work(script):
     said = stdout_of(script("train"), ["--cfg", "job", "--resolve", "model=tiny_clips", "seed=3"])
-    assert "name_or_path: zoo:clip-1" in said
+    assert "weights: zoo:clip-1" in said
     said = refusal(script("train"), ["--cfg", "job", "data.cf_rato=3"])
     assert "did you mean data.cf_ratio" in said
     assert "data.cf_ratio=0.6" in stdout_of(script("train"), ["--help"])

@@ -52,7 +52,7 @@ def save_timm(folder):
 @pytest.mark.slow
 def test_a_classifier_of_the_hub_is_asked_by_its_name_alone(data, place, tmp_path):
     folder = tiny.save_classifier(tmp_path / "vit")
-    words = asked(data, "model=classifier", f"model.name_or_path={folder}")
+    words = asked(data, "model=classifier", f"model.weights={folder}")
     said = stdout_of(place.evaluate, *words)
     lines = [" ".join(line.split()) for line in said.splitlines()]
     assert any(line.startswith("lance_stress of") for line in lines)
@@ -81,7 +81,7 @@ def test_a_classifier_of_the_hub_is_asked_by_its_name_alone(data, place, tmp_pat
 def test_several_models_are_asked_in_one_command(data, place, tmp_path, capsys):
     """One of timm, and a dual encoder prompted with the names of the test's classes."""
     folder = save_timm(tmp_path / "timm")
-    assert place.evaluate(*asked(data, "model=timm", f"model.name_or_path={folder}")) == 0
+    assert place.evaluate(*asked(data, "model=timm", f"model.weights={folder}")) == 0
     assert place.evaluate(*asked(data, "-m", "model=tiny_clip,tiny_flava")) == 0
     names = sorted(file.parent.parent.name for file in place.root.rglob("results.jsonl"))
     assert [name.split("-")[0] for name in names] == ["timm", "zoo", "zoo"]

@@ -176,7 +176,7 @@ WHERE = {"world": (), "folders": ("data=folder", "data.real=/photos")}
 @pytest.mark.parametrize("place", WHERE)
 @pytest.mark.parametrize("name", [suite for suite in SUITES if suite not in ("auto", "heldout")])
 def test_every_setting_of_a_member_is_read_if_the_member_is_run(name, place):
-    words = ["weights=zoo:clip-0", f"benchmark={name}"]
+    words = ["model.weights=zoo:clip-0", f"benchmark={name}"]
     if target_of(name).endswith("Suite") and "auto" in str(compose(*words)["benchmark"]["where"]):
         words += WHERE[place]
     config = compose(*words)
@@ -214,7 +214,7 @@ def is_unread(word: str, config: Mapping[str, Any], words: Sequence[str]) -> boo
 
 @pytest.mark.parametrize("place", WHERE)
 def test_the_settings_of_auto_are_read_in_the_suite_that_is_run(place):
-    words = ["weights=zoo:clip-0", *WHERE[place]]
+    words = ["model.weights=zoo:clip-0", *WHERE[place]]
     config = compose(*words)
     read = {key.split(".")[1] for key in flatten({"benchmark": config["benchmark"]})
             if not is_unread(f"{key}=x", config, words)}  # fmt: skip
@@ -319,10 +319,10 @@ def test_a_share_of_counterfactual_sets_is_not_one_of_photos(sources):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("model.name_or_path=zoo:nonsense", "evaluated with model.name_or_path=zoo:clip-0"),
+        ("model.weights=zoo:nonsense", "weights is the short name of model.weights"),
         ("model=tiny_flava", "type flava, and weights=zoo:clip-0 is of the type vision-text"),
-        ("+model.revision=abc", "evaluated with model.revision=null"),
-        ("model=open_clip model.architecture=RN50", "model.architecture=local-dir:zoo:clip-0"),
+        ("+model.revision=abc", "names a commit of the Hub, and zoo:clip-0 is a folder here"),
+        ("model=open_clip model.architecture=RN50", "model.architecture=RN50 would have no effect"),
     ],
 )
 def test_weights_and_a_model_that_contradict_each_other(tmp_path, script, capsys, words, said):
@@ -333,6 +333,5 @@ def test_weights_and_a_model_that_contradict_each_other(tmp_path, script, capsys
 
 
 def test_weights_and_a_model_that_agree():
-    words = ["model=tiny_clip", "weights=${model.name_or_path}", "model.name_or_path=zoo:clip-1"]
-    config = compose(*words)
-    refuse_contradictions(config["weights"], config["model"], words)
+    words = ["model=tiny_clip", "weights=zoo:clip-1"]
+    refuse_contradictions(compose(*words)["model"], words)

@@ -119,7 +119,7 @@ def test_a_comparison_reads_every_setting():
     assert read | names_used(compare) >= {field.name for field in fields(ComparisonSettings)}
 
 
-WHERE = ("name_or_path", "revision", "weights", "pretrained")
+WHERE = ("weights", "revision")
 """Settings that name the weights, by whose hash results are recognised."""
 
 SPEED_OR_TRAINING = {

@@ -70,7 +70,7 @@ ASK = ("benchmark.world.only=[shapescapes_id_retrieval]",)
         {"_target_": DATA, "_partial_": True},
         {"_target_": DATA, "_convert_": "object"},
         {"_target_": DATA, 5: 1},
-        {"_target_": MODEL, "name_or_path": "x", "trust_remote_code": True},
+        {"_target_": MODEL, "weights": "x", "trust_remote_code": True},
         {"real": "x"},
         [],
         None,
@@ -84,8 +84,8 @@ def test_a_runs_node_makes_our_settings_or_nothing(node):
 def test_nothing_is_interpolated(monkeypatch):
     monkeypatch.setenv("CFAUG_SECRET", "secret")
     for text in ("${oc.env:CFAUG_SECRET}", "${oc.decode:1}", "${_target_}", "a${x}b"):
-        node = {"_target_": MODEL, "name_or_path": text}
-        assert build(node, trusted=False).name_or_path == text
+        node = {"_target_": MODEL, "weights": text}
+        assert build(node, trusted=False).weights == text
 
 
 def test_anchors_that_multiply_are_refused():
@@ -127,7 +127,7 @@ def test_a_run_of_open_clip_runs_no_code_either(received, trap, capsys):
     edit(place / "tokenizer_config.json", auto_map={"AutoTokenizer": ["evil.Evil", None]})
     file = folder_of(received) / "config.yaml"
     content = yaml.safe_load(file.read_text())
-    content["model"] = {"_target_": "cfaug.models.specs.OpenClip", "architecture": "local-dir:x"}
+    content["model"] = {"_target_": "cfaug.models.specs.OpenClip", "weights": "x"}
     file.write_text(yaml.safe_dump(content))
     text = {"hf_tokenizer_name": "x", "tokenizer_kwargs": {"trust_remote_code": True}}
     config = yaml.safe_load((place / "open_clip_config.json").read_text())
@@ -141,8 +141,8 @@ def test_a_run_of_open_clip_runs_no_code_either(received, trap, capsys):
 @pytest.mark.parametrize(
     "model",
     [
-        {"_target_": MODEL, "name_or_path": "attacker/repository"},
-        {"_target_": "cfaug.models.specs.OpenClip", "architecture": "hf-hub:attacker/repository"},
+        {"_target_": MODEL, "weights": "attacker/repository"},
+        {"_target_": "cfaug.models.specs.OpenClip", "weights": "attacker/repository"},
     ],
 )
 def test_what_a_run_started_from_is_not_fetched(received, capsys, monkeypatch, model):
@@ -169,7 +169,7 @@ def test_what_a_run_started_from_goes_through_the_same_doors(received, trap, tmp
     place = tiny.save_dual_encoder(tmp_path / "elsewhere")
     trap.plant(place)
     edit(place / "config.json", auto_map={"AutoConfig": "evil.Evil"}, model_type="evil")
-    rewrite(received, model={"name_or_path": str(place)})
+    rewrite(received, model={"weights": str(place)})
     assert received.evaluate(*ASK, "evaluate_initial=true") == 2
     assert "auto_map" in capsys.readouterr().err
     assert not trap.marker.exists()
@@ -219,11 +219,11 @@ def test_a_card_that_is_a_pipe_is_not_waited_for(received):
 
 
 def test_settings_of_another_type_name_the_run_and_the_setting(received, capsys):
-    rewrite(received, model={"max_length": "4", "name_or_path": [1]})
+    rewrite(received, model={"max_length": "4", "weights": [1]})
     assert received.evaluate(*ASK) == 2
     said = capsys.readouterr().err
     assert f"{folder_of(received)}: config.yaml: " in said
-    assert "name_or_path" in said or "max_length" in said
+    assert "weights" in said or "max_length" in said
 
 
 def test_nothing_is_written_through_a_linked_checkpoint(received, tmp_path):

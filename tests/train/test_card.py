@@ -66,7 +66,7 @@ def write_run(root: Path, kind: str = "pairs", data: str = "shapescapes", **mode
         "versions": {"cfaug": "0.1.0", "torch": "2"}, "config_hash": "ef", **OWN[kind],
     }  # fmt: skip
     config = {
-        "model": {"_target_": "cfaug.models.specs.HFClip", "name_or_path": "org/clip", **model},
+        "model": {"_target_": "cfaug.models.specs.HFClip", "weights": "org/clip", **model},
         "data": {"real": f"{data}:real", "counterfactual": f"{data}:counterfactual",
                  "edits": "rows.jsonl"},
         "loss": {"weight": 2},
@@ -181,7 +181,7 @@ def test_a_card_holds_names_and_no_places(tmp_path):
     config = yaml.safe_load((folder / "config.yaml").read_text())
     config["data"]["real"] = "/home/anna/photos"
     cached = "/home/anna/.cache/huggingface/hub/models--openai--clip-vit-base-patch32/snapshots/0f3"
-    config["model"]["name_or_path"] = cached
+    config["model"]["weights"] = cached
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
     write_card(folder)
     text = card_of(folder).read_text()
@@ -199,17 +199,17 @@ def test_a_card_holds_names_and_no_places(tmp_path):
     assert "# me/my-clip\n" in card_of(folder).read_text()
 
 
-LAION = {"architecture": "ViT-B-32", "pretrained": "laion2b_s34b_b79k"}
+LAION = {"architecture": "ViT-B-32", "weights": "laion2b_s34b_b79k"}
 
 
 @pytest.mark.parametrize(
     ("file", "content", "model", "expected"),
     [
-        ("config.json", {"architecture": "resnet50"}, {"name_or_path": "resnet50.a1_in1k"},
+        ("config.json", {"architecture": "resnet50"}, {"weights": "resnet50.a1_in1k"},
          "timm/resnet50.a1_in1k"),
-        ("config.json", {"architecture": "resnet50"}, {"name_or_path": "my-own-net"}, None),
+        ("config.json", {"architecture": "resnet50"}, {"weights": "my-own-net"}, None),
         ("open_clip_config.json", {}, LAION, "laion/CLIP-ViT-B-32-laion2B-s34B-b79K"),
-        ("open_clip_config.json", {}, {**LAION, "pretrained": "mine.pt"}, None),
+        ("open_clip_config.json", {}, {**LAION, "weights": "mine.pt"}, None),
     ],
 )  # fmt: skip
 def test_names_of_libraries_become_the_hubs(tmp_path, file, content, model, expected):
@@ -233,7 +233,7 @@ def test_no_name_breaks_the_metadata_the_markdown_or_the_template(tmp_path, name
     config = yaml.safe_load((hostile / "config.yaml").read_text())
     config["model_name"] = "mine"
     (plain / "config.yaml").write_text(yaml.safe_dump(config))
-    config["data"]["real"] = config["model"]["name_or_path"] = config["loss"] = name
+    config["data"]["real"] = config["model"]["weights"] = config["loss"] = name
     (hostile / "config.yaml").write_text(yaml.safe_dump(config))
     row = result(benchmark=" ".join(name.split()))
     for folder in (plain, hostile):

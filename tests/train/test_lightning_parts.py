@@ -293,7 +293,7 @@ def test_an_epoch_may_be_limited_and_a_batch_repeated(given, expected, start):
 
 @pytest.mark.parametrize(
     ("save", "spec"),
-    [(tiny.save_clip, HFClip), (tiny.save_open_clip, lambda w: OpenClip(f"local-dir:{w}"))],
+    [(tiny.save_clip, HFClip), (tiny.save_open_clip, lambda w: OpenClip(str(w)))],
 )
 def test_recomputed_activations_give_the_same_weights(tmp_path, save, spec):
     weights = save(tmp_path / "weights")

@@ -88,7 +88,7 @@ def check_folder(folder: Path) -> None:
                 f"{file}: {folder} holds a PEFT adapter, which names the weights it belongs to, "
                 "and those are not followed: merge it first (merge_and_unload of peft, then "
                 "save_pretrained) and give that folder. A perturber takes it as adapter=FOLDER "
-                "beside its base (name_or_path)"
+                "beside its base (weights)"
             )
         if file.name.endswith(".index.json"):
             continue

@@ -31,8 +31,7 @@ from cfaug.stats.significance import summarise
 # Table 3 of CFMM: totals over categories, with tests, phi, and answers without the image.
 
 COMMANDS = (
-    "python evaluate.py model=vlm model.name_or_path=MODEL benchmark=vqa "
-    "benchmark.data=questions.jsonl",
+    "python evaluate.py model=vlm weights=MODEL benchmark=vqa benchmark.data=questions.jsonl",
 )
 PROMPTS = {"0-shot": "vqa", "1-shot ICL": "vqa_icl", "1-shot CoT": "vqa_cot"}
 """The paper's prompts, and the suffixes of their names in ``benchmark=vqa``."""

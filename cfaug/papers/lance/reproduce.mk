@@ -9,7 +9,7 @@ stress: $(STAMP)  ## LANCE on ShapeScapes: classifiers with planted shortcuts, a
 	$(BIN)/python generate.py --multirun sweep=sweeps/stress_inversions.yaml parallel=2
 	$(BIN)/python evaluate.py --multirun sweep=sweeps/stress.yaml
 	$(BIN)/python evaluate.py benchmark=image_quality weights=zoo:clip-domains $(STRESS_SETS) $(STRESS)
-	$(BIN)/python evaluate.py benchmark=caption_perplexity model=language_model model.name_or_path=zoo:language/causal $(STRESS_SETS) $(STRESS)
+	$(BIN)/python evaluate.py benchmark=caption_perplexity model=language_model weights=zoo:language/causal $(STRESS_SETS) $(STRESS)
 	$(BIN)/python -m cfaug table lance_3 table.partial=true 'table.backends.ShapeScapes=shards/stress/lance-background' $(STRESS)
 	$(BIN)/python -m cfaug table lance_2 lance_figure_3 lance_figure_6 $(STRESS_MODELS) $(STRESS)
 	$(BIN)/python -m cfaug table lance_4 lance_figure_4 lance_discovery lance_edits table.partial=true $(STRESS)

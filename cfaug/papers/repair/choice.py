@@ -73,8 +73,8 @@ class RepairChoice:
                 raise UserError(
                     f"{self.judge} is to accept the images, and it is the model under repair: "
                     f"{finder.model} has the same weights and found failure {number} of "
-                    f"{self.failures}. Choose another, such as zoo.clip.name_or_path=..., or "
-                    "zoo.domain_clip.name_or_path=... with zoo=shapescapes"
+                    f"{self.failures}. Choose another, such as zoo.clip.weights=..., or "
+                    "zoo.domain_clip.weights=... with zoo=shapescapes"
                 )
 
     def choose(self, folder: Path) -> dict[str, Any]:

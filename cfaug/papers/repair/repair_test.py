@@ -42,7 +42,8 @@ REPAIR_ITEMS = ItemSchema(
         ItemColumn(CLUSTER, "the photo or group that it was sampled in", "text", always=True),
         ItemColumn("failure", "the declared failure in words", "text", always=True),
         ItemColumn(
-            "cause", "why the model fails: coverage, reliance, or unknown; only in files that name it",
+            "cause",
+            "coverage, reliance or unknown, where the file of the failures names causes",
             "text",
         ),
         ItemColumn("loss", "what the model loses by the edit: probability, or 1 for a miss"),

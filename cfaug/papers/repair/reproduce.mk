@@ -21,10 +21,10 @@ repair: $(STAMP)  ## are a model's failures found and repaired, against controls
 	$(BIN)/python -m cfaug table repair declare=true $(REPAIR)
 	$(BIN)/python $(REPAIR_EDITS) $(REPAIR_WORLD) data.source=shapescapes:find limit=400 paths.shards=shards/repair/find
 	$(BIN)/python $(REPAIR_EDITS) $(REPAIR_WORLD) data.source=shapescapes:gate limit=480 paths.shards=shards/repair/gate
-	$(BIN)/python $(REPAIR_EDITS) $(REPAIR_WORLD) data.source=shapescapes:test limit=160 paths.shards=shards/repair/test
+	$(BIN)/python $(REPAIR_EDITS) $(REPAIR_WORLD) data.source=shapescapes:test limit=640 paths.shards=shards/repair/test
 	$(BIN)/python $(REPAIR_EDITS) $(REPAIR_WORLD) data.world.shortcut=colour data.source=shapescapes:find limit=400 paths.shards=shards/repair/other_find
 	$(BIN)/python $(REPAIR_EDITS) $(REPAIR_TWO) data.source=shapescapes:find limit=320 paths.shards=shards/repair_two/find
-	$(BIN)/python $(REPAIR_EDITS) $(REPAIR_TWO) data.source=shapescapes:test limit=120 paths.shards=shards/repair_two/test
+	$(BIN)/python $(REPAIR_EDITS) $(REPAIR_TWO) data.source=shapescapes:test limit=480 paths.shards=shards/repair_two/test
 	$(BIN)/python $(REPAIR_EDITS) $(REPAIR_NONE) data.source=shapescapes:find limit=160 paths.shards=shards/repair_none/find
 	$(BIN)/python generate.py --multirun recipe=photo_edits_oracle $(REPAIR_NONE) data.source=shapescapes:find data.world.seed=$(NULLS) limit=48 parallel=2 'paths.shards=shards/repair_null/$${data.world.seed}'
 	mkdir -p shards/repair_clip shards/repair_clip_two
@@ -47,14 +47,14 @@ repair: $(STAMP)  ## are a model's failures found and repaired, against controls
 	$(call both,$(BIN)/python $(REPAIR_POOL) data.failures=shards/repair/failures_2.jsonl data.budget=160 seed=1 paths.shards=shards/repair/made_2,$(BIN)/python $(REPAIR_POOL) data.failures=shards/repair/all.jsonl data.weights=equal data.budget=160 seed=1 paths.shards=shards/repair/random_2)
 	$(BIN)/python train.py --multirun experiment=repair/targeted_2,repair/random_2 seed=$(REPAIR_SEEDS) parallel=2 share_image_cache=true $(REPAIR)
 	$(BIN)/python train.py --multirun experiment=repair/dose data.cf_ratio=0,0.05,0.1,0.4 'arm=dose_$${data.cf_ratio}' seed=$(REPAIR_SEEDS) parallel=2 share_image_cache=true $(REPAIR)
-	for arm in before more_real random targeted; do $(BIN)/python train.py --multirun experiment=repair/$$arm arm=$$arm name=repair_two declared=null data.world.shortcut=colour_and_background model.name_or_path=$(REPAIR_START)/classifier_colour_and_background/seed=0/checkpoint seed=0,1,2 parallel=2 share_image_cache=true $(REPAIR) || exit 1; done
+	for arm in before more_real random targeted; do $(BIN)/python train.py --multirun experiment=repair/$$arm arm=$$arm name=repair_two declared=null data.world.shortcut=colour_and_background weights=$(REPAIR_START)/classifier_colour_and_background/seed=0/checkpoint seed=0,1,2 parallel=2 share_image_cache=true $(REPAIR) || exit 1; done
 	$(BIN)/python train.py --multirun experiment=repair_clip/before,repair_clip/more_real,repair_clip/random,repair_clip/text_only,repair_clip/targeted seed=0,1,2 parallel=2 share_image_cache=true $(REPAIR)
 	for arm in before more_real random targeted; do $(BIN)/python train.py --multirun experiment=repair_clip/$$arm arm=$$arm name=repair_clip_two data.world.shortcut=colour_and_background seed=0,1,2 parallel=2 share_image_cache=true $(REPAIR) || exit 1; done
 	$(call both,$(BIN)/python evaluate.py name=repair benchmark=shapescapes_repair $(REPAIR),$(BIN)/python evaluate.py --multirun name=$(REPAIR_OTHERS) benchmark=shapescapes_repair 'benchmark.only=[test_repair]' $(REPAIR))
 	$(BIN)/python -m cfaug table repair repair_oracle $(REPAIR)
 	cp runs/repair/tables/report.html runs/repair/report.html
 
-REPAIR_FULL := repair table.name=repair_diffusion table.experiment=repair_diffusion 'table.arms.other_editor="targeted edits, by the oracle"' 'table.made=[shards/repair_diffusion/made]'
+REPAIR_FULL := repair table.name=repair_diffusion table.experiment=repair_diffusion 'table.arms.other_editor="targeted edits, by the oracle"' 'table.made=[shards/repair_diffusion/made,shards/repair_diffusion/made_2]'
 REPAIR_DIFFUSION := generate.py --multirun recipe=repair $(REPAIR_WORLD) data.budget=160 'recipe.draws.self_replace_steps=[0.0,0.4,0.8]' part=0,1 parts=2 parallel=2
 
 repair-full: $(STAMP)  ## after make repair: the same with a diffusion model's edits in all arms, over 10 seeds (20 min)
@@ -66,6 +66,10 @@ repair-full: $(STAMP)  ## after make repair: the same with a diffusion model's e
 	$(BIN)/python $(REPAIR_DIFFUSION) data.failures=shards/repair/borrowed.jsonl recipe.editor.per_photo=null paths.shards=shards/repair_diffusion/borrowed
 	$(BIN)/python $(REPAIR_DIFFUSION) data.failures=shards/repair/all.jsonl data.weights=equal paths.shards=shards/repair_diffusion/random
 	$(BIN)/python train.py --multirun experiment=$(REPAIR_ARMS) name=repair_diffusion seed=0,1,2,3,4,5,6,7,8,9 parallel=2 share_image_cache=true $(REPAIR)
+	$(BIN)/python $(REPAIR_FIND) model=classifier weights=runs/repair/repair_diffusion/targeted/seed=0/checkpoint benchmark.data=shards/repair/find failures=shards/repair_diffusion/failures_2.jsonl
+	$(BIN)/python $(REPAIR_DIFFUSION) seed=1 data.failures=shards/repair_diffusion/failures_2.jsonl paths.shards=shards/repair_diffusion/made_2
+	$(BIN)/python $(REPAIR_DIFFUSION) seed=1 data.failures=shards/repair/all.jsonl data.weights=equal paths.shards=shards/repair_diffusion/random_2
+	$(BIN)/python train.py --multirun experiment=repair/targeted_2,repair/random_2 name=repair_diffusion seed=0,1,2,3,4,5,6,7,8,9 parallel=2 share_image_cache=true $(REPAIR)
 	$(BIN)/python evaluate.py name=repair_diffusion benchmark=shapescapes_repair $(REPAIR)
 	$(BIN)/python -m cfaug table $(REPAIR_FULL) $(REPAIR)
 	cp runs/repair/tables/report.html runs/repair/report.html
@@ -87,7 +91,7 @@ repair-causes: $(STAMP)  ## do failures of coverage and of reliance need differe
 	$(BIN)/python $(CAUSES_FIND) failures=$(CAUSES)/all.jsonl failure_rule.minimum=-1 failure_rule.alpha=1
 	$(call both,$(BIN)/python $(CAUSES_POOL) data.failures=$(CAUSES)/failures.jsonl paths.shards=$(CAUSES)/made,$(BIN)/python $(CAUSES_POOL) data.failures=$(CAUSES)/all.jsonl data.weights=equal paths.shards=$(CAUSES)/random)
 	$(call both,$(BIN)/python generate.py recipe=retrieved $(REPAIR_WORLD) data.source=shapescapes:real data.failures=$(CAUSES)/failures.jsonl data.budget=160 paths.shards=$(CAUSES)/retrieved,$(BIN)/python generate.py recipe=photo_edits_oracle $(REPAIR_WORLD) data.source=shapescapes:more_real limit=160 paths.shards=$(CAUSES)/any)
-	$(BIN)/python train.py --multirun experiment=$(CAUSES_ARMS) name=repair_causes 'data.world.domains=[photo,painting,cartoon,mosaic]' model.name_or_path=runs/causes_classifier seed=$(REPAIR_SEEDS) parallel=2 share_image_cache=true $(REPAIR)
+	$(BIN)/python train.py --multirun experiment=$(CAUSES_ARMS) name=repair_causes 'data.world.domains=[photo,painting,cartoon,mosaic]' weights=runs/causes_classifier seed=$(REPAIR_SEEDS) parallel=2 share_image_cache=true $(REPAIR)
 	$(BIN)/python evaluate.py name=repair_causes benchmark=shapescapes_repair $(REPAIR)
 	$(BIN)/python -m cfaug table repair_causes $(REPAIR)
 	mkdir -p runs/repair_causes && cp runs/repair/tables/report.html runs/repair_causes/report.html

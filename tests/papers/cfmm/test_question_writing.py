@@ -462,7 +462,7 @@ def asked_question(text, options, answer):
 
 @pytest.mark.slow
 def test_questions_that_a_model_answers_otherwise_are_rejected(tmp_path):
-    judge = AnswererJudge(VisionLanguage(name_or_path=str(save_llava(tmp_path))), "cpu")
+    judge = AnswererJudge(VisionLanguage(weights=str(save_llava(tmp_path))), "cpu")
     assert isinstance(judge, QuestionJudge)
     texts, options = ("If it rained?", "If it snowed?", "If so?"), ("red", "a long blue line")
     photo = encode_image(200)

@@ -58,7 +58,7 @@ def test_an_experiment_at_the_papers_scale(experiment):
     assert data.world is None
     assert (trainer.max_epochs, trainer.max_steps) in ((3, None), (None, 0))
     assert config["paths"]["runs"] == "runs/paper"
-    model = config["model"]["name_or_path"]
+    model = config["model"]["weights"]
     assert "zoo:" not in model
     assert arm_slug(words, config) == config["arm"]
 

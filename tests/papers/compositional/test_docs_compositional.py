@@ -39,7 +39,7 @@ def test_the_page_has_the_commands_of_the_experiment():
 @pytest.mark.parametrize("arm", ["plain", "text", "image", "both"])
 def test_an_arm_at_the_papers_scale_differs_in_what_its_negatives_are_alone(arm):
     config = compose("train", f"experiment=compositional/{arm}", "scale=paper", "seed=107")
-    assert config["model"]["name_or_path"] == "openai/clip-vit-base-patch32"
+    assert config["model"]["weights"] == "openai/clip-vit-base-patch32"
     assert config["data"]["counterfactual"].endswith("coco_counterfactuals")
     assert config["data"]["negatives"] == {"plain": "none"}.get(arm, arm)
     assert config["data"]["cf_ratio"] == 1

@@ -42,12 +42,12 @@ def test_a_rival_has_its_published_settings_at_the_papers_scale_alone(rival):
         "cosine", 50, "matrices",
     )  # fmt: skip
     assert (trainer["max_steps"], trainer["gradient_clip"]) == (None, None)
-    assert config["model"]["name_or_path"] == "openai/clip-vit-base-patch32"
+    assert config["model"]["weights"] == "openai/clip-vit-base-patch32"
     assert config["loss"]["same_image"] == "negative"
     assert data["real"] is None
     assert data["negatives"] == ("both" if rival == "trohn_img" else "text")
     small = compose("train", f"experiment={rival}")
-    assert small["model"]["name_or_path"] == "zoo:clip-things"
+    assert small["model"]["weights"] == "zoo:clip-things"
     assert small["optim"]["lr"] == 1.5e-3
     assert (small["name"], small["arm"]) == (config["name"], config["arm"]) == ("rivals", rival)
 
@@ -106,7 +106,7 @@ def test_a_rival_is_trained_on_shapescapes_and_on_its_own_list(
     [run] = (tmp_path / "runs" / "rivals").glob("*/seed=107/checkpoint/model.safetensors")
     assert run.parent.parent.parent.name.startswith(rival)
     LAID[FOLDERS[rival]](tmp_path / "data" / FOLDERS[rival])
-    model = f"model.name_or_path={tiny.save_clip(tmp_path / 'weights')}"
+    model = f"model.weights={tiny.save_clip(tmp_path / 'weights')}"
     output_of(script("train"), [f"experiment={rival}", "scale=paper", model, *PAPER])
     if rival == "negclip":
         output_of(script("train"), [*plain, model, *PAPER])

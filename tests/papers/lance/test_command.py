@@ -17,10 +17,10 @@ def data(tmp_path_factory):
 @pytest.mark.slow
 def test_figure_4_is_asked_of_any_encoder_and_of_a_language_model(data, place, tmp_path):
     folder = save_timm(tmp_path / "timm")
-    for model in (["model=tiny_clip"], ["model=timm", f"model.name_or_path={folder}"]):
+    for model in (["model=tiny_clip"], ["model=timm", f"model.weights={folder}"]):
         words = asked(data, *model)
         assert place.evaluate(*["benchmark=image_quality", *words[1:]]) == 0
-    words = asked(data, "model=language_model", "model.name_or_path=zoo:language/causal")
+    words = asked(data, "model=language_model", "model.weights=zoo:language/causal")
     assert place.evaluate(*["benchmark=caption_perplexity", *words[1:]]) == 0
     rows = [row for file in place.root.rglob("results.jsonl") for row in read_results(file)]
     assert {row.metric for row in rows} == {"fid", "kid", "fid_halves", "perplexity"}

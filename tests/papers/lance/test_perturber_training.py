@@ -33,7 +33,7 @@ class Command:
     def __call__(self, *words: str, edits=None) -> int:
         given = [
             "experiment=lance_perturber", f"data.edits={edits or self.shelf / 'rows.jsonl'}",
-            f"model.name_or_path={self.shelf / 'model'}", "data.format=short",
+            f"model.weights={self.shelf / 'model'}", "data.format=short",
             "data.validation=0.34", f"paths.runs={self.root}", "seed=7", "arm=a",
             "trainer.accelerator=cpu", "optim.warmup_steps=2",
         ]  # fmt: skip
@@ -122,6 +122,6 @@ def test_edits_of_captions_are_no_mixture(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     asked = {"data": "edits", "data.edits": str(tiny_language.write(tmp_path / "rows.jsonl")),
              "model": "perturber", "data.format": "short", "data.validation": 0.34,
-             "model.name_or_path": str(tiny_language.save_gpt2(tmp_path / "gpt2"))}  # fmt: skip
+             "model.weights": str(tiny_language.save_gpt2(tmp_path / "gpt2"))}  # fmt: skip
     with pytest.raises(UserError, match="not trained on a mixture"):
         CounterfactualDataModule(asked)

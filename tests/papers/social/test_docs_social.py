@@ -25,7 +25,7 @@ TINY = {
     "model=clip_vit_b32": ["model=tiny_clip"],
     "model=open_clip": ["model=tiny_clip"],
     "model.architecture=ViT-B-32": [],
-    "model.pretrained=laion2b_s34b_b79k": ["model.name_or_path=zoo:clip-1"],
+    "weights=laion2b_s34b_b79k": ["weights=zoo:clip-1"],
     "benchmark=skew": ["benchmark=skew", "benchmark.permutations=50", "benchmark.resamples=50"],
     "benchmark.k=1000": ["benchmark.k=3"],
     "scale=social_folders": [

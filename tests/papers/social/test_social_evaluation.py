@@ -189,7 +189,7 @@ def test_no_set_is_cut_and_no_held_out_subject_trained_on(run, tmp_path, capfd):
     """At the size of the experiment: 84 whole sets, all that there are of seven subjects."""
     assert run("generate", "recipe=social_oracle", TINY) == 0
     capfd.readouterr()
-    small = ["model.name_or_path=zoo:clip-0", "data.world.image_size=8", "dry_run=json",
+    small = ["model.weights=zoo:clip-0", "data.world.image_size=8", "dry_run=json",
              "data.world.real_scenes=1008"]  # fmt: skip
     for arm, seed, size, real in (
         ("sets_invariant", 107, 2016, 1008), ("sets_invariant", 900, 2016, 1008),
