@@ -7,7 +7,7 @@ from functools import cache
 import yaml
 
 from cfaug.planning.build import build
-from cfaug.run.compose import compose_jobs
+from cfaug.run.command_line.compose import compose_jobs
 from cfaug.run.table import TableSettings
 from tests.settings import settings_file
 

@@ -1,4 +1,4 @@
-"""The files of settings, wherever they are: in ``conf/``, or in that of a paper or a world."""
+"""The files of settings, in ``conf/`` or that of a paper or a world; other values of settings."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ from typing import Any
 
 import yaml
 
-from cfaug.run.settings_files import find_settings, settings_folders
+from cfaug.core.annotations import alternatives_of, annotation_of, choices_of
+from cfaug.core.binding import signature_of
+from cfaug.core.targets import item_annotation
+from cfaug.core.validation import accepts
+from cfaug.run.command_line.settings_files import find_settings, settings_folders
 from tests.scripts import ROOT
 
 
@@ -38,3 +42,30 @@ def is_whole() -> bool:
     pages = re.findall(r"(?m)^([\w-]+)$", "".join(index.split("```")[1::2]))
     assert len(pages) > 10
     return all((ROOT / f"docs/{page}.md").is_file() for page in pages)
+
+
+def other_values(value: Any, target: Any = None, name: str = "") -> list[Any]:
+    """Return other values of a setting, first those that the class takes."""
+    if isinstance(value, bool):
+        return [not value]
+    if isinstance(value, int | float):
+        return [0.9] * (isinstance(value, float) and value != 0.9) + [value + 1, value / 2 + 0.01]
+    values: list[Any] = []
+    if isinstance(value, list):
+        values += [value[:1]] if len(value) > 1 else []
+        values += [[*value[:-1], value[-1] + 1]] if value and isinstance(value[-1], int) else []
+        values += [["other"], [0.3, 0.3]]
+    values += ["other", 2, 0.25, True, ["other"], {"other": 1}, {"other": [0, 1]}]
+    if target is None or name not in signature_of(target):
+        return values
+    annotation = annotation_of(target, name)
+    listed: list[Any] = [choice for choice in _choices(annotation) if choice != value]
+    if isinstance(value, list):
+        each = _choices(item_annotation(annotation, value, 0))
+        listed += [[choice] for choice in each if [choice] != value]
+    return sorted([*listed, *values], key=lambda other: not accepts(other, annotation))
+
+
+def _choices(annotation: Any) -> list[Any]:
+    """Return the texts that an annotation lists."""
+    return [choice for kind in alternatives_of(annotation) for choice in choices_of(kind)]

@@ -20,11 +20,17 @@ from cfaug.core.errors import UserError
 from cfaug.core.targets import OF_NODES, locate
 from cfaug.generate.recipe import Stage
 from cfaug.planning.build import SETTINGS_OF_A_RUN, build
-from cfaug.run.arguments import flatten, sweep_overrides
-from cfaug.run.compose import compose_jobs
-from cfaug.run.generate import GenerateSettings, build_recipe
-from cfaug.run.settings_files import find_settings, find_sweep, settings_folders, sweep_files
-from cfaug.run.usage import names_itself, options_in
+from cfaug.run.command_line.arguments import flatten, sweep_overrides
+from cfaug.run.command_line.compose import compose_jobs
+from cfaug.run.command_line.settings_files import (
+    find_settings,
+    find_sweep,
+    settings_folders,
+    sweep_files,
+)
+from cfaug.run.command_line.usage import names_itself, options_in
+from cfaug.run.generate import build_recipe
+from cfaug.run.generate_settings import GenerateSettings
 from tests.contributed import contributed
 from tests.run.conftest import COMMANDS
 from tests.settings import settings_file, settings_files

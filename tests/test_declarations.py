@@ -14,9 +14,9 @@ from annotated_types import Interval
 from jsonschema import Draft202012Validator
 
 from cfaug.core.targets import TARGET, locate
+from cfaug.run.command_line.settings_files import find_settings, settings_folders
+from cfaug.run.command_line.usage import _meanings, classes_of
 from cfaug.run.list_settings import list_parts, list_settings, main, schema
-from cfaug.run.settings_files import find_settings, settings_folders
-from cfaug.run.usage import _meanings, classes_of
 from cfaug.settings.declarations import declarations, schema_of
 from tests.run.conftest import compose
 from tests.scripts import ROOT
@@ -59,7 +59,7 @@ def test_a_setting_is_declared_once_and_said_everywhere():
     assert share.meaning == "the share that is kept: all of it by default"
     assert order.values == "given, shuffled or null"
     assert order.meaning == "The order of the items; null sorts them"
-    assert seed.read_if == "order=shuffled"
+    assert seed.read_if == "with order=shuffled"
     properties = schema_of(Sampled)["properties"]
     assert properties["seed"]["description"] == "The seed of order. Read with order=shuffled"
     good = [{"share": 0.5}, {"order": None}, {"order": "shuffled", "seed": 4}, {"seed": "${seed}"}]
@@ -142,7 +142,10 @@ def test_a_part_of_the_page_is_printed_and_a_slip_answered(capsys):
     assert main(["benchmark=retreival"]) == 2
     assert "did you mean benchmark=retrieval?" in capsys.readouterr().err
     assert main(["evaluate", "--json"]) == 0
-    assert "cfaug.run.evaluate.EvaluateSettings" in json.loads(capsys.readouterr().out)["$defs"]
+    assert (
+        "cfaug.run.evaluate_settings.EvaluateSettings"
+        in json.loads(capsys.readouterr().out)["$defs"]
+    )
 
 
 def test_the_classes_of_ones_own_are_described(tmp_path, monkeypatch, capsys):

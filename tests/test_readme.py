@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from cfaug.run.arguments import read
-from cfaug.run.compose import compose_jobs
+from cfaug.run.command_line.arguments import read
+from cfaug.run.command_line.compose import compose_jobs
+from cfaug.run.command_line.settings_files import find_settings, find_sweep, settings_folders
+from cfaug.run.command_line.sweep_jobs import first_values
+from cfaug.run.command_line.usage import usage
 from cfaug.run.launch import choose_named
-from cfaug.run.settings_files import find_settings, find_sweep, settings_folders
-from cfaug.run.sweep_jobs import first_values
-from cfaug.run.usage import usage
 from tests.run.conftest import COMMANDS, SCENES
 from tests.settings import is_whole
 

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from difflib import get_close_matches
+from functools import cache
 from typing import Any, get_args
 
 from cfaug.core.annotations import alternatives_of, annotation_of, base_of, is_sequence, plain_of
 from cfaug.core.errors import UserError
 from cfaug.core.fitting import Given, fit_value
 from cfaug.core.known_names import refuse_unknown
+from cfaug.core.protocols import DualEncoder
 from cfaug.core.targets import (
     OF_NODES,
     TARGET,
     argument_annotation,
     item_annotation,
+    locate,
     locate_class,
 )
 from cfaug.core.validation import write_value
@@ -26,6 +30,7 @@ NOT_TYPED = ("overrides",)
 """Arguments of a command that are not settings."""
 
 
+@cache
 def signature_of(target: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
     """Return the parameters of a class or function; one written in C may take any settings."""
     try:
@@ -142,94 +147,201 @@ Config = dict[str, Any]
 #
 #     read_with: ClassVar[ReadWith] = {
 #         "order_seed": {"option_order": ("shuffled",)},
-#         "max_new_tokens": {"protocol": ("write",)},
+#         "val_every_steps val_metrics": {"/data.validation": ABOVE_ZERO},
+#         "question": {MODEL: ("Answerer",)},
 #     }
 #
-# A condition may also be about what is evaluated, which is not a setting of the class: ``MODEL``,
-# ``TRAINED``, ``WORLD`` and ``LEARNT``. Where that is not known yet, such a condition holds.
+# A condition names settings of the class, of the job's other nodes by their full place after a
+# slash, and facts: what is known of a job beside its settings. The class of a command computes
+# them (``find_facts(job)``); one that is not known yet holds. What no condition can say, a class
+# computes in ``find_left_out(node, place, job)``, which returns {setting: why it is not read, or
+# ``None`` if it is read all the same}; ``place`` is the node with its dot.
 #
-# ``cfaug.run.unread`` refuses such a setting on the command line where nothing reads it, and
-# ``--help`` lists the conditions.
+# ``cfaug.run.command_line.unread`` refuses such a setting on the command line where nothing reads
+# it, and ``--help`` and docs/settings.md list the conditions.
 
 GIVEN = "given"
 """The condition that a setting has any value but null, false, 0 and an empty text or list."""
 FOLDER = "FOLDER"
 """The condition that a setting names data other than a part of the embedded world."""
-MODEL, TRAINED, WORLD, LEARNT = "@model", "@trained", "@world", "@learnt"
-"""Conditions about what is evaluated: the name of the protocol by which the model is used, whether
-it is a finished run, whether its data are in the embedded world, and whether it learnt from
-``captions``, ``hypotheses`` or ``questions``."""
-Condition = Mapping[str, Sequence[Any] | str]
-"""{setting of the same class: its values, or ``GIVEN`` or ``FOLDER``}; all have to hold."""
-ReadWith = Mapping[str, Condition | Sequence[Condition]]
-"""{setting: the condition under which it is read, or several of which one has to hold}.
-
-A class that never reads a setting, such as an inherited one, or ``part.setting`` of one of its
-parts, declares it with no condition: ``[]``."""
+ABOVE_ZERO = "above 0"
+"""The condition that a number is not 0."""
 
 
-def declared_by(target: Callable[..., Any]) -> dict[str, Sequence[Condition]]:
+@dataclass(frozen=True, eq=False)
+class Fact:
+    """What a condition may be about besides settings.
+
+    Attributes:
+        words: {value: in words}, or words with ``{}`` in the place of values. They may begin with
+            "by" or "in"; others follow "with".
+        contrasts: whether a refusal says what holds instead.
+    """
+
+    words: Mapping[Any, str] | str
+    contrasts: bool = False
+
+    def describe(self, values: Iterable[Any]) -> str:
+        """Return the condition that the fact has one of some values."""
+        if isinstance(self.words, str):
+            return self.words.format(" or ".join(map(str, values)))
+        return " or ".join(self.words[value] for value in values)
+
+
+MODEL = Fact("a model that provides {}")
+"""The name of the protocol by which a model is used; known are all that the model provides."""
+TRAINED = Fact({True: "finished runs (name=..., arm=..., runs=...)"})
+"""Whether what is evaluated is a finished run."""
+WORLD = Fact(
+    {
+        True: "data in the embedded world (data=shapescapes)",
+        False: "data outside the embedded world (data=folder)",
+    }
+)
+"""Whether the data of what is evaluated are in the embedded world."""
+LEARNT = Fact(
+    {
+        "captions": "runs that learnt from captions",
+        "hypotheses": "runs that learnt from labelled hypotheses",
+        "questions": "runs that learnt from questions",
+        "labels": "runs that learnt the classes of images",
+    }
+)
+"""What the model learnt from."""
+DRAWS_WORLD = Fact("a part of the embedded world (shapescapes:PART) that it draws")
+"""The settings of a world that draw the parts that a command names."""
+SWEPT = Fact({True: "in sweeps (--multirun)"})
+"""Whether the command line may have several jobs."""
+Facts = Mapping[Fact, Any]
+Condition = Mapping[str | Fact, Sequence[Any] | str]
+"""{a setting, or a fact: its values, or ``GIVEN``, ``FOLDER`` or ``ABOVE_ZERO``}; all have to hold.
+Without any it always holds."""
+Conditions = Sequence[Condition] | str
+"""Conditions of which one has to hold; or a text, which says what reads a setting that the class
+does not read by itself."""
+ReadWith = Mapping[str, Condition | Conditions]
+"""{setting, or several with spaces between them: the condition under which they are read, or
+conditions of which one has to hold}.
+
+``part.setting`` is one of a part or of a node. The longest name counts: ``{"paths": "...",
+"paths.runs": {}}`` reads ``paths.runs`` alone. A class that never reads a setting, such as an
+inherited one, declares it with no condition, ``[]``, or with the words that say what does."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a command line asks a command to do once.
+
+    Attributes:
+        settings: all settings of the job, composed.
+        words: the typed words.
+        known: {fact: its value} of those that are known.
+    """
+
+    settings: Mapping[str, Any]
+    words: Sequence[str] = ()
+    known: Facts = field(default_factory=dict)
+
+    def value(self, place: str, node: Mapping[str, Any] | None = None) -> Any:
+        """Return a setting by its full place, or its place in a node; one that lacks is null.
+
+        >>> Job({"data": {"validation": 0.2}}).value("data.validation")
+        0.2
+        """
+        value: Any = self.settings if node is None else node
+        for name in place.split("."):
+            if not isinstance(value, Mapping):
+                return None
+            if name not in value and TARGET in value:
+                taken = signature_of(locate(value[TARGET])).get(name)
+                default = None if taken is None else taken.default
+                return None if default is inspect.Parameter.empty else default
+            value = value.get(name)
+        return value
+
+
+@cache
+def declared_by(target: Callable[..., Any]) -> Mapping[str, Conditions]:
     """Return {setting: the conditions of which one has to hold} of a class and its bases."""
     bases = reversed(target.__mro__) if isinstance(target, type) else ()
     every: dict[str, Any] = {}
     for base in bases:
-        every |= vars(base).get("read_with", {})
+        for names, conditions in vars(base).get("read_with", {}).items():
+            every |= dict.fromkeys(names.split(), conditions)
     return {
         name: [conditions] if isinstance(conditions, Mapping) else conditions
         for name, conditions in every.items()
     }
 
 
-def find_unread(
-    target: Callable[..., Any], node: Mapping[str, Any], tested: Mapping[str, Any] | None = None
-) -> dict[str, Sequence[Condition]]:
-    """Return {setting that the class does not read: the conditions of which one has to hold}.
+def find_reasons(
+    target: Callable[..., Any], node: Mapping[str, Any], place: str, job: Job
+) -> dict[str, str | None]:
+    """Return {setting with its place: why the class does not read it; ``None`` if it does}.
 
     Args:
-        node: its settings; those that are missing have their defaults.
-        tested: {``MODEL``, ``TRAINED``, ...: what is known of the model to evaluate}.
+        place: the place of the node, with its dot.
 
     >>> class Questions:
     ...     read_with = {"seed": {"order": ("shuffled", "reversed")}}
     ...     def __init__(self, order="given", seed=0): pass
-    >>> find_unread(Questions, {"seed": 3})
-    {'seed': [{'order': ('shuffled', 'reversed')}]}
-    >>> find_unread(Questions, {"seed": 3, "order": "shuffled"})
-    {}
+    >>> find_reasons(Questions, {"seed": 3}, "vqa.", Job({}))
+    {'vqa.seed': 'with vqa.order=shuffled or vqa.order=reversed'}
+    >>> find_reasons(Questions, {"seed": 3, "order": "shuffled"}, "vqa.", Job({}))
+    {'vqa.seed': None}
     """
     declared = declared_by(target)
-    if not declared:
-        return {}
-    usual = {
-        name: parameter.default
-        for name, parameter in signature_of(target).items()
-        if parameter.default is not inspect.Parameter.empty
-    }
-    values = {**usual, **node, **(tested or {})}
-    return {
-        name: conditions
+    usual = signature_of(target) if declared else {}
+
+    def find(name: str | Fact) -> Any:
+        if isinstance(name, Fact):
+            return job.known.get(name) if name is not MODEL else _protocol_of(target, job.known)
+        if name.startswith("/"):
+            return job.value(name[1:])
+        if name not in node and name in usual:
+            default = usual[name].default
+            return None if default is inspect.Parameter.empty else default
+        return job.value(name, node)
+
+    reasons = {
+        place + name: None
+        if not isinstance(conditions, str) and any(holds(each, find) for each in conditions)
+        else describe_conditions(conditions, place, find)
         for name, conditions in declared.items()
-        if not any(holds(condition, values) for condition in conditions)
     }
+    compute: Callable[..., dict[str, str | None]] | None = getattr(target, "find_left_out", None)
+    computed = {} if compute is None else compute(node, place, job)
+    return reasons | {place + name: reason for name, reason in computed.items()}
 
 
-def holds(condition: Condition, values: Mapping[str, Any]) -> bool:
-    """Say whether a condition holds for the settings of a class; missing ones count as null.
+def _protocol_of(target: Any, known: Facts) -> str | None:
+    """Return the protocol by which a benchmark uses a model, if both are known."""
+    protocols = (getattr(target, "needs", None), *getattr(target, "also_accepts", ()), DualEncoder)
+    used = next((name for name in protocols if name in known.get(MODEL, ())), None)
+    return None if used is None else used.__name__
 
-    >>> holds({"kinds": ("synonym",)}, {"kinds": ["frame", "synonym"]})  # of a list one value
+
+def holds(condition: Condition, find: Callable[[Any], Any]) -> bool:
+    """Say whether a condition holds.
+
+    Args:
+        find: a function that returns the value of a setting or fact; ``None`` if it is not known.
+
+    >>> holds({"kinds": ("synonym",)}, {"kinds": ["frame", "synonym"]}.get)  # of a list one value
     True
     """
-    return all(_fits(name, wanted, values) for name, wanted in condition.items())
+    return all(_fits(name, wanted, find(name)) for name, wanted in condition.items())
 
 
-def _fits(name: str, wanted: Sequence[Any] | str, values: Mapping[str, Any]) -> bool:
-    if name.startswith("@") and name not in values:
+def _fits(name: str | Fact, wanted: Sequence[Any] | str, value: Any) -> bool:
+    if isinstance(name, Fact) and value is None:
         return True
-    value = values.get(name)
     if wanted == GIVEN:
         return bool(value)
     if wanted == FOLDER:
         return _names_folder(value)
+    if wanted == ABOVE_ZERO:
+        return bool(value != 0)
     if isinstance(value, list | tuple):
         return any(item in wanted for item in value)
     return value in wanted
@@ -242,45 +354,53 @@ def _names_folder(value: Any) -> bool:
     return any(_names_folder(item) for item in inside)
 
 
-def describe_conditions(conditions: Sequence[Condition], prefix: str = "") -> str:
-    """Return conditions as they are typed.
+def describe_conditions(
+    conditions: Conditions, place: str = "", find: Callable[[Any], Any] | None = None
+) -> str:
+    """Return conditions as they are typed, after a preposition.
 
     Args:
-        prefix: the node of the settings, with its dot.
+        place: the node of the settings, with its dot.
+        find: a function as for ``holds``: of conditions that fail, those are described that lack
+            least, without what holds already.
 
     >>> describe_conditions([{"protocol": ("write",), "rationale": GIVEN}], "benchmark.")
-    'benchmark.protocol=write and benchmark.rationale=...'
-    >>> describe_conditions([{"data": FOLDER, TRAINED: (True,)}, {MODEL: ("Answerer",)}])
-    'data=FOLDER and finished runs (name=..., arm=..., runs=...), or a model that provides Answerer'
+    'with benchmark.protocol=write and benchmark.rationale=...'
+    >>> describe_conditions([{"data": FOLDER, SWEPT: (True,)}, {MODEL: ("Answerer",)}])
+    'with data=FOLDER and in sweeps (--multirun), or a model that provides Answerer'
+    >>> describe_conditions([{"rationale": GIVEN, "/seed": (1,)}], find={"rationale": "x"}.get)
+    'with seed=1'
     """
-    if not conditions:
-        return "no setting of this part"
-    return ", or ".join(
-        " and ".join(_describe(name, wanted, prefix) for name, wanted in condition.items())
-        for condition in conditions
-    )
+    if isinstance(conditions, str):
+        return conditions
+    if find is not None:
+        failing = [
+            {name: wanted for name, wanted in each.items() if not _fits(name, wanted, find(name))}
+            for each in conditions
+        ]
+        conditions = [each for each in failing if len(each) == min(map(len, failing))]
+    alternatives = []
+    for condition in conditions:
+        parts = [_describe(name, wanted, place) for name, wanted in condition.items()]
+        if len(parts) > 1:
+            parts = [
+                f"({part})" if isinstance(name, str) and " or " in part else part
+                for name, part in zip(condition, parts, strict=True)
+            ]
+        for name in condition:
+            if find is not None and isinstance(name, Fact) and name.contrasts:
+                parts[-1] += f", not {name.describe([find(name)])}"
+        alternatives.append(" and ".join(parts))
+    words = ", or ".join(dict.fromkeys(alternatives)) or "no setting of this part"
+    return words if words.startswith(("by ", "in ")) else f"with {words}"
 
 
-def _describe(name: str, wanted: Sequence[Any] | str, prefix: str) -> str:
-    if name == MODEL:
-        return f"a model that provides {' or '.join(wanted)}"
-    if name in _TESTED:
-        return " or ".join(_TESTED[name][value] for value in wanted)
+def _describe(name: str | Fact, wanted: Sequence[Any] | str, place: str) -> str:
+    if isinstance(name, Fact):
+        return name.describe(wanted)
+    key = name[1:] if name.startswith("/") else place + name
+    if wanted == ABOVE_ZERO:
+        return f"{key} {ABOVE_ZERO}"
     if wanted in (GIVEN, FOLDER):
-        return f"{prefix}{name}={'...' if wanted == GIVEN else FOLDER}"
-    return " or ".join(f"{prefix}{name}={write_value(value)}" for value in wanted)
-
-
-_TESTED: Mapping[str, Mapping[Any, str]] = {
-    TRAINED: {True: "finished runs (name=..., arm=..., runs=...)"},
-    WORLD: {
-        True: "data in the embedded world (data=shapescapes)",
-        False: "data outside the embedded world (data=folder)",
-    },
-    LEARNT: {
-        "captions": "runs that learnt from captions",
-        "hypotheses": "runs that learnt from labelled hypotheses",
-        "questions": "runs that learnt from questions",
-        "labels": "runs that learnt the classes of images",
-    },
-}
+        return f"{key}={'...' if wanted == GIVEN else FOLDER}"
+    return " or ".join(f"{key}={write_value(choice)}" for choice in wanted)

@@ -7,7 +7,7 @@ its parts are folders of ordinary data. Every other name of a source is a folder
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -170,6 +170,17 @@ def is_questions(source: str) -> bool:
     False
     """
     return world_family(source) == QUESTIONS
+
+
+def find_drawn(sources: Iterable[str], node: str) -> set[str]:
+    """Return the settings of a world, at a node, that draw the parts that sources name."""
+    drawn = set[str]()
+    for source in sources:
+        world = find_world(source)
+        family = None if world is None else world.find_family(source)
+        if world is not None and family is not None:
+            drawn.update(f"{node}.{setting}" for setting in world.drawn_by[family])
+    return drawn
 
 
 def world_part(source: str) -> str:

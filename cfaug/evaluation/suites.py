@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, cast
 
-from cfaug.core.binding import LEARNT, WORLD, ReadWith
+from cfaug.core.binding import LEARNT, WORLD, Condition, Job, ReadWith
 from cfaug.core.errors import UserError, say, say_once
 from cfaug.core.validation import check_fields
 from cfaug.core.worlds import is_world
@@ -87,12 +87,14 @@ class Suite:
                 )
 
     @staticmethod
-    def find_left_out(node: Mapping[str, Any]) -> dict[str, str]:
+    def find_left_out(node: Mapping[str, Any], place: str, job: Job) -> dict[str, str]:
         """Return {a member that ``only`` or ``skip`` leave out: the setting that takes it in}."""
         only, skip = node.get("only"), node.get("skip") or ()
         names = [(side, name) for side in ("world", "folders") for name in node.get(side) or ()]
         return {
-            f"{side}.{name}": f"skip without {name}" if name in skip else f"only=[{name}]"
+            f"{side}.{name}": f"with {place}skip without {name}"
+            if name in skip
+            else f"with {place}only=[{name}]"
             for side, name in names
             if name in skip or (only is not None and name not in only)
         }
@@ -211,6 +213,14 @@ OTHERS = ("hypotheses", "questions", "labels")
 """What runs learn from other than captions."""
 
 
+def _of_captions(where: str, on_world: bool) -> list[Condition]:
+    """Return the conditions of a suite for runs on captions, and those without their own."""
+    others: list[Condition] = [
+        {WORLD: (on_world,), LEARNT: (learnt,), f"{learnt}{where}": (None,)} for learnt in OTHERS
+    ]
+    return [{WORLD: (on_world,), LEARNT: ("captions",)}, *others]
+
+
 @dataclass(frozen=True)
 class Auto:
     """The world's tests for a run on the world; the held-out test set for a run on other data.
@@ -240,14 +250,8 @@ class Auto:
     labels: SuiteMember | None = None
 
     read_with: ClassVar[ReadWith] = {
-        name: [
-            {WORLD: (on_world,), LEARNT: ("captions",)},
-            *(
-                {WORLD: (on_world,), LEARNT: (learnt,), f"{learnt}{where}": (None,)}
-                for learnt in OTHERS
-            ),
-        ]
-        for name, where, on_world in (("world", "_world", True), ("own", "", False))
+        "world": _of_captions("_world", True),
+        "own": _of_captions("", False),
     } | {
         f"{learnt}{where}": {WORLD: (on_world,), LEARNT: (learnt,)}
         for learnt in OTHERS

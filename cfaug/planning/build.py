@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import is_dataclass
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -54,6 +55,19 @@ def build(node: Mapping[str, Any], trusted: bool = True) -> Any:
     if not trusted:
         return _build_settings(node)
     return _make(locate_all(node, OF_ANY_CLASS, "settings"))
+
+
+def try_building(node: Mapping[str, Any]) -> Any:
+    """Build a node of trusted settings; ``None`` if it is invalid, which is refused later."""
+    return _try_building(json.dumps(node))
+
+
+@lru_cache(maxsize=8)
+def _try_building(written: str) -> Any:
+    try:
+        return build(json.loads(written))
+    except UserError:
+        return None
 
 
 def _make(value: Any) -> Any:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypedDict
 
 from cfaug.core.annotations import Means
-from cfaug.core.binding import Config
+from cfaug.core.binding import ABOVE_ZERO, GIVEN, SWEPT, Config, Facts, Job, ReadWith
 from cfaug.core.errors import OutputSettings, UserError
 from cfaug.core.files import require_regular
 from cfaug.core.processes import Threads
@@ -25,7 +26,10 @@ from cfaug.core.validation import (
     RunSeed,
     Words,
 )
-from cfaug.planning.build import build
+from cfaug.core.worlds import find_drawn
+from cfaug.data.mixture.settings import DRAWN, DataSettings
+from cfaug.planning.build import build, try_building
+from cfaug.train.settings import DIVIDED
 
 if TYPE_CHECKING:
     from cfaug.models.specs import ModelSpec
@@ -233,6 +237,51 @@ class TrainSettings(OutputSettings):
     by_seed: Mapping[str, str] | None = None
     """the settings that depend on the run's seed, as they are written"""
     overrides: Words = ()
+
+    read_with: ClassVar[ReadWith] = {
+        "optim tuning loss": {"trainer.max_steps": ABOVE_ZERO},
+        "on_error": {SWEPT: (True,)},
+        "parallel": {SWEPT: (True,), "engine": (None,)},
+        "image_cache_mib": {"share_image_cache": (True,)},
+        "data.near_duplicates": [
+            {"data.holdout": GIVEN},
+            {"data.counterfactual_holdout": GIVEN},
+        ],
+        "data.world": "with sources in the embedded world whose parts it draws",
+        "preset": "by settings that take it (${preset....}) and are not typed or chosen themselves",
+        "by_seed": "by settings that name ${seed}, such as model=tiny_clips",
+        "paths": "by chosen files that name it (${paths....})",
+        "paths.runs paths.shards paths.cache paths.image_roots": {},
+    }
+
+    @staticmethod
+    def find_facts(job: Job) -> Facts:
+        """Return what is known of a job beside its settings."""
+        data, trainer = job.settings["data"], job.settings["trainer"]
+        facts: dict[Any, Any] = {DIVIDED: True}
+        mixture = try_building(data)
+        if isinstance(mixture, DataSettings):
+            real, counterfactual = mixture.drawn
+            drawn = {"real": real, "counterfactual": counterfactual, "both": all(mixture.drawn)}
+            facts[DRAWN] = [name for name, draws in drawn.items() if draws]
+        pieces, batch = trainer.get("micro_batch_size"), data.get("batch_size")
+        if isinstance(pieces, int) and isinstance(batch, int):
+            processes = int(os.environ.get("WORLD_SIZE", 0)) or (
+                trainer.get("devices", 1) * trainer.get("num_nodes", 1)
+            )
+            facts[DIVIDED] = pieces * processes < batch
+        return facts
+
+    @staticmethod
+    def find_left_out(node: Mapping[str, Any], place: str, job: Job) -> dict[str, str | None]:
+        """Return the settings of a world that are read: they draw a part that is mixed."""
+        mixture = try_building(node["data"])
+        if not isinstance(mixture, DataSettings):  # or invalid, which is refused by the planner
+            return {"data.world": None}
+        named = getattr(mixture, "question_sets", (mixture.real, mixture.counterfactual))
+        read = [name for name, needed in zip(named, mixture.needed, strict=True) if needed]
+        sources = (*read, mixture.human_labels, mixture.control_source)
+        return dict.fromkeys(find_drawn(filter(None, sources), "data.world"))
 
     def check(self) -> None:
         """Refuse settings that contradict each other, for any data and model."""

@@ -11,18 +11,22 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, ClassVar
 
+from cfaug.core.binding import DRAWS_WORLD, GIVEN, Facts, Job, ReadWith, describe_conditions
 from cfaug.core.errors import OutputSettings, UserError
 from cfaug.core.files import check_place
 from cfaug.core.processes import Threads, use_threads
+from cfaug.core.targets import TARGET, locate
 from cfaug.core.validation import Node, RunPaths, RunSeed, Words
-from cfaug.core.worlds import is_world
+from cfaug.core.worlds import find_drawn, is_world
 from cfaug.data.index import Index
 from cfaug.data.mixture.settings import DataSettings
 from cfaug.data.sources.fields import reading_by, refuse_unused
 from cfaug.planning.build import build
 from cfaug.planning.sources import label_file, open_source, permitted_roots, say_source
-from cfaug.run.annotation_steps import AnnotationSource
+from cfaug.run.annotation_steps import QUESTION, AnnotationSource
+from cfaug.run.command_line.arguments import flatten, texts_in
 from cfaug.run.launch import Jobs, Script, choose_named, launch, report_each
 
 
@@ -49,6 +53,34 @@ class AnnotateSettings(OutputSettings):
     threads: Threads = None
     """torch's threads on a CPU; null: all cores"""
     overrides: Words = ()
+
+    read_with: ClassVar[ReadWith] = {
+        "world": describe_conditions([{DRAWS_WORLD: GIVEN}]),
+        "seed": {DRAWS_WORLD: GIVEN},
+    }
+
+    @staticmethod
+    def find_facts(job: Job) -> Facts:
+        """Return what people are asked about."""
+        from cfaug.annotation.forms import Form, Preference
+
+        step = job.settings["annotate"] or {}
+        node = step.get("question") or {}
+        kind = locate(node[TARGET]) if TARGET in node else object
+        kinds = {
+            "question": not issubclass(kind, Form),
+            "images": not issubclass(kind, Form | Preference),
+        }
+        sources = texts_in([job.settings["pairs"], *flatten(step).values()])
+        return {
+            QUESTION: [name for name, holds in kinds.items() if holds],
+            DRAWS_WORLD: find_drawn(sources, "world"),
+        }
+
+    @staticmethod
+    def find_left_out(node: Mapping[str, Any], place: str, job: Job) -> dict[str, None]:
+        """Return the settings of the world that draw what people are asked about: they are read."""
+        return dict.fromkeys(job.known[DRAWS_WORLD])
 
 
 def annotate(settings: AnnotateSettings) -> list[Path]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from cfaug.core.binding import GIVEN, ReadWith
+from cfaug.core.binding import GIVEN, Fact, ReadWith
 from cfaug.core.errors import UserError, say
 from cfaug.core.outputs import check_output
 from cfaug.core.validation import Seed, check_fields
@@ -22,6 +22,34 @@ if TYPE_CHECKING:
     from cfaug.annotation.records import ImageItem
     from cfaug.annotation.simulation import Causes
     from cfaug.data.index import Index
+
+
+QUESTION = Fact(
+    {
+        "question": "a question (annotate/question=which_caption, ...), not with a form",
+        "images": "a question about images, not with one about captions",
+    }
+)
+"""The kind of question to people."""
+QUESTION_READ_BY = {
+    "text": ("export", "read"),
+    "strata.each examples balanced": ("export",),
+    "per_kind": ("export", "simulate"),
+    "image_sets accepted_as groups reference illustrated": ("read",),
+    "reported": ("read", "taxonomy"),
+    "accepted": ("read", "taxonomy", "simulate"),
+}
+"""{settings of a question: the steps that read them}, of those that some steps do not read."""
+
+
+def leave_out_for(step: str) -> dict[str, str]:
+    """Return {setting of the question that a step does not read: the steps that do}."""
+    return {
+        f"question.{name}": "by cfaug annotate " + " and ".join(steps)
+        for names, steps in QUESTION_READ_BY.items()
+        for name in names.split()
+        if step not in steps
+    }
 
 
 @dataclass(frozen=True)
@@ -144,6 +172,11 @@ class Export:
     """``one`` page for everybody, or ``each``: a page for every annotator"""
     side: int
 
+    read_with: ClassVar[ReadWith] = {
+        "screening": {QUESTION: ("question",)},
+        **leave_out_for("export"),
+    }
+
     def __post_init__(self) -> None:
         check_fields(self, "annotate")
         if Path(self.out).suffix != ".html":
@@ -226,6 +259,11 @@ class Taxonomy:
     side: int
     """longest side of the pictures, in pixels"""
 
+    read_with: ClassVar[ReadWith] = {
+        "category_question": {QUESTION: ("question",)},
+        **leave_out_for("taxonomy"),
+    }
+
     def run(self, source: AnnotationSource) -> list[Path]:
         """Write the page, and return its file."""
         from cfaug.annotation.page import QUESTIONS_PAGE, ask_one, write_questions
@@ -279,7 +317,11 @@ class ReadAnswers:
     screening_minimum: float
     analyses: Mapping[str, Analysis]
 
-    read_with: ClassVar[ReadWith] = {"screening_minimum": {"screening": GIVEN}}
+    read_with: ClassVar[ReadWith] = {
+        "category_question categories screening analyses": {QUESTION: ("question",)},
+        "screening_minimum": {QUESTION: ("question",), "screening": GIVEN},
+        **leave_out_for("read"),
+    }
 
     def run(self, source: AnnotationSource) -> list[Path]:
         """Write all files, print the findings, and return the files."""
@@ -393,6 +435,11 @@ class Simulate:
     sorted_errors: int
     causes: Causes
     """the category of an error"""
+
+    read_with: ClassVar[ReadWith] = {
+        "category_question sorted_errors causes": {QUESTION: ("images",)},
+        **leave_out_for("simulate"),
+    }
 
     def run(self, source: AnnotationSource) -> list[Path]:
         """Write the files, and return them."""

@@ -32,18 +32,17 @@ from cfaug.core.processes import interruptible, is_checkout
 from cfaug.report.records import Run
 from cfaug.report.records import read_run as read_run_folder
 from cfaug.report.results import RECORD, RESULTS, Result, read_results
-from cfaug.run.arguments import KEY, search_also, write_override
+from cfaug.run.command_line.arguments import KEY, search_also, write_override
+from cfaug.run.command_line.hydra_settings import refuse_settings_of_hydra
+from cfaug.run.command_line.unread import OPEN_SOURCE, place_of, refuse_others
 from cfaug.run.compare import Comparison
-from cfaug.run.hydra_settings import refuse_settings_of_hydra
 from cfaug.run.launch import DONE, Jobs, collect_reports, explain
-from cfaug.run.reading_rules import place_of
-from cfaug.run.unread import OPEN_SOURCE, refuse_others
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
     from cfaug.data.mixture.records import Mixture
     from cfaug.report.significance_rows import Table
-    from cfaug.run.evaluate import EvaluateSettings
+    from cfaug.run.evaluate_settings import EvaluateSettings
     from cfaug.run.run_plan import TrainJob
 
 Settings = Mapping[str, Any]
@@ -173,7 +172,8 @@ def generate_sets(
         UserError: for invalid settings, examples or folders, or shards that were not published.
     """
     from cfaug.core.stores import is_store, local_name
-    from cfaug.run.generate import GenerateSettings, generate
+    from cfaug.run.generate import generate
+    from cfaug.run.generate_settings import GenerateSettings
 
     [(config, words)] = _compose("generate", settings, more, config_dir)
     given = GenerateSettings(**config, overrides=words)

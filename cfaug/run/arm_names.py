@@ -18,7 +18,7 @@ from cfaug.core.errors import UserError
 from cfaug.report.arms import CUT, arm_identity, differences
 from cfaug.report.records import check_record, read_config
 from cfaug.report.results import read_record
-from cfaug.run.arguments import flatten, key_of
+from cfaug.run.command_line.arguments import flatten, key_of
 from cfaug.run.identity import (
     EXTENDED,
     LENGTH,

@@ -22,7 +22,7 @@ from cfaug.core.outputs import check_output
 from cfaug.core.targets import Makes
 from cfaug.core.validation import Node, PositiveNumber
 from cfaug.planning.build import build
-from cfaug.run.arguments import write_override
+from cfaug.run.command_line.arguments import write_override
 from cfaug.run.compare_items import digest
 from cfaug.run.identity import clean_name
 from cfaug.run.launch import DONE, Jobs, Script, launch, report

@@ -14,54 +14,41 @@ import shlex
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 from unicodedata import normalize
 
-from annotated_types import MinLen
-
-from cfaug.core.annotations import Means
-from cfaug.core.errors import USERS_MISTAKE, OutputSettings, UserError, name_some, say
+from cfaug.core.binding import MODEL
+from cfaug.core.errors import USERS_MISTAKE, UserError, name_some, say
 from cfaug.core.files import check_place, visible_files
 from cfaug.core.outputs import check_output
-from cfaug.core.processes import Threads, check_device, choose_device, use_threads
+from cfaug.core.processes import choose_device, use_threads
 from cfaug.core.protocols import NoModel
-from cfaug.core.targets import Makes
-from cfaug.core.validation import Node, RunPaths, RunSeed, Share, Words, check_fields
 from cfaug.data.mixture.near_duplicates import NearRule
 from cfaug.data.mixture.settings import DataSettings
 from cfaug.evaluation.benchmark import ChecksData, HasPrimaryMetrics, KeepsPages
-from cfaug.evaluation.failures import KIND as FAILURES
 from cfaug.evaluation.failures import ModelFailure, write_failures
 from cfaug.evaluation.suites import check_member, open_member
-from cfaug.models.indistinct import DEFAULT_LIMIT
-from cfaug.models.lora import Factor
 from cfaug.planning.build import build
 from cfaug.planning.sources import permitted_roots
 from cfaug.report.common_seeds import check_experiment
-from cfaug.report.comparison import ComparisonSettings
 from cfaug.report.records import Run, experiment_folder, read_config, read_run, setting_node
 from cfaug.report.results import RESULTS, EvaluationKey, join_seeds
 from cfaug.report.significance_rows import Table
-from cfaug.run.arguments import MODEL_WEIGHTS, key_of
-from cfaug.run.compare import join_experiments
+from cfaug.run.command_line.unread import refuse_unread_by_runs
 from cfaug.run.evaluate_checkpoint import (
     OF_RUNS,
-    CacheSize,
     EvaluationTarget,
-    FeatureCache,
-    KeepItems,
     begin_results,
     check_factors,
     check_failure_cells,
     check_pages,
     find_model_failures,
     interpolate_runs,
-    open_feature_cache,
     run_benchmarks,
 )
+from cfaug.run.evaluate_settings import EvaluateSettings, describe_run
 from cfaug.run.evaluation_data import (
     DataOpener,
     build_run_data,
@@ -73,11 +60,8 @@ from cfaug.run.evaluation_data import (
     prepare_worlds,
     refuse_contradictions,
 )
-from cfaug.run.identity import runs_folder
 from cfaug.run.launch import DONE, FAILED, Jobs, Script, launch, report
-from cfaug.run.reading_rules import CheckpointFacts, describe_learning
 from cfaug.run.run_folder import check_result_loggers
-from cfaug.run.unread import refuse_unread_by_runs
 
 TABLES = ("table.csv", "table.md", "table.tex", "report.html", "seeds_and_items.csv")
 """The files of an experiment's tables; its figures are report-1.pdf and so on."""
@@ -368,10 +352,7 @@ def _choose_runs(
 ) -> tuple[list[EvaluationTarget], bool]:
     """Return the finished runs to evaluate, and whether others cannot be read or compared."""
     finished, damaged = _find_finished(settings, name)
-    about = [
-        CheckpointFacts(target.model.provides, True, *describe_learning(target.data))
-        for target in finished
-    ]
+    about = [{**describe_run(target.data), MODEL: target.model.provides} for target in finished]
     refuse_unread_by_runs(settings.benchmark, settings.overrides, about)
     # With ``arm=`` or ``runs=`` others of an experiment may have been evaluated before, and the
     # table will tell; otherwise arms that share no seed are refused.
@@ -463,156 +444,6 @@ def _read_tested(run: Run, reader: Mapping[str, Any] | None) -> EvaluationTarget
     return EvaluationTarget(
         run.folder, run.arm, run.seed, model.at(checkpoint), data, run.experiment
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class EvaluateSettings(OutputSettings):
-    """The settings of ``cfaug evaluate``."""
-
-    name: str | Sequence[str] | None
-    """one experiment; [a,b]: their arms in one table; null: every experiment under
-    ``paths.runs``"""
-    arm: str | None
-    """one arm; null: every arm"""
-    runs: Sequence[str] | None
-    """a list of run folders, in place of ``name`` and ``arm``"""
-    seed: RunSeed
-    """the seed of the world that ``weights`` are tested on"""
-    benchmark: Annotated[Node, Makes("cfaug.evaluation.suites.SuiteMember")]
-    """what is measured"""
-    baseline: str | Sequence[str] | None
-    """the arm (or arms) to test against; null: those of ``comparison``. With ``weights``, the
-    name of a checkpoint that was evaluated before with the same settings: the two are compared
-    over items"""
-    model: Annotated[Node, Makes("cfaug.models.specs.ModelSpec")]
-    """the model to test, if ``model=`` or ``weights=`` is typed: ``weights`` (``model.weights``)
-    are loaded as this kind of model, and without them the file's own. A run has its own model"""
-    data: Node
-    """the world that ``weights`` are tested on; a run has its own data"""
-    device: str
-    """auto, cpu, cuda, cuda:1, mps"""
-    feature_cache: CacheSize
-    """GiB of embeddings and matching scores to keep in ``paths.cache``/features; 0: none"""
-    label_frequency: str | None
-    """how altered subjects are compared with class names, for label_frequency.json of each run:
-    ``words``, as in COCO-CFs, section A.2; ``lemmas`` counts singular and plural as one word;
-    null: no counts"""
-    evaluate_initial: bool
-    """evaluate the initial weights of runs as well"""
-    forgetting_threshold: (
-        Annotated[Share, Means("such as 0.02 for two percentage points")]
-        | Annotated[None, Means("no warning")]
-    )
-    """warn if accuracy or recall@1 is lower than with the initial weights by more than this"""
-    tabulate: Literal["asked", "all"]
-    """benchmarks to table and correct for: ``asked``, those of this command; ``all``, every one
-    with results"""
-    paths: RunPaths
-    """folders of ``runs``, ``shards``, ``cache``, of ``data`` for suites, and ``image_roots`` in
-    which a list may name images"""
-    comparison: Node | None = None
-    """the baselines of an experiment's arms, and how arms are named"""
-    threads: Threads = None
-    """torch's threads on a CPU; null: all cores"""
-    seeds: (
-        RunSeed
-        | Annotated[Sequence[RunSeed], MinLen(1), Means("such as [107,108]")]
-        | Annotated[None, Means("those that all arms have")]
-    ) = None
-    """the seeds to evaluate and compare, such as [107,108]; null: all, and the table has those
-    of every arm"""
-    items: KeepItems = "new"
-    """keep test items in items/ of each run: ``new``, those of new results; ``all``, of old ones
-    too"""
-    failures: str | None = None
-    """a file for the edits after which models fail more often than without them, a line of JSON
-    for each, for benchmark=stress, choice, pairs, matching, retrieval or vqa (docs/repair.md)"""
-    failure_rule: Node = field(default_factory=dict)
-    """which are failures: declared before they are measured"""
-    failure_causes: Node = field(default_factory=dict)
-    """what the model was trained on, to tell failures at levels that are rare there (coverage)
-    from others (reliance)"""
-    wise_ft: Factor | Annotated[Sequence[Factor], MinLen(1)] | None = None
-    """mix the weights of runs with their initial weights (WiSE-FT, Wortsman et al., 2022):
-    [0,0.25,0.5,0.75,1] from the initial weights to the run's; ``cfaug table wise_ft`` shows
-    gains and costs"""
-    max_indistinct: Share = DEFAULT_LIMIT
-    """refuse a benchmark if the model reads more than this share of its captions like another
-    one: words that it does not know, or captions that are too long for it. 1: never"""
-    engine: Node | None = None
-    """where checkpoints are evaluated; null: in this process"""
-    dry_run: bool = False
-    """report problems in the questions of benchmark=vqa, and stop"""
-    overrides: Words = ()
-
-    @property
-    def root(self) -> Path:
-        """The folder of all runs."""
-        return runs_folder(self.paths["runs"])
-
-    @property
-    def experiment(self) -> str | None:
-        """The experiment, if one is named; several are joined by links into one."""
-        if self.name is None or isinstance(self.name, str):
-            return self.name
-        return join_experiments(self.root, self.name)
-
-    @property
-    def chosen_seeds(self) -> set[int] | None:
-        """The seeds of the runs to evaluate and compare; ``None`` for those that all arms have."""
-        if self.seeds is None:
-            return None
-        return {self.seeds} if isinstance(self.seeds, int) else set(self.seeds)
-
-    @property
-    def compared(self) -> ComparisonSettings:
-        """How arms are compared, on the chosen seeds."""
-        comparison = ComparisonSettings() if self.comparison is None else build(self.comparison)
-        if self.chosen_seeds is None:
-            return comparison
-        return replace(comparison, seeds=sorted(self.chosen_seeds))
-
-    @property
-    def weights(self) -> str | None:
-        """The weights that the command line names, if it names any."""
-        if not any(key_of(word) == MODEL_WEIGHTS for word in self.overrides):
-            return None
-        return str(self.model["weights"])
-
-    @property
-    def names_only_model(self) -> bool:
-        """Whether the model's own weights are evaluated: the command line names no checkpoint."""
-        return self._names_no_checkpoint and any(
-            word.lstrip("+").startswith("model=") for word in self.overrides
-        )
-
-    @property
-    def names_no_model(self) -> bool:
-        """Whether the command line names no model, checkpoint or run at all."""
-        return self._names_no_checkpoint and not self.names_only_model
-
-    @property
-    def _names_no_checkpoint(self) -> bool:
-        return all(value is None for value in (self.weights, self.name, self.arm, self.runs))
-
-    @property
-    def cache(self) -> FeatureCache:
-        """The cache of embeddings and scores."""
-        return open_feature_cache(self.paths["cache"], self.feature_cache)
-
-    def check(self) -> None:
-        """Refuse invalid settings before anything is evaluated."""
-        check_fields(self)
-        check_device(self.device)
-        if self.wise_ft is not None:
-            check_factors(self.wise_ft)
-        seeds = self.seeds if isinstance(self.seeds, Sequence) else ()
-        if twice := [seed for number, seed in enumerate(seeds) if seed in seeds[:number]]:
-            raise UserError(
-                f"seeds={','.join(map(str, seeds))} lists {twice[0]} more than once: list it once"
-            )
-        if self.failures is not None:
-            check_output(Path(self.failures).expanduser(), FAILURES, "failures")
 
 
 SCRIPT = Script("evaluate", EvaluateSettings, run_jobs, __doc__ or "")

@@ -34,11 +34,10 @@ from cfaug.planning.sources import (
 )
 from cfaug.report.checkpoint_tables import WEIGHTS
 from cfaug.report.records import read_config, setting_node
-from cfaug.run.arguments import key_of
+from cfaug.run.command_line.arguments import key_of
+from cfaug.run.command_line.settings_files import find_settings, settings_folders
 from cfaug.run.evaluate_checkpoint import EvaluationTarget
 from cfaug.run.identity import clean_name
-from cfaug.run.reading_rules import describe_learning
-from cfaug.run.settings_files import find_settings, settings_folders
 
 if TYPE_CHECKING:
     import numpy as np
@@ -234,7 +233,7 @@ def describe_data(target: EvaluationTarget, opener: DataOpener) -> EvaluationCon
 
     data = target.data
     question_data = data if isinstance(data, QuestionData) else None
-    world, learnt = describe_learning(data)
+    world, learnt = data.on_world, data.learnt
     if question_data is not None:
         data = DataSettings(None, None, seed=question_data.seed, world=question_data.world)
     trained_on = set[str]()

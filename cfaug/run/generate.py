@@ -11,23 +11,21 @@ from __future__ import annotations
 import inspect
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any
 
-from cfaug.core.annotations import Keys, Means
 from cfaug.core.binding import Config
-from cfaug.core.errors import OutputSettings, UserError, Verbosity, say, say_record
+from cfaug.core.errors import UserError, Verbosity, say, say_record
 from cfaug.core.files import check_place
 from cfaug.core.outputs import begin_record, check_output
-from cfaug.core.processes import Threads, equal_threads
+from cfaug.core.processes import equal_threads
 from cfaug.core.safety.json_text import json_file
 from cfaug.core.stores import mirror_of, shown
-from cfaug.core.targets import Makes, locate
+from cfaug.core.targets import locate
 from cfaug.core.types import Example
-from cfaug.core.validation import DryRun, Node, Positive, Processes, check
+from cfaug.core.validation import Processes, check
 from cfaug.core.weights import HUB_ID
 from cfaug.core.worlds import is_questions, is_world, name_world
 from cfaug.data.shards.shards import CARD
@@ -48,7 +46,6 @@ from cfaug.generate.recipe import (
     IMAGE_PARTS,
     TEXT_PARTS,
     Recipe,
-    RunSettings,
     count_candidates,
     select_parts,
     shard_count,
@@ -57,8 +54,9 @@ from cfaug.generate.recipe import (
 from cfaug.planning.build import build
 from cfaug.planning.examples import ExampleSettings, open_examples
 from cfaug.planning.sources import SOURCE, shows_world
-from cfaug.run.arguments import flatten, write_override
-from cfaug.run.exports import ExportSettings, check_exports, write_exports
+from cfaug.run.command_line.arguments import flatten, write_override
+from cfaug.run.exports import check_exports, write_exports
+from cfaug.run.generate_settings import GenerateSettings
 from cfaug.run.identity import clean_name, without_module
 from cfaug.run.launch import DONE, FAILED, Jobs, Script, launch, report
 from cfaug.run.parallel import RayEngine, run_at_once
@@ -88,79 +86,6 @@ OWN_FILE = "file"
 """The source in the record of a folder, if it is neither the embedded world nor a grid."""
 MOST_SHOWN = 2000
 """Sets on the gallery of an object store."""
-GenerationPaths = Annotated[
-    Mapping[str, str], Keys(("shards", "worlds", "cache"), (("image_roots", Sequence[str] | None),))
-]
-"""Where shards, worlds, indexes and annotations lie, and where a list may name images."""
-
-
-ZooPart = Annotated[Node, Makes("builtins.object")]
-"""A part of a recipe, checked where the recipe takes it."""
-
-
-class SourceSettings(TypedDict):
-    """The examples: a file or folder, a part of the embedded world, or a grid of captions."""
-
-    source: str | None
-    """a list of captions (jsonl, csv, tsv, txt), a folder of images in any known form, or the
-    unedited examples of ``WORLD:PART``; for a recipe of questions a set of these: our jsonl, or
-    a released one"""
-    grid: str | None
-    """in place of a source a grid of captions, for a recipe of grids: ``race_gender``, ..., or
-    FILE.yaml"""
-    keep_duplicates: bool
-    """keep duplicated and misprinted subjects of a grid's list"""
-    leave_out: Mapping[str, float] | None
-    """shares of the world's captions that omit these: ``{colour: 1, background: 0}``"""
-    world: Node | None
-    """the settings of the world, for ``data.source=WORLD:PART``"""
-    extra: Sequence[str]
-    """columns of a list of captions to copy to the members; all further columns of a folder are
-    copied, except those of parquet read as classes"""
-    fields: Mapping[str, str | Sequence[str]]
-    """the names of the source's columns, if they are not the usual ones: ``{caption: title, image:
-    meta.file}``"""
-    reader: Annotated[Node, Makes("cfaug.data.sources.row.Reader")] | None
-    """a class of your own that reads the source's rows: ``{_target_: my_module.MyReader}``"""
-    failures: str | None
-    """failures to repair: a file that ``cfaug evaluate failures=FILE`` wrote"""
-    budget: Positive
-    """the number of images to make for the failures"""
-    weights: Literal["effect", "equal"]
-    """``effect``: more images for failures of a larger effect; ``equal``: as many for every line
-    of the file"""
-
-
-@dataclass(frozen=True, kw_only=True)
-class GenerateSettings(RunSettings, OutputSettings):
-    """The settings of ``cfaug generate``."""
-
-    recipe: Annotated[Node, Makes("cfaug.generate.recipe.Recipe")]
-    """how captions are edited, images drawn, scored and selected"""
-    zoo: Annotated[Mapping[str, str | ZooPart | None], Keys(("name",), (("knows", str | None),))]
-    """the models that the recipe uses"""
-    data: SourceSettings
-    """the examples to begin with"""
-    shards: Node
-    """the size and format of shards, and the size of batches"""
-    export: ExportSettings
-    """what is written once every part is complete"""
-    paths: GenerationPaths
-    """folders of ``shards``, ``worlds``, ``cache``, and ``image_roots`` in which a list may name
-    images"""
-    limit: Positive | Annotated[None, Means("all")]
-    """the number of examples to take from the start; null: all"""
-    parallel: Processes
-    """parts of a sweep (``-m part=0,1 parts=2``) at once, each with its share of the cores"""
-    dry_run: DryRun
-    """print the plan, and stop; ``json``: the same for programs"""
-    force: bool = False
-    """a zoo that has seen only drawn scenes also gets a source of your own"""
-    threads: Threads = None
-    """torch's threads on a CPU; null: two, as with 1, so that bytes are those of any machine"""
-    engine: Node | None = None
-    """where shards are made; null: in this process"""
-    overrides: Sequence[str] = ()
 
 
 def generate(settings: GenerateSettings) -> int:

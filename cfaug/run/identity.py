@@ -19,7 +19,7 @@ from cfaug.core.worlds import is_questions, is_world
 from cfaug.data.mixture.near_duplicates import DEFAULT_DISTANCE
 from cfaug.report.arms import CONTENT
 from cfaug.report.checkpoint_tables import WEIGHTS
-from cfaug.run.arguments import flatten
+from cfaug.run.command_line.arguments import flatten
 
 NOT_A_RESULT = (
     "paths", "logger", "name", "arm", "dry_run", "overwrite", "debugging", "part", "parts",

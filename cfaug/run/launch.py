@@ -31,12 +31,18 @@ from cfaug.core.errors import (
 from cfaug.core.processes import explain_missing, find_folder, interruptible, rank, wait_briefly
 from cfaug.core.progress import preparing
 from cfaug.core.safety.addresses import hide_keys, hide_words, scrub
-from cfaug.run.arguments import FOLDER_FLAGS, WITH_VALUE, CommandLine, own_settings, read
-from cfaug.run.compose import PRESET, compose_jobs, resolve
-from cfaug.run.hydra_settings import refuse_settings_of_hydra
-from cfaug.run.settings_files import CONF, register_search_path, settings_of
-from cfaug.run.sweep_jobs import first_values, listed_keys
-from cfaug.run.usage import reason_of, usage
+from cfaug.run.command_line.arguments import (
+    FOLDER_FLAGS,
+    WITH_VALUE,
+    CommandLine,
+    own_settings,
+    read,
+)
+from cfaug.run.command_line.compose import PRESET, compose_jobs, resolve
+from cfaug.run.command_line.hydra_settings import refuse_settings_of_hydra
+from cfaug.run.command_line.settings_files import CONF, register_search_path, settings_of
+from cfaug.run.command_line.sweep_jobs import first_values, listed_keys
+from cfaug.run.command_line.usage import reason_of, usage
 
 Jobs = list[tuple[Config, list[str]]]
 

@@ -23,16 +23,16 @@ from cfaug.core.processes import find_folder
 from cfaug.core.safety.yaml_text import parse_yaml
 from cfaug.core.targets import TARGET, locate
 from cfaug.core.validation import write_value
-from cfaug.run.arguments import FOLDER_FLAGS, SHORT_NAMES, own_settings
-from cfaug.run.launch import DONE, report
-from cfaug.run.settings_files import (
+from cfaug.run.command_line.arguments import FOLDER_FLAGS, SHORT_NAMES, own_settings
+from cfaug.run.command_line.settings_files import (
     CONF,
     settings_folders,
     settings_groups,
     settings_of,
     use_folders,
 )
-from cfaug.run.usage import classes_of
+from cfaug.run.command_line.usage import classes_of
+from cfaug.run.launch import DONE, report
 from cfaug.settings.declarations import Declaration, declarations, schema_of
 
 COMMANDS = ("train", "generate", "evaluate", "compare", "table", "annotate")
@@ -145,7 +145,7 @@ def _row(setting: Declaration, values: Mapping[str, Any]) -> str:
     typed = setting.default
     if setting.name in values and not isinstance(values[setting.name], Mapping):
         typed = write_value(values[setting.name])
-    read = f"read with {setting.read_if}" if setting.read_if else ""
+    read = f"read {setting.read_if}" if setting.read_if else ""
     meaning = "; ".join(filter(None, [setting.meaning, read])) or " "
     default = f"`{typed}`" if typed else " " if values else "required"
     cells = [f"`{setting.name}`", setting.values, default, meaning]

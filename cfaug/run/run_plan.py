@@ -56,8 +56,8 @@ from cfaug.planning.training import (
     refuse_ignored_epochs,
 )
 from cfaug.report.records import Run, read_run
-from cfaug.run.arguments import key_of
 from cfaug.run.arm_names import DRAW, arm_slug, find_arm, other_settings
+from cfaug.run.command_line.arguments import key_of
 from cfaug.run.identity import (
     DEBUG,
     EXTENDED,

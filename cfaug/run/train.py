@@ -39,13 +39,13 @@ from cfaug.planning.training import TrainSettings
 from cfaug.report.records import FAILED, INTERRUPTED, read_run, training_seconds
 from cfaug.report.results import read_record
 from cfaug.run import run_folder
-from cfaug.run.arguments import flatten, key_of
 from cfaug.run.arm_names import swept_keys
 from cfaug.run.arm_sizes import equal_data, unequal_sizes
+from cfaug.run.command_line.arguments import flatten, key_of
+from cfaug.run.command_line.unread import place_of, refuse_or_note
 from cfaug.run.identity import EXTENDED
 from cfaug.run.launch import DONE, GOES_ON, SWEPT, Jobs, Script, launch, report
 from cfaug.run.parallel import RayEngine, run_at_once, shared_pixels, start_ranks
-from cfaug.run.reading_rules import OF_SWEEPS, place_of
 from cfaug.run.run_folder import Verdict
 from cfaug.run.run_plan import (
     TrainJob,
@@ -56,7 +56,6 @@ from cfaug.run.run_plan import (
     prepare_data,
     rehearse,
 )
-from cfaug.run.unread import refuse_or_note
 from cfaug.run.used_examples import check_used, write_used
 from cfaug.train.mixture_task import ContrastiveTask, MixtureTask
 from cfaug.train.settings import LoggerSettings
@@ -310,7 +309,7 @@ def run_one(job: TrainJob) -> int:
 
 def _words(job: TrainJob) -> list[str]:
     """Return the command line of this run alone, without the words of its sweep."""
-    unused = {"part", "parts", *OF_SWEEPS}
+    unused = {"part", "parts", "parallel", "on_error"}
     return [word for word in job.settings.overrides if key_of(word) not in unused]
 
 

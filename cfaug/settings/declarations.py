@@ -52,7 +52,7 @@ class Declaration:
         values: the values that it takes, in words.
         default: its default as it is typed; empty if it is required.
         meaning: its sentence; empty if the class has none.
-        read_if: the settings beside which alone it is read, as they are typed; empty for always.
+        read_if: the only case in which it is read, such as ``with kind=scale``; empty for always.
     """
 
     name: str
@@ -66,6 +66,8 @@ class Declaration:
 def declarations(target: Callable[..., Any]) -> tuple[Declaration, ...]:
     """Return the settings of a class or function, in the order of its signature."""
     meanings, conditions = meanings_of(target), declared_by(target)
+    # Of ``paths`` a command may read some folders always, and others never by itself.
+    partly = {name.partition(".")[0] for name, read in conditions.items() if read == [{}]}
     taken: Mapping[str, inspect.Parameter | None] = signature_of(target)
     if is_typeddict(target):
         taken = dict.fromkeys(target.__annotations__)
@@ -75,7 +77,7 @@ def declarations(target: Callable[..., Any]) -> tuple[Declaration, ...]:
             describe_annotation(annotation_of(target, name)),
             "" if parameter is None else _default(target, parameter),
             meanings.get(name, ""),
-            describe_conditions(conditions[name]) if name in conditions else "",
+            describe_conditions(conditions[name]) if name in conditions.keys() - partly else "",
         )
         for name, parameter in taken.items()
         if name not in NOT_TYPED and (parameter is None or parameter.kind not in VARIADIC)
@@ -167,7 +169,7 @@ def schema_of(target: Callable[..., Any]) -> dict[str, Any]:
     properties: dict[str, Any] = {}
     for setting in declarations(target):
         schema = {"anyOf": [_schema(annotation_of(target, setting.name)), REFERENCE]}
-        read = [f"Read with {setting.read_if}"] if setting.read_if else []
+        read = [f"Read {setting.read_if}"] if setting.read_if else []
         properties[setting.name] = {**schema, "description": ". ".join([setting.meaning, *read])}
     return {
         "type": "object",

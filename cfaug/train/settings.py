@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from annotated_types import Interval
 
-from cfaug.core.binding import GIVEN, ReadWith
+from cfaug.core.binding import ABOVE_ZERO, GIVEN, Condition, Fact, ReadWith
 from cfaug.core.errors import UserError
 from cfaug.core.processes import check_device
 from cfaug.core.targets import Makes
@@ -23,6 +23,7 @@ from cfaug.core.validation import (
     Weight,
     check_fields,
 )
+from cfaug.data.mixture.settings import DRAWN
 
 Factory = Callable[..., Any]
 """A function without arguments that makes a new object, as a run's process needs one of its own."""
@@ -30,6 +31,10 @@ CallbackFactory = Annotated[Factory, Makes("lightning.pytorch.callbacks.Callback
 StrategyFactory = Annotated[Factory, Makes("lightning.pytorch.strategies.Strategy")]
 ProfilerFactory = Annotated[Factory, Makes("lightning.pytorch.profilers.Profiler")]
 BatchShare = Annotated[float, Interval(gt=0, le=1)]
+
+DIVIDED = Fact({True: "in batches of more examples than that on each process (data.batch_size)"})
+"""Whether a process encodes its share of a batch in several pieces."""
+IN_STEPS: Condition = {"max_steps": ABOVE_ZERO}
 
 
 @dataclass(frozen=True)
@@ -122,6 +127,16 @@ class TrainerSettings:
     overfit_batches: Positive | None = None
     gradient_checkpointing: bool = False
     deterministic: bool | Literal["warn"] = False
+
+    read_with: ClassVar[ReadWith] = {
+        "gradient_clip ema_decay accumulate_grad_batches precision callbacks strategy profiler "
+        "limit_train_batches overfit_batches gradient_checkpointing deterministic": IN_STEPS,
+        "val_every_steps early_stopping val_metrics": {
+            **IN_STEPS,
+            "/data.validation": ABOVE_ZERO,
+        },
+        "micro_batch_size": {**IN_STEPS, DIVIDED: (True,)},
+    }
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "precision", str(self.precision))
@@ -323,6 +338,12 @@ class LossSettings:
     ranking_limit: PositiveNumber = 10.0
 
     read_with: ClassVar[ReadWith] = {
+        "hard_negative_weight": {DRAWN: ("counterfactual",)},
+        "negative_weight": [
+            {"/data.negatives": ("text", "image")},
+            {"negative_captions": ("used",)},
+        ],
+        "intra_modal ranking": [{"/data.negatives": ("text",)}, {"negative_captions": ("used",)}],
         "invariance": {"set_invariance": GIVEN},
         "ranking_limit": {"ranking": GIVEN},
     }

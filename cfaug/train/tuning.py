@@ -52,6 +52,8 @@ class Lora:
     dropout: PartialShare = 0.0
     merge: bool = True
 
+    read_with: ClassVar[ReadWith] = {"merge": {"/data.edits": GIVEN}}
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "targets", _patterns("tuning.lora.targets", self.targets))
         if not self.targets:

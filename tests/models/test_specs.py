@@ -4,10 +4,12 @@ import errno
 import hashlib
 import os
 import resource
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import fields, replace
 from inspect import signature
 from subprocess import Popen
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -294,3 +296,40 @@ def test_it_is_always_the_same_and_cannot_be_trained():
     assert spec.parameters() is None
     with pytest.raises(UserError, match="there is no model to train"):
         spec.check_trainable()
+
+
+WHERE = ("weights", "revision")
+"""Settings that name the weights, by whose hash results are recognised."""
+SPEED_OR_TRAINING = {
+    "sharing": "speed: an image is processed once, or once for each question",
+    "tokens_at_once": "memory",
+    "logit_scale_min": "training, refused by evaluate.py",
+    "logit_scale_max": "training, refused by evaluate.py",
+    "train_logit_scale": "training, refused by evaluate.py",
+}
+OTHERS: dict[str, Any] = {
+    "max_length": 9, "geometry": "squash", "classes": "names.txt", "labels": ("a", "b", "c"),
+    "prompt": "{image}{question}", "wording": "labels", "reduction": "token_mean",
+    "dtype": "float16", "prefix": "a", "num_beams": 2, "max_new_tokens": 2, "min_new_tokens": 2,
+    "repetition_penalty": 2.0, "threshold": 0.9, "vocabulary": "names.txt", "template": "a {label}",
+    "overlap": 0.9, "most": 2, "architecture": "other", "prepared_as": "DEFAULT",
+    "max_tokens": 248,
+}  # fmt: skip
+"""Another value of every other setting of a model."""
+NEEDED: dict[str, Callable[..., Any]] = {
+    "OpenClip": lambda kind: kind("openai", "RN50"),
+    "TorchvisionClassification": lambda kind: kind("file", "resnet50"),
+    "InceptionFeatures": lambda kind: kind("file"),
+}
+
+
+@pytest.mark.parametrize("kind", [spec for spec in every() if hasattr(spec, "provides")])
+def test_every_setting_of_a_model_changes_its_identity(kind, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "names.txt").write_text("a\nb\n")
+    usual = NEEDED.get(kind.__name__, lambda kind: kind("somewhere"))(kind)
+    for field in fields(kind):
+        if field.name in (*WHERE, *SPEED_OR_TRAINING):
+            continue
+        other = replace(usual, **{field.name: OTHERS[field.name]})
+        assert other.answering() != usual.answering(), field.name

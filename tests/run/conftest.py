@@ -8,23 +8,25 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cfaug.core.binding import SWEPT, Job
 from cfaug.core.errors import UserError
 from cfaug.core.types import CounterfactualSet
 from cfaug.data.shards.shards import read_sets
 from cfaug.planning.training import TrainSettings
 from cfaug.run.annotate import AnnotateSettings
-from cfaug.run.arguments import read
-from cfaug.run.compose import compose_jobs
-from cfaug.run.evaluate import EvaluateSettings
-from cfaug.run.generate import GenerateSettings
+from cfaug.run.command_line.arguments import read
+from cfaug.run.command_line.compose import compose_jobs
+from cfaug.run.command_line.unread import find_unread_words
+from cfaug.run.evaluate_settings import EvaluateSettings
 from cfaug.run.generate import generate as make
+from cfaug.run.generate_settings import GenerateSettings
 from cfaug.run.table import TableSettings
 from tests.data.layouts import table
 from tests.data.making import noise_image
@@ -105,6 +107,18 @@ def refuse_as_unread(name: str, words: Sequence[str], would_read: str) -> None:
     with pytest.raises(UserError, match="would have no effect") as refused:
         compose(name, *words)
     assert would_read in str(refused.value)
+
+
+def find_unread(
+    name: str, words: Sequence[str], config: Mapping[str, Any], written: Mapping[str, Any] = {}
+) -> set[str]:
+    """Return the words of a job that are refused as ones that nothing reads.
+
+    Args:
+        written: {setting: value as written}, with ``${...}``.
+    """
+    job = Job(config, words, {SWEPT: False})
+    return {word for word, _ in find_unread_words(COMMANDS[name], job, lambda _: written)}
 
 
 def make_sets(root: Path, *words: str, folder: str = "out") -> list[CounterfactualSet]:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import cfaug
-from cfaug.run.arguments import write_override
+from cfaug.run.command_line.arguments import write_override
 from cfaug.run.parallel import RayEngine
 from tests.run.conftest import SCENES, WORLD, stdout_of
 from tests.scripts import ROOT

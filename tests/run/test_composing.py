@@ -15,10 +15,17 @@ from hypothesis import strategies as st
 
 from cfaug.core.binding import bind, lists_of_numbers
 from cfaug.core.errors import UserError
-from cfaug.run import compose as compose_module
-from cfaug.run.arguments import read, sweep_overrides
-from cfaug.run.evaluate import EvaluateSettings
-from cfaug.run.usage import Options, name_both, names_itself, options_in, read_arms, usage
+from cfaug.run.command_line import compose as compose_module
+from cfaug.run.command_line.arguments import read, sweep_overrides
+from cfaug.run.command_line.usage import (
+    Options,
+    name_both,
+    names_itself,
+    options_in,
+    read_arms,
+    usage,
+)
+from cfaug.run.evaluate_settings import EvaluateSettings
 from tests.properties import examples
 from tests.run.conftest import compose, jobs_of, refusal, stdout_of
 from tests.settings import settings_file

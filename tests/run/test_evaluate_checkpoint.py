@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from cfaug.core.errors import UserError
+from cfaug.core.errors import USERS_MISTAKE, UserError
 from cfaug.core.protocols import DualEncoder
 from cfaug.core.types import Evaluation, Outcome
 from cfaug.core.weights import resolve
@@ -26,10 +26,10 @@ from cfaug.report.results import read_results
 from cfaug.report.terminal import MEASURED
 from cfaug.run.evaluate_checkpoint import EvaluationTarget as Checkpoint
 from cfaug.run.evaluate_checkpoint import FeatureCache, check_factors, run_benchmarks
-from cfaug.run.evaluation_data import world_words
+from cfaug.run.evaluation_data import refuse_contradictions, world_words
 from cfaug.stats.ranking import GAPS
 from cfaug.worlds.shapescapes import WorldSettings
-from tests.run.conftest import SCENES, Place, refusal, stderr_of, stdout_of
+from tests.run.conftest import SCENES, Place, compose, refusal, stderr_of, stdout_of
 
 
 @pytest.fixture(scope="module")
@@ -446,3 +446,21 @@ def test_known_results_do_not_hide_a_model_that_a_benchmark_cannot_ask(asked, tm
     target = Checkpoint(tmp_path, "real", 1, model, None, "x")  # type: ignore[arg-type]
     with pytest.raises(UserError, match="needs DualEncoder"):
         run_benchmarks(target, [Known(None)], "cpu", FeatureCache(tmp_path, 0))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("model.weights=zoo:nonsense", "weights is the short name of model.weights"),
+        ("model=tiny_flava", "type flava, and weights=zoo:clip-0 is of the type vision-text"),
+        ("+model.revision=abc", "names a commit of the Hub, and zoo:clip-0 is a folder here"),
+        ("model=open_clip model.architecture=RN50", "model.architecture=RN50 would have no effect"),
+    ],
+)
+def test_weights_and_a_model_that_contradict_each_other(tmp_path, script, capsys, words, said):
+    """CLIP-0 was evaluated, and the second checkpoint or the other model not mentioned."""
+    given = ["weights=zoo:clip-0", "benchmark=retrieval", f"benchmark.data={tmp_path}"]
+    assert script("evaluate")([*given, *words.split(), f"paths.runs={tmp_path}"]) == USERS_MISTAKE
+    assert said in capsys.readouterr().err
+    words = ["model=tiny_clip", "weights=zoo:clip-1"]
+    refuse_contradictions(compose("evaluate", *words)["model"], words)  # these agree

@@ -252,5 +252,5 @@ def test_the_words_of_one_run_of_a_sweep_are_a_command():
 
 
 def test_parallel_and_an_engine_are_not_both_heeded():
-    with pytest.raises(UserError, match="parallel is read without an engine"):
+    with pytest.raises(UserError, match="parallel is read with engine=null"):
         jobs_of("train", "-m", "seed=1,2", "parallel=2", "engine=ray")

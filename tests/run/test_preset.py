@@ -11,8 +11,8 @@ import yaml
 from cfaug.core.errors import UserError
 from cfaug.planning.build import build
 from cfaug.planning.training import TrainSettings, notes
-from cfaug.run.arguments import search_also
-from cfaug.run.compose import compose_jobs
+from cfaug.run.command_line.arguments import search_also
+from cfaug.run.command_line.compose import compose_jobs
 from tests.contributed import contributed
 from tests.run.conftest import compose, output_of, stdout_of
 from tests.settings import settings_files

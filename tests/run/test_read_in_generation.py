@@ -17,11 +17,12 @@ from cfaug.core.errors import UserError
 from cfaug.editing.baselines import RandomDeletion
 from cfaug.generate.source import digest_of
 from cfaug.planning.build import build
-from cfaug.run.generate import WHERE_IT_RUNS, GenerateSettings, generate, plan_job, write_exports
+from cfaug.run.generate import WHERE_IT_RUNS, generate, plan_job, write_exports
+from cfaug.run.generate_settings import GenerateSettings
 from tests import children
 from tests.data.making import noise_image
 from tests.run.conftest import places_in
-from tests.run.test_unread_generate import changes, leaves, merge, settle
+from tests.run.generation_changes import changes, leaves, merge, settle
 
 WORLD = [
     "data.source=shapescapes:real", "data.leave_out=null", "data.world.seed=5",

@@ -140,3 +140,24 @@ def test_train_refuses_an_accelerator_that_is_not_there(place, monkeypatch):
     said = refusal(place.train, "data.cf_ratio=0", "trainer.accelerator=gpu")
     assert "trainer.accelerator=gpu: this machine has none; choose auto or cpu" in said
     assert not list(place.root.rglob("run.json"))
+
+
+@pytest.mark.parametrize(
+    ("command", "words", "said"),
+    [
+        ("evaluate", "annotate=export data=folder data.counterfactual=F",
+         "cfaug annotate export pairs=F\n"),
+        ("evaluate", "table=wise_ft paths.runs=r", "cfaug table wise_ft paths.runs=r\n"),
+        ("evaluate", "-m table=cfmm_2,cfmm_3", "cfaug table cfmm_2 cfmm_3\n"),
+        ("evaluate", "compare=[A,B] compare_columns.by=type",
+         "cfaug compare A B columns.by=type\n"),
+        ("annotate", "", "choose from export, read, simulate"),
+        ("table", "", "wise_ft"),
+        ("annotate", "export", "pairs=FOLDER is missing"),
+        ("table", "wise_ft pairs=x", "cfaug annotate takes it"),
+    ],
+)  # fmt: skip
+def test_a_command_line_of_another_command_is_answered_with_the_right_one(
+    script, command, words, said
+):
+    assert said in refusal(script(command), words.split())

@@ -15,10 +15,10 @@ from cfaug.core.binding import bind
 from cfaug.core.errors import UserError
 from cfaug.core.targets import locate
 from cfaug.core.validation import Node, Positive, accepts
+from cfaug.run.command_line.settings_files import settings_folders
 from cfaug.run.evaluate import main as evaluate
-from cfaug.run.generate import GenerateSettings
 from cfaug.run.generate import main as generate
-from cfaug.run.settings_files import settings_folders
+from cfaug.run.generate_settings import GenerateSettings
 from cfaug.run.train import main as train
 from tests.run.conftest import compose, refusal
 from tests.settings import is_whole

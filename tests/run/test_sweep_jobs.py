@@ -17,8 +17,8 @@ from cfaug.core.errors import UserError
 from cfaug.planning.training import TrainSettings
 from cfaug.report.records import read_run
 from cfaug.run.arm_names import arm_slug
+from cfaug.run.command_line.sweep_jobs import leave_out_duplicated
 from cfaug.run.identity import identity
-from cfaug.run.sweep_jobs import leave_out_duplicated
 from cfaug.run.train import main as train
 from tests.properties import examples
 from tests.run.conftest import compose, jobs_of, refusal, stderr_of, stdout_of

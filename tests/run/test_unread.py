@@ -1,111 +1,152 @@
-"""A typed setting that nothing reads is refused, with what would read it."""
+"""A typed setting that nothing reads is refused, with what would read it; a read one is not."""
 
 from __future__ import annotations
 
-import hashlib
-from dataclasses import fields
-from pathlib import Path
+from importlib import import_module
 
 import pytest
 
 import cfaug
+from cfaug.core.binding import LEARNT, MODEL, TRAINED, WORLD, declared_by, signature_of
 from cfaug.core.errors import UserError
-from cfaug.run import annotate, evaluate, generate, table, train
-from cfaug.run.reading_rules import BRANCHES, RULES
-from cfaug.run.unread import OUTPUT
-from tests.run.conftest import stdout_of
+from cfaug.core.protocols import Answerer, DualEncoder, Matcher
+from cfaug.evaluation.choices.pairs import PairMatching
+from cfaug.evaluation.retrieval import Retrieval
+from cfaug.run.command_line.settings_files import settings_folders
+from cfaug.run.command_line.unread import describe_readers, place_of, refuse_unread_by_runs
+from cfaug.run.list_settings import list_parts
+from tests.run.conftest import COMMANDS, compose, jobs_of, refuse_as_unread, stdout_of
+from tests.run.evaluated_sources import Sources
 from tests.run.test_own_benchmark import Own
 
-SCRIPTS = {
-    module.SCRIPT.name: module.SCRIPT for module in (train, evaluate, generate, table, annotate)
-}
+REFUSED = """
+evaluate weights=zoo:clip-0 name=none | by wise_ft=... or by an evaluation of finished runs (name=
+evaluate weights=zoo:clip-0 benchmark=retrieval data.cf_ratio=0.3 | by benchmarks that ask about a
+evaluate weights=zoo:clip-0 benchmark=retrieval evaluate_initial=true | by an evaluation of finished
+evaluate name=mine model=tiny_flava | by an evaluation of a checkpoint (weights=..., or model=...
+evaluate name=mine seed=99 | or by a benchmark of texts alone, not by an evaluation of finished runs
+evaluate name=mine benchmark=heldout data.holdout=0.9 | , not by an evaluation of finished runs
+evaluate runs=[folder] name=mine | with runs=null
+evaluate wise_ft=[0,1] name=mine tabulate=all | not by wise_ft=...
+evaluate name=x baseline=real comparison.baselines=[a] | with baseline=null
+evaluate weights=zoo:clip-0 failure_rule.alpha=0.1 | with failures=...
+evaluate weights=zoo:clip-0 model.logit_scale_max=3 | in training, by train.py
+evaluate weights=zoo:clip-0 benchmark=retrieval benchmark.data=/x seed=5 | with a part of the embedded
+evaluate weights=zoo:clip-0 benchmark=retrieval benchmark.data=/x benchmark.without_leaks=true | with finished
+evaluate weights=zoo:clip-0 benchmark=pairs benchmark.question=vqascore | with a model that provides Answerer
+evaluate weights=zoo:clip-0 benchmark=matching benchmark.seed=3 | with benchmark.real=...
+evaluate weights=zoo:clip-0 benchmark=ood benchmark.folders.cifar10_classification.data=/x | .where=folders, or
+evaluate weights=zoo:clip-0 benchmark=ood benchmark.where=folders benchmark.skip=[flickr30k_retrieval] benchmark.folders.flickr30k_retrieval.folds=3 | .skip without
+evaluate name=x benchmark=retrieval benchmark.data=shapescapes:ood benchmark.without_leaks=true | .data=FOLDER
+evaluate model=tiny_vlm benchmark=vqa benchmark.order_seed=99 | with benchmark.option_order=shuffled
+train task=entailment data.stratify=true | in mixtures of both sources
+train data.cf_ratio=1 data.real_captions=edited | with real examples (data.cf_ratio below 1)
+train data.cf_ratio=0 data.negatives=text | with counterfactual examples (data.cf_ratio above 0)
+train data.cf_ratio=0 loss=pair_aware loss.hard_negative_weight=50 | with counterfactual examples
+train loss=hard_negatives loss.negative_weight=3 | with data.negatives=text or data.negatives=image, or
+train loss=set_invariance loss.set_invariance=0 loss.invariance=kl | with loss.set_invariance=...
+train image_cache_mib=5 | with share_image_cache=true
+train parallel=2 | in sweeps (--multirun)
+train optim.lr=0.2 preset.optim.lr=0.1 | by settings that take it (${preset....})
+train +by_seed.7=x | by settings that name ${seed}
+train data.validation=0 trainer.val_every_steps=3 | with data.validation above 0
+train trainer.max_steps=0 optim.lr=1e-3 | with trainer.max_steps above 0
+train trainer.max_steps=0 trainer.precision=bf16 | with trainer.max_steps above 0
+train tuning=lora +tuning.lora.merge=false | with data.edits=...
+train optim.weight_decay=0 optim.decay_rule=huggingface | with optim.weight_decay=...
+train +logger.project=x | with logger.kind=wandb or logger.kind=trackio
+train paths.data=/nowhere | by chosen files that name it (${paths....})
+train data.world.vqa_pairs=6 | with sources in the embedded world whose parts it draws
+train data=folder data.real=photos data.cf_ratio=0 world@data.world=questions | with sources in the
+train data.near_duplicates=report | with data.holdout=..., or data.counterfactual_holdout=...
+train data.batch_size=8 trainer.micro_batch_size=100 | in batches of more examples than that
+train data.batch_size=8 trainer.devices=2 trainer.micro_batch_size=4 | in batches of more examples
+generate parallel=2 | in sweeps (--multirun)
+generate recipe=deletion limit=3 export.layout=grid | with export.hub=...
+generate recipe=deletion zoo.diffusion.device=cuda | by parts of the recipe that are used
+generate stage=captions recipe.draws.candidates=4 | with stage=images or stage=all
+generate stage=captions export.hub=x | with stage=images or stage=all
+generate stage=images recipe.editor.top_k=3 | with stage=captions or stage=all
+generate stage=images limit=3 | with stage=captions or stage=all, or recipe.source_images=true
+generate recipe=clare stage=images data.leave_out.colour=0.5 | stage=captions
+generate data.keep_duplicates=true | with data.grid=...
+generate recipe.editor.part_of_speech=verb +recipe.editor.noun_runs=head | .part_of_speech=noun
+generate recipe=photo_edits recipe.editor.editor.guards.no_op.threshold=0.5 | no_op.encoder=...
+generate recipe=photo_edits +zoo.perturber.temperature=0 +zoo.perturber.top_p=0.5 | temperature=...
+generate +zoo.clip.logit_scale_max=3 | with no setting of this part
+annotate annotate=simulate pairs=shapescapes:ood_pairs world.vqa_pairs=9 | with a part of the embedded world
+annotate annotate=export pairs=/photos seed=4 | with a part of the embedded world
+annotate annotate=export pairs=/photos annotate.question.reported=[yes] | by cfaug annotate read and taxonomy
+"""  # noqa: E501
+"""Commands whose last word is refused, and some of the words about what would read it."""
+
+ACCEPTED = """
+evaluate weights=zoo:clip-0 benchmark=retrieval benchmark.data=photos name=null evaluate_initial=false
+evaluate weights=zoo:clip-0 benchmark=heldout data.holdout=0.2
+evaluate weights=zoo:clip-0 benchmark=ood data.world.style=drawing
+evaluate weights=zoo:clip-1 model=tiny_clip benchmark=ood
+evaluate weights=zoo:clip-0 seed=5
+evaluate benchmark=ood paths.data=/folders name=mine
+evaluate model=tiny_clips seed=5 benchmark=retrieval benchmark.data=/x
+evaluate model=tiny_vlm benchmark=pairs benchmark.question=vqascore
+evaluate name=x benchmark=retrieval benchmark.data=/x benchmark.without_leaks=true
+evaluate weights=zoo:clip-0 benchmark=ood benchmark.where=folders benchmark.folders.cifar10_classification.data=/x
+train data.cf_ratio=0 data.stratify=false loss=null
+train task=vqa data.world.vqa_pairs=6
+train loss=negatives loss.negative_weight=3
+train preset.optim.lr=0.1 preset.batch_size=8 preset.trainer.max_steps=2
+train preset.lora.lr=0.1 tuning=lora
+train preset=paper
+train -m seed=1,2 parallel=2 on_error=stop
+generate zoo=paper data.source=captions.jsonl
+generate recipe=deletion limit=3 export.hub=x export.about.license=mit
+generate stage=captions recipe.editor.top_k=3 shards.sets_per_shard=3 seed=3
+generate stage=images recipe.draws.candidates=4 zoo.diffusion.device=cpu part=0
+generate recipe=deletion stage=images data.source=shapescapes:real limit=3
+generate recipe=photo_edits recipe.editor.editor.guards.no_op.threshold=1
+generate recipe=paraphrase recipe.editor.kinds=[frame,synonym] recipe.editor.synonyms={_target_:cfaug.editing.wordnet.Synonyms}
+annotate annotate=simulate pairs=shapescapes:ood_pairs seed=4 world.ood_pairs=9
+"""  # noqa: E501
 
 
-def refusal(name: str, *words: str, multirun: bool = False) -> str:
+@pytest.mark.parametrize("line", REFUSED.strip().splitlines())
+def test_a_setting_that_nothing_reads_is_refused_with_what_reads_it(line):
+    typed, _, reader = line.partition(" | ")
+    name, *words = typed.split()
     with pytest.raises(UserError) as refused:
-        SCRIPTS[name].compose(list(words), multirun=multirun)
-    return str(refused.value)
-
-
-def accepted(name: str, *words: str, multirun: bool = False) -> None:
-    SCRIPTS[name].compose(list(words), multirun=multirun)
-
-
-CHECKPOINT = ("weights=zoo:clip-0", "benchmark=retrieval", "benchmark.data=photos")
-UNREAD = [
-    # A checkpoint is evaluated, no run (N9).
-    ("evaluate", (*CHECKPOINT, "name=none"), "name"),
-    ("evaluate", (*CHECKPOINT, "runs=[nowhere]"), "runs"),
-    ("evaluate", (*CHECKPOINT, "data.cf_ratio=0.3"), "data.cf_ratio"),
-    ("evaluate", (*CHECKPOINT, "evaluate_initial=true"), "evaluate_initial"),
-    ("evaluate", (*CHECKPOINT, "forgetting_threshold=0.3"), "forgetting_threshold"),
-    # A run has its own model, data and seed (N11).
-    ("evaluate", ("name=mine", "model=tiny_flava"), "model"),
-    ("evaluate", ("name=mine", "seed=99"), "seed"),
-    ("evaluate", ("name=mine", "data.holdout=0.9", "benchmark=heldout"), "data.holdout"),
-    ("evaluate", ("runs=[folder]", "name=mine"), "name"),
-    # Weights are mixed, and arms are not compared (N12).
-    ("evaluate", ("wise_ft=[0,1]", "name=mine", "tabulate=all"), "tabulate"),
-    # No counterfactuals are drawn (N14, N31).
-    ("train", ("task=entailment", "data.size=300", "data.stratify=true"), "data.stratify"),
-    ("train", ("data.cf_ratio=1", "data.stratify=true"), "data.stratify"),
-    ("train", ("data.cf_ratio=1", "data.real_captions=edited"), "data.real_captions"),
-    ("train", ("data.cf_ratio=0", "data.human_labels=/nonexistent"), "data.human_labels"),
-    ("train", ("data.cf_ratio=0", "data.negatives=text"), "data.negatives"),
-    ("train", ("data.cf_ratio=0", "loss=pair_aware", "loss.hard_negative_weight=50"),
-     "loss.hard_negative_weight"),
-    ("train", ("loss=hard_negatives", "loss.negative_weight=3"), "loss.negative_weight"),
-    ("train", ("loss=set_invariance", "loss.set_invariance=0", "loss.invariance=kl"),
-     "loss.invariance"),
-    ("train", ("image_cache_mib=5",), "image_cache_mib"),
-    ("train", ("parallel=2",), "parallel"),
-    # Of a preset only what a default of another setting takes (found by a third round).
-    ("train", ("preset.optim.lr=0.1", "optim.lr=0.2"), "preset.optim.lr"),
-    ("train", ("preset.batch_size=8", "data.batch_size=4"), "preset.batch_size"),
-    ("train", ("+by_seed.7=x",), "by_seed.7"),
-    ("train", ("on_error=stop",), "on_error"),
-    ("train", ("data.validation=0", "trainer.val_every_steps=3"), "trainer.val_every_steps"),
-    ("train", ("trainer.max_steps=0", "optim.lr=1e-3"), "optim.lr"),
-    ("train", ("tuning=lora", "+tuning.lora.merge=false"), "tuning.lora.merge"),
-    ("train", ("optim.weight_decay=0", "optim.decay_rule=huggingface"), "optim.decay_rule"),
-    ("train", ("+logger.project=x",), "logger.project"),
-    ("train", ("paths.data=/nowhere",), "paths.data"),
-    ("train", ("data.world.vqa_pairs=6",), "data.world.vqa_pairs"),
-    ("train", ("data=folder", "data.real=photos", "data.cf_ratio=0", "world@data.world=questions"),
-     "data.world"),
-    ("train", ("data.batch_size=8", "trainer.micro_batch_size=100"), "trainer.micro_batch_size"),
-    ("train", ("data.batch_size=8", "trainer.micro_batch_size=4", "trainer.devices=2"),
-     "trainer.micro_batch_size"),
-    ("generate", ("parallel=2",), "parallel"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("name", "words", "key"), UNREAD, ids=[f"{name} {' '.join(words)}" for name, words, _ in UNREAD]
-)
-def test_a_setting_that_nothing_reads_is_refused_with_what_reads_it(name, words, key):
-    (typed,) = (word for word in words if word.lstrip("+").partition("=")[0].endswith(key))
-    said = refusal(name, *words)
-    assert said.startswith(f"{typed} would have no effect: {key} is read ")
+        jobs_of(name, *words)
+    said = str(refused.value)
+    key = place_of(words[-1])
+    assert said.startswith(f"{words[-1]} would have no effect: {key} is read ")
+    assert reader in said
     assert said.endswith("; leave it out")
 
 
+@pytest.mark.parametrize("line", ACCEPTED.strip().splitlines())
+def test_a_setting_that_something_reads_is_accepted(line):
+    name, *words = line.split()
+    assert jobs_of(name, *words)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "words"),
+    ("words", "noted", "refused"),
     [
-        ("evaluate", (*CHECKPOINT, "name=null", "evaluate_initial=false")),
-        ("evaluate", ("weights=zoo:clip-0", "benchmark=heldout", "data.holdout=0.2")),
-        ("evaluate", ("weights=zoo:clip-0", "benchmark=ood", "data.world.style=drawing")),
-        ("evaluate", ("weights=zoo:clip-1", "model=tiny_clip", "benchmark=ood")),
-        ("evaluate", ("benchmark=ood", "paths.data=/folders", "name=mine")),
-        ("train", ("data.cf_ratio=0", "data.stratify=false", "loss=null")),
-        ("train", ("task=vqa", "data.world.vqa_pairs=6")),
-        ("train", ("loss=negatives", "loss.negative_weight=3")),
-        ("generate", ("zoo=paper", "data.source=captions.jsonl")),
+        ("train data.cf_ratio=0,0.3 data.pairs_in_batch=true", ["data.pairs_in_batch"], False),
+        ("train data.cf_ratio=0 data.pairs_in_batch=true seed=1,2", [], True),
+        ("generate stage=captions,images recipe.draws.candidates=3 recipe.editor.top_k=4",
+         ["recipe.draws.candidates", "recipe.editor.top_k"], False),
     ],
-)
-def test_a_setting_that_something_reads_is_accepted(name, words):
-    accepted(name, *words)
+)  # fmt: skip
+def test_a_sweep_is_refused_if_none_of_its_jobs_reads_a_setting(words, noted, refused, capfd):
+    name, *typed = words.split()
+    if refused:
+        refuse_as_unread(name, ["-m", *typed], "; leave it out")
+        return
+    assert len(jobs_of(name, "-m", *typed)) == 2
+    said = capfd.readouterr().err
+    assert all(f"note: in 1 of 2 jobs {key}=" in said for key in noted)
+    assert "leave it out" not in said  # the other job reads it
 
 
 class Opens(Own):
@@ -116,26 +157,8 @@ class Opens(Own):
 def test_a_class_of_somebody_elses_may_read_any_of_the_data(tmp_path):
     (tmp_path / "benchmark").mkdir()
     (tmp_path / "benchmark/own.yaml").write_text(f"_target_: {__name__}.Opens\nfound: null\n")
-    folder = f"hydra.searchpath=[file://{tmp_path}]"
-    accepted("evaluate", "weights=zoo:clip-0", "benchmark=own", "data.holdout=0.2", folder)
-
-
-@pytest.mark.slow
-def test_a_sweep_is_refused_if_none_of_its_jobs_reads_a_setting_and_told_otherwise(capsys):
-    words = ("data.cf_ratio=0,0.3", "data.pairs_in_batch=true")
-    accepted("train", *words, multirun=True)
-    said = capsys.readouterr().err
-    assert "note: in 1 of 2 jobs data.pairs_in_batch=True would have no effect" in said
-    assert "leave it out" not in said  # the other job reads it
-    words = ("data.cf_ratio=0", "data.pairs_in_batch=true", "seed=1,2")
-    assert "would have no effect" in refusal("train", *words, multirun=True)
-    accepted("train", "seed=1,2", "parallel=2", "on_error=stop", multirun=True)
-
-
-def test_a_preset_is_read_by_the_settings_that_take_it():
-    accepted("train", "preset.optim.lr=0.1", "preset.batch_size=8", "preset.trainer.max_steps=2")
-    accepted("train", "preset.lora.lr=0.1", "tuning=lora")
-    accepted("train", "preset=paper")
+    folder = f"--config-dir={tmp_path}"
+    assert compose("evaluate", "weights=zoo:clip-0", "benchmark=own", "data.holdout=0.2", folder)
 
 
 @pytest.mark.slow
@@ -150,101 +173,51 @@ def test_python_is_refused_likewise():
         cfaug.compare("mine", seed=3)
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
+@pytest.mark.parametrize("name", COMMANDS)
 def test_help_lists_who_reads_what(name):
-    said = stdout_of(__import__(f"cfaug.run.{name}", fromlist=["main"]).main, ["--help"])
-    assert "Choices (group=option" in said
-    for rule in RULES.get(name, ()):
-        assert f"  {', '.join(rule.settings)}: {rule.read_by}" in said
-    for branch in BRANCHES.get(name, ()):
-        assert f"  {branch.name}: {', '.join(branch.reads)}" in said
-
-
-def test_every_branch_and_rule_names_settings_that_there_are():
-    top = {field.name for field in fields(evaluate.SCRIPT.command)}
-    for branch in BRANCHES["evaluate"]:
-        assert {key.partition(".")[0] for key in branch.reads} <= top
-    read = {key.partition(".")[0] for branch in BRANCHES["evaluate"] for key in branch.reads}
-    assert top - read == {"overrides", *OUTPUT}  # no setting of the command is without a reader
-
-
-# Each run of the property below takes four steps of the tiny CLIP from the same start.
-START = {
-    "trainer.max_steps": 4, "optim.lr": 0.01, "optim.warmup_steps": 1, "trainer.progress": False,
-    "trainer.val_every_steps": 4, "data.batch_size": 7, "data.size": 20,
-    "trainer.checkpoint": "last", "data.world.real_scenes": 40,
-    "data.world.counterfactual_pairs": 24, "data.world.unbiased_scenes": 30,
-    "data.world.id_scenes": 10, "data.world.ood_pairs": 12, "data.world.seed": 5,
-}  # fmt: skip
-WORLDS = {
-    "bias": 0.2, "style": "drawing", "seed": 6, "drop_colour": 0.9, "shortcut": "colour",
-    "skew": 0.5, "compositional_pairs": 22,
-}  # fmt: skip
-EXAMPLES = {
-    "data.size": 15, "data.seed": 77, "data.validation": 0.4, "data.split": "random",
-    "data.holdout": 0.2, "data.real_captions": "edited",
-    "data.human_labels": "shapescapes:counterfactual", "data.stratify": True,
-    "data.pairs_in_batch": True, "data.counterfactual_members": "edited",
-    "data.counterfactual_captions": "shuffled", "data.negatives": "text",
-    "data.real": "shapescapes:unbiased", "data.counterfactual": "shapescapes:nowhere",
-    "data.control": "real", "data.control_source": "shapescapes:more_real", "loss": "negatives",
-}  # fmt: skip
-TRAINING = {
-    "data.drop_last": True, "data.batch_size": 6,
-    "optim.lr": 0.02, "optim.weight_decay": 0.3, "optim.eps": 1e-3, "optim.schedule": "cosine",
-    "optim.warmup_steps": 3, "optim.layer_decay": 0.5, "optim.decay_rule": "huggingface",
-    "+optim.betas": [0.5, 0.9], "trainer.max_steps": 3, "trainer.precision": "bf16-mixed",
-    "trainer.accumulate_grad_batches": 2, "trainer.gradient_clip": 0.01,
-    "trainer.ema_decay": 0.5, "trainer.max_epochs": 1, "model.weights": "zoo:clip-1",
-    "model.logit_scale_max": 2.0, "+model.revision": "abc", "+model.max_length": 4,
-    "model.max_tokens": 99, "model.train_logit_scale": False, "tuning": "heads_only", "seed": 3,
-}  # fmt: skip
-CHANGES = {
-    0: EXAMPLES | {f"data.world.{name}": value for name, value in WORLDS.items()},
-    0.5: EXAMPLES | TRAINING,
-    1: EXAMPLES | {f"data.world.{name}": value for name, value in WORLDS.items()},
-}
-"""{ratio: settings and other values}: training takes the examples of a mixture as those of one of
-its parts, and a mixture draws both parts of the world."""
-OTHERWISE_READ = {
-    "data.workers": (1, "who decodes"), "threads": (1, "the number of threads of this process"),
-    "trainer.save_every_steps": (1, "how often a run can be resumed from"),
-    "trainer.keep_last": (True, "a file beside the weights"),
-    "trainer.log_every_steps": (2, "rows of metrics.csv"),
-    "share_image_cache": (True, "memory"),
-    "data.world.id_scenes": (12, "the size of a test of the same world"),
-    "data.world.counterfactual_pairs": (25, "one world for all arms of an experiment"),
-    "data.counterfactual_holdout": (0.2, "the test set of all arms, which evaluate.py asks"),
-    "data.holdout": (0.2, "the test set of all arms, which evaluate.py asks"),
-    "data.real": ("shapescapes:unbiased", "the source of other arms, if this one draws none of it"),
-    "data.world.skew": (0.5, "one world for all arms of an experiment"),
-}  # fmt: skip
-"""{setting: (a value, what it changes besides the weights)}: these may leave the weights equal."""
-
-
-@pytest.fixture(scope="module")
-def worlds(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("worlds")
+    said = stdout_of(import_module(f"cfaug.run.{name}").main, ["--help"])
+    readers = describe_readers({"": COMMANDS[name]})
+    assert name == "table" or readers
+    assert set(readers) <= set(said.splitlines())
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ratio", CHANGES)
-def test_every_setting_of_a_run_changes_its_weights_or_is_refused(ratio, worlds, tmp_path):
-    """An arm is what its name says: weights are compared byte by byte."""
+def test_every_declaration_names_settings_that_there_are():
+    top = {name for command in COMMANDS.values() for name in signature_of(command)}
+    for kind in {part.kind for part in list_parts(settings_folders())}:
+        known = signature_of(kind)
+        for name, conditions in declared_by(kind).items():
+            conditions = [] if isinstance(conditions, str) else conditions
+            settings = {key for each in conditions for key in each if isinstance(key, str)}
+            for key in {name, *settings}:
+                there = top if key[0] == "/" else known
+                assert key.lstrip("/").partition(".")[0] in there, (kind, key)
 
-    def weights(**more) -> str | None:
-        settings = {**START, "data.cf_ratio": ratio, "paths.runs": str(tmp_path)}
-        settings |= {"paths.shards": str(worlds), "paths.cache": str(worlds), **more}
-        arm = hashlib.sha256(repr(more).encode()).hexdigest()
-        try:
-            run = cfaug.fine_tune(settings, arm=arm)
-        except UserError:
-            return None
-        file = run.folder / "checkpoint/model.safetensors"
-        return hashlib.sha256(file.read_bytes()).hexdigest()
 
-    plain = weights()
-    assert plain is not None
-    unread = [key for key, value in CHANGES[ratio].items() if weights(**{key: value}) == plain]
-    assert [key for key in unread if key not in OTHERWISE_READ] == []
-    assert weights(**{key: value for key, (value, _) in OTHERWISE_READ.items()}) is not None
+def test_a_setting_that_none_of_the_finished_runs_reads_is_refused():
+    """Their models and data are known once they are found."""
+    clip = {MODEL: (DualEncoder, Matcher), TRAINED: True, WORLD: True, LEARNT: "captions"}
+    vlm = {**clip, MODEL: (Answerer,), LEARNT: "questions"}
+    words = ["name=x", "benchmark=pairs", "benchmark.question=vqascore"]
+    node = compose("evaluate", *words)["benchmark"]
+    with pytest.raises(UserError, match=r"question is read with a model that provides Answerer"):
+        refuse_unread_by_runs(node, words, [clip, clip])
+    refuse_unread_by_runs(node, words, [clip, vlm])
+    words = ["name=x", "benchmark=ood", "benchmark.folders.cifar10_classification.data=/x"]
+    with pytest.raises(UserError, match=r"where=folders"):
+        refuse_unread_by_runs(compose("evaluate", *words)["benchmark"], words, [clip])
+
+
+def test_settings_of_other_sources_are_refused_when_the_source_is_open(tmp_path):
+    """They were ignored, or the same numbers were computed again."""
+    sources = Sources(tmp_path)
+    folder = str(sources._place("shapescapes:ood_pairs"))
+    for settings, said in (
+        ({"images": "/nowhere"}, r"benchmark\.images=/nowhere would .*is no such list"),
+        ({"missing": "skip"}, r"benchmark\.missing=skip would have no effect"),
+        ({"form": "aro_relation"}, "does not hold ARO"),
+    ):
+        with pytest.raises(UserError, match=said):
+            PairMatching(data=folder, **settings).open(sources.context)
+    with pytest.raises(UserError, match="only single images: leave it out"):
+        Retrieval(sources["photos"], counterfactual_holdout=0.3).open(sources.context)

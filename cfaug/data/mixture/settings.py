@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
+from cfaug.core.binding import GIVEN, Fact, ReadWith
 from cfaug.core.errors import UserError
 from cfaug.core.targets import Makes
 from cfaug.core.validation import PartialShare, Positive, Seed, Share, Workers, check_fields
+from cfaug.core.worlds import is_questions, is_world
 from cfaug.data.mixture.near_duplicates import (
     DEFAULT_DISTANCE,
     NearAction,
@@ -28,6 +30,14 @@ Captions = Literal["own", "neutral", "shuffled"]
 Negatives = Literal["none", "text", "image", "both"]
 """The use of a pair's counterfactual as a wrong answer in the loss."""
 DEFAULT_RATIO = 0.5
+DRAWN = Fact(
+    {
+        "real": "real examples (data.cf_ratio below 1)",
+        "counterfactual": "counterfactual examples (data.cf_ratio above 0)",
+        "both": "in mixtures of both sources (data.cf_ratio between 0 and 1)",
+    }
+)
+"""The sources of which a training draws examples."""
 
 
 @dataclass(frozen=True)
@@ -125,6 +135,17 @@ class DataSettings:
     near_duplicates: NearAction | None = None
     near_distance: NearDistance = DEFAULT_DISTANCE
 
+    learnt: ClassVar[str] = "captions"
+    """What a model learns from such data (``cfaug.core.binding.LEARNT``)."""
+    read_with: ClassVar[ReadWith] = {
+        "pairs_in_batch counterfactual_members counterfactual_captions negatives human_labels": {
+            DRAWN: ("counterfactual",)
+        },
+        "real_captions": {DRAWN: ("real",)},
+        "stratify": {DRAWN: ("both",)},
+        "near_distance": {"near_duplicates": GIVEN},
+    }
+
     def __post_init__(self) -> None:
         check_fields(self, "data")
         if self.fields:
@@ -218,6 +239,11 @@ class DataSettings:
     def drawn(self) -> tuple[bool, bool]:
         """Whether rows of the real and of the counterfactual source are drawn."""
         return (self.ratio < 1, self.ratio > 0) if self.plan is None else self.plan.sources
+
+    @property
+    def on_world(self) -> bool:
+        """Whether a source is a part of an embedded world."""
+        return any(is_world(name) for name in (self.real, self.counterfactual) if name)
 
     @property
     def needed(self) -> tuple[bool, bool]:
@@ -320,6 +346,7 @@ class EntailmentData(LabelData):
     """
 
     task: ClassVar[str] = "entailment"
+    learnt: ClassVar[str] = "hypotheses"
 
 
 @dataclass(frozen=True)
@@ -330,6 +357,7 @@ class ClassificationData(LabelData):
     """
 
     task: ClassVar[str] = "classification"
+    learnt: ClassVar[str] = "labels"
 
 
 @dataclass(frozen=True)
@@ -347,6 +375,8 @@ class QuestionData(DataSettings):
 
     wording: str = "plain"
 
+    learnt: ClassVar[str] = "questions"
+
     def __post_init__(self) -> None:
         super().__post_init__()
         usual: dict[str, Any] = {
@@ -361,6 +391,11 @@ class QuestionData(DataSettings):
                     f"data.{name}={getattr(self, name)} is of images with captions: leave it at "
                     f"{'null' if value is None else value} with task=vqa"
                 )
+
+    @property
+    def on_world(self) -> bool:
+        """Whether a set is a part of an embedded world."""
+        return any(is_questions(name) for name in self.question_sets if name)
 
     @property
     def read_pairs(self) -> str | None:

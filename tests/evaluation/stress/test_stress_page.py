@@ -17,8 +17,8 @@ from cfaug.evaluation.stress.stress_items import EDITED, StressItems
 from cfaug.evaluation.stress.stress_page import PageSettings, fill_command, stress_page, verdict
 from cfaug.planning.build import build
 from cfaug.report.gallery import ImageSource
-from cfaug.run.compose import compose_jobs
-from cfaug.run.generate import GenerateSettings
+from cfaug.run.command_line.compose import compose_jobs
+from cfaug.run.generate_settings import GenerateSettings
 from tests.report.example import HOSTILE, data_of
 from tests.report.page_reader import PageReader
 from tests.report.stress_example import read_image, stress_items

@@ -9,10 +9,10 @@ import pytest
 import yaml
 
 from cfaug.planning.build import build
-from cfaug.run.arguments import sweep_overrides
 from cfaug.run.arm_names import arm_slug
-from cfaug.run.settings_files import find_sweep, sweep_files
-from cfaug.run.usage import options_in
+from cfaug.run.command_line.arguments import sweep_overrides
+from cfaug.run.command_line.settings_files import find_sweep, sweep_files
+from cfaug.run.command_line.usage import options_in
 from tests.run.conftest import compose
 
 SMALL = [

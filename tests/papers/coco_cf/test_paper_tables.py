@@ -22,10 +22,10 @@ from cfaug.report.document import DAGGER
 from cfaug.report.page import DASH
 from cfaug.report.paper_tables import published
 from cfaug.report.results import append_results, read_results
-from cfaug.run.arguments import read
-from cfaug.run.compose import compose_jobs
-from cfaug.run.evaluate import EvaluateSettings
-from cfaug.run.settings_files import find_sweep
+from cfaug.run.command_line.arguments import read
+from cfaug.run.command_line.compose import compose_jobs
+from cfaug.run.command_line.settings_files import find_sweep
+from cfaug.run.evaluate_settings import EvaluateSettings
 from tests.paper_tables import table_node
 from tests.papers.coco_cf import made_up
 from tests.scripts import ROOT

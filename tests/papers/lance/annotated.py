@@ -1,4 +1,4 @@
-"""The paper's questions about edits, for ``tests/run/test_unread_annotate.py``."""
+"""The paper's questions about edits, for ``tests/run/test_unread_properties.py``."""
 
 from __future__ import annotations
 

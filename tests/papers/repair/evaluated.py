@@ -1,4 +1,4 @@
-"""The benchmark on a tiny source, for ``tests/run/test_unread_evaluate.py``."""
+"""The benchmark on a tiny source, for ``tests/run/test_unread_properties.py``."""
 
 from __future__ import annotations
 

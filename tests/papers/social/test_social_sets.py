@@ -19,7 +19,8 @@ from cfaug.imaging.clip import LabelScorer
 from cfaug.imaging.prompt_to_prompt import SafetyChecker
 from cfaug.papers.social.grid_sets import read_grid_sets
 from cfaug.planning.sources import say_once, shows_world
-from cfaug.run.generate import GenerateSettings, build_recipe, generate
+from cfaug.run.generate import build_recipe, generate
+from cfaug.run.generate_settings import GenerateSettings
 from cfaug.worlds.shapescapes.drawing import Scene, render
 from cfaug.worlds.shapescapes.settings import STYLES, SUBJECTS, Factors, WorldSettings
 from tests.run.conftest import compose, files, make_sets

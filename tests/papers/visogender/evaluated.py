@@ -1,4 +1,4 @@
-"""The benchmark on tiny sources, for ``tests/run/test_unread_evaluate.py``."""
+"""The benchmark on tiny sources, for ``tests/run/test_unread_properties.py``."""
 
 from __future__ import annotations
 

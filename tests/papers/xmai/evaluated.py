@@ -1,4 +1,4 @@
-"""The benchmarks on tiny sources, for ``tests/run/test_unread_evaluate.py``."""
+"""The benchmarks on tiny sources, for ``tests/run/test_unread_properties.py``."""
 
 from __future__ import annotations
 

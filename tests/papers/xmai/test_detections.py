@@ -5,7 +5,8 @@ from __future__ import annotations
 from cfaug.generate.annotators import DetectionsFromFile, DetectMentioned, DetectObjects
 from cfaug.generate.crop_attributes import CropAttributes
 from cfaug.models.task_specs import ZeroShotDetection
-from cfaug.run.generate import GenerateSettings, build_recipe
+from cfaug.run.generate import build_recipe
+from cfaug.run.generate_settings import GenerateSettings
 from tests.run.conftest import compose, refusal
 
 

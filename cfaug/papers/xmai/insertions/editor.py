@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from cfaug.core.binding import Job
 from cfaug.core.errors import UserError, say
 from cfaug.core.types import Edit, Edited, Example, Rejected
 from cfaug.core.validation import Positive, check_fields
@@ -185,6 +186,14 @@ class AttributeInsertion:
     keep_unchanged: bool = True
     cache: str | None = None
     chunk: Positive = 1000
+
+    @staticmethod
+    def find_left_out(node: Mapping[str, Any], place: str, job: Job) -> dict[str, str]:
+        """Return the distance from images if it is given no weight."""
+        weights = node.get("weights")
+        if weights is None or len(weights) != 3 or weights[2] != 0:
+            return {}
+        return {"image_text": f"with a lambda_3 other than 0 ({place}weights)"}
 
     def __post_init__(self) -> None:
         check_fields(self, "recipe.editor")

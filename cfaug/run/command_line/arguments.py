@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from numbers import Real
@@ -19,7 +19,7 @@ from typing import Any
 from cfaug.core.errors import UserError
 from cfaug.core.files import read_yaml
 from cfaug.core.plugins import add_folder
-from cfaug.run.settings_files import find_sweep, settings_of, sweep_files
+from cfaug.run.command_line.settings_files import find_sweep, settings_of, sweep_files
 
 HYDRA_FLAGS = {
     "--hydra-help", "--cfg", "-c", "--resolve", "--package", "-p", "--info", "-i",
@@ -373,6 +373,12 @@ def _write(value: Any) -> str:
     text = str(value)
     plain = bool(re.fullmatch(r"[A-Za-z][\w./:-]*", text)) and text.lower() not in LITERALS
     return text if plain or "${" in text else _quote(text)
+
+
+def texts_in(values: Iterable[Any]) -> list[str]:
+    """Return the texts among values and lists of them, such as the names of sources."""
+    every = [text for value in values for text in (value if isinstance(value, list) else [value])]
+    return [text for text in every if isinstance(text, str)]
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

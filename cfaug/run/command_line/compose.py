@@ -22,9 +22,8 @@ from cfaug.core.safety.yaml_text import UNDERSCORED
 from cfaug.core.stores import is_address
 from cfaug.core.targets import TARGET, locate
 from cfaug.data.mixture.settings import data_seed
-from cfaug.run.arguments import SEARCH_PATH, flatten, key_of, write_in_full
-from cfaug.run.reading_rules import is_under
-from cfaug.run.settings_files import (
+from cfaug.run.command_line.arguments import SEARCH_PATH, flatten, key_of, write_in_full
+from cfaug.run.command_line.settings_files import (
     CONF,
     find_settings,
     register_search_path,
@@ -32,14 +31,14 @@ from cfaug.run.settings_files import (
     settings_groups,
     use_folders,
 )
-from cfaug.run.sweep_jobs import (
+from cfaug.run.command_line.sweep_jobs import (
     leave_out_duplicated,
     parse_overrides,
     refuse_duplicated,
     split_sweep,
 )
-from cfaug.run.unread import references, refuse_unread
-from cfaug.run.usage import (
+from cfaug.run.command_line.unread import is_under, references, refuse_unread
+from cfaug.run.command_line.usage import (
     ARMS,
     EXPERIMENT,
     NOTHING,
@@ -137,7 +136,7 @@ def compose_jobs(
             return flatten(_container(_merge(name, words, options)[0], resolve=False))
 
         as_typed = [(config, before[tuple(words)]) for config, words in composed]
-        refuse_unread(name, as_typed, multirun, written)
+        refuse_unread(command, as_typed, multirun, written)
         return composed
 
 

@@ -1,4 +1,4 @@
-"""A typed setting of a table, of comparison= and model= is read by its class, or is refused."""
+"""Every setting of a table and of a comparison is read by its class, or declared as unread."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import ast
 import inspect
 import sys
 import textwrap
-from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from types import FunctionType
 from typing import Any
 
@@ -16,7 +15,6 @@ import pytest
 from cfaug.core.binding import declared_by
 from cfaug.core.files import read_yaml
 from cfaug.core.targets import locate
-from cfaug.models import specs
 from cfaug.report.comparison import ComparisonSettings
 from cfaug.report.paper_tables import PaperTable
 from tests.settings import settings_file, settings_files
@@ -117,48 +115,3 @@ def test_a_comparison_reads_every_setting():
         ComparisonSettings, "headline"
     )
     assert read | names_used(compare) >= {field.name for field in fields(ComparisonSettings)}
-
-
-WHERE = ("weights", "revision")
-"""Settings that name the weights, by whose hash results are recognised."""
-
-SPEED_OR_TRAINING = {
-    "sharing": "speed: an image is processed once, or once for each question",
-    "tokens_at_once": "memory",
-    "logit_scale_min": "training, refused by evaluate.py",
-    "logit_scale_max": "training, refused by evaluate.py",
-    "train_logit_scale": "training, refused by evaluate.py",
-}
-
-OTHERS: dict[str, Any] = {
-    "max_length": 9, "geometry": "squash", "classes": "names.txt", "labels": ("a", "b", "c"),
-    "prompt": "{image}{question}", "wording": "labels", "reduction": "token_mean",
-    "dtype": "float16", "prefix": "a", "num_beams": 2, "max_new_tokens": 2, "min_new_tokens": 2,
-    "repetition_penalty": 2.0, "threshold": 0.9, "vocabulary": "names.txt", "template": "a {label}",
-    "overlap": 0.9, "most": 2, "architecture": "other", "prepared_as": "DEFAULT",
-    "max_tokens": 248,
-}  # fmt: skip
-"""Another value of every other setting of a model."""
-
-NEEDED: dict[str, Callable[..., Any]] = {
-    "OpenClip": lambda kind: kind("RN50", "openai"),
-    "TorchvisionClassification": lambda kind: kind("resnet50", "file"),
-    "InceptionFeatures": lambda kind: kind("file"),
-}
-
-
-def answers_of(spec: Any) -> Any:
-    """Return the settings by which a model's results are recognised."""
-    return spec.answering()
-
-
-@pytest.mark.parametrize("kind", [spec for spec in specs.every() if hasattr(spec, "provides")])
-def test_every_setting_of_a_model_changes_its_identity(kind, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "names.txt").write_text("a\nb\n")
-    usual = NEEDED.get(kind.__name__, lambda kind: kind("somewhere"))(kind)
-    for field in fields(kind):
-        if field.name in (*WHERE, *SPEED_OR_TRAINING):
-            continue
-        other = replace(usual, **{field.name: OTHERS[field.name]})
-        assert answers_of(other) != answers_of(usual), field.name

@@ -21,9 +21,14 @@ from cfaug.core.known_names import HOW_RUNS_RESUME, OF_RESUMING, RENAMED, neares
 from cfaug.core.processes import find_folder
 from cfaug.core.safety.yaml_text import MOST_CHARACTERS, parse_yaml
 from cfaug.core.targets import TARGET, locate
-from cfaug.run.arguments import SHORT_NAMES, flatten, key_of
-from cfaug.run.settings_files import CONF, find_settings, settings_folders, settings_groups
-from cfaug.run.unread import describe_readers
+from cfaug.run.command_line.arguments import SHORT_NAMES, flatten, key_of
+from cfaug.run.command_line.settings_files import (
+    CONF,
+    find_settings,
+    settings_folders,
+    settings_groups,
+)
+from cfaug.run.command_line.unread import describe_readers
 from cfaug.settings.declarations import declarations, meanings_of
 
 # ``experiment=demo/real`` is the arm ``real`` of ``conf/experiment/demo.yaml``.
@@ -294,7 +299,8 @@ def usage(
         lines += [line.removeprefix("  ") for line in _body(root_file, command)]
         for short, setting in SHORT_NAMES.get(name, {}).items():
             lines.append(f"{short}  # the short name of {setting}")
-    if readers := describe_readers(name, targets if chosen else None):
+    top = {} if command is None else {"": command}
+    if readers := describe_readers(targets if chosen else top):
         lines += ["", "Settings that are read only in some cases:", *readers]
     lines += [""]
     if usual and not chosen:
