@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass, replace
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
+from cfaug.core.binding import Job
 from cfaug.core.errors import UserError
 from cfaug.core.protocols import DualEncoder, Matcher, NoModel
 from cfaug.core.validation import Positive
@@ -232,11 +233,12 @@ class OpenClip(Spec):
                 )
 
     @staticmethod
-    def find_left_out(node: Mapping[str, Any]) -> dict[str, str]:
+    def find_left_out(node: Mapping[str, Any], place: str, job: Job) -> dict[str, str]:
         """Return the setting of a node that a folder of weights says itself, and what reads it."""
         if not names_folder(str(node.get("weights"))):
             return {}
-        return {"architecture": "weights that are a tag or a file: a folder says its own"}
+        needed = f"with {place}weights that are a tag or a file: a folder says its own"
+        return {"architecture": needed}
 
     def load(self, protocol: type | None = None) -> Any:
         """Load weights, tokenizer and preprocessing."""
