@@ -12,7 +12,7 @@ import re
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import ClassVar
@@ -144,31 +144,40 @@ class WordNet:
         )
         return [name for name in names if name != word]
 
-    @cached_property
-    def _files(self) -> dict[str, bytes]:
-        return read_files(("index.noun", "data.noun", "noun.exc"), self.folder)
-
-    @cached_property
+    @property
     def _data(self) -> bytes:
-        return self._files["data.noun"]
+        return _read_nouns(self.folder)["data.noun"]
 
-    @cached_property
+    @property
     def _index(self) -> dict[str, tuple[int, ...]]:
-        """The offsets of each word's senses.
-
-        A line is ``lemma n senses pointers [symbol ...] senses tagged offset ...`` (wndb(5WN)).
-        """
-        index = {}
-        for line in self._files["index.noun"].decode().splitlines():
-            if not line.startswith(" "):  # the licence at the top
-                word, _, count, *rest = line.split()
-                index[word] = tuple(int(offset) for offset in rest[-int(count) :])
-        return index
+        return _index_nouns(self.folder)
 
     @cached_property
     def _exceptions(self) -> dict[str, str]:
-        lines = (line.split() for line in self._files["noun.exc"].decode().splitlines())
-        return {plural: singular for plural, singular, *_ in lines}
+        text = _read_nouns(self.folder)["noun.exc"].decode()
+        return {plural: singular for plural, singular, *_ in map(str.split, text.splitlines())}
+
+
+# Every editor has a WordNet of its own: what all of them read is read once in a process.
+
+
+@lru_cache(maxsize=2)
+def _read_nouns(folder: str | None) -> dict[str, bytes]:
+    return read_files(("index.noun", "data.noun", "noun.exc"), folder)
+
+
+@lru_cache(maxsize=2)
+def _index_nouns(folder: str | None) -> dict[str, tuple[int, ...]]:
+    """Return the offsets of each word's senses.
+
+    A line is ``lemma n senses pointers [symbol ...] senses tagged offset ...`` (wndb(5WN)).
+    """
+    index = {}
+    for line in _read_nouns(folder)["index.noun"].decode().splitlines():
+        if not line.startswith(" "):  # the licence at the top
+            word, _, count, *rest = line.split()
+            index[word] = tuple(int(offset) for offset in rest[-int(count) :])
+    return index
 
 
 def _detach(word: str, endings: Iterable[tuple[str, str]]) -> list[str]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cfaug.core.errors import UserError
-from cfaug.report.drawing import COLOURS, Drawing, overhang, style
+from cfaug.report.drawing import COLOURS, Drawing, limit_marks, overhang, printable, style
 from cfaug.report.items import benchmarks_with_items, read_items
 from cfaug.report.page import PERCENT, Measure, render, write_page
 from cfaug.report.plots import (
@@ -51,7 +51,6 @@ from cfaug.report.plots import (
     value_axis,
     write,
 )
-from cfaug.report.text import limit_marks, printable
 from cfaug.stats.ranking import (
     COUNTERFACTUAL,
     RANDOM,

@@ -1,4 +1,4 @@
-"""A figure that matplotlib drew, as SVG on a page and as a PDF beside a table.
+"""A figure that matplotlib drew, as SVG on a page and as a PDF beside a table; its texts.
 
 A figure is drawn once, in the light colours of ``templates/theme.css``. On a page it is SVG: its
 colours are the theme's variables, so that it turns dark with the page, its text stays text, and it
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import io
 import re
+import unicodedata
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,7 +26,6 @@ from markupsafe import Markup
 
 from cfaug.core.outputs import remove_output
 from cfaug.report.page import TEMPLATES, write_page
-from cfaug.report.text import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -206,3 +206,59 @@ def _clean(node: ElementTree.Element, markers: Mapping[str, str]) -> Iterator[El
     element.set("style", re.sub(r"#[0-9a-f]{6}", lambda c: variables.get(c[0], c[0]), css))
     element.extend(children)
     yield element
+
+
+MARKS = 3
+"""The largest number of marks on a letter of a figure's label; Thai and Hebrew need as many."""
+
+
+def wrap_text(text: str, width: int) -> list[str]:
+    """Break a text into lines of at most ``width`` cells: at spaces, after commas, or anywhere.
+
+    >>> wrap_text("cf_ratio=0.6,real=PHOTOS or more", 14)
+    ['cf_ratio=0.6,', 'real=PHOTOS or', 'more']
+    """
+    from rich.cells import cell_len, chop_cells
+
+    lines = [""]
+    for word in re.findall(r"[^\s,]*(?:,+|\s|$)", printable(text)):
+        whole = lines[-1] + word
+        if cell_len(whole.rstrip()) <= width:
+            lines[-1] = whole
+            continue
+        first, *more = chop_cells(word.rstrip(), width) or [""]
+        lines += [first, *more]
+        lines[-1] += " " * word.endswith(" ")
+    return [line.rstrip() for line in lines if line.strip()] or [""]
+
+
+def elide_text(text: str, width: int, most: int) -> list[str]:
+    """Return the first lines of a wrapped text, the last of them with an ellipsis if more follow.
+
+    Marks beyond ``MARKS`` on one letter are omitted: they take no cell, but pile up above it.
+
+    Args:
+        text: text to break, as by ``wrap_text``.
+
+    >>> elide_text("one two three", 4, 2)
+    ['one', 'two…']
+    """
+    lines = wrap_text(limit_marks(text), width)
+    if len(lines) <= most:
+        return lines
+    return [*lines[: most - 1], wrap_text(lines[most - 1], width - 1)[0] + "…"]
+
+
+def limit_marks(text: str) -> str:
+    """Return a text without the marks beyond ``MARKS`` on one letter."""
+    kept, marks = [], 0
+    for letter in text:
+        marks = marks + 1 if unicodedata.category(letter) in {"Mn", "Me"} else 0
+        if marks <= MARKS:
+            kept.append(letter)
+    return "".join(kept)
+
+
+def printable(text: str) -> str:
+    """Return text without control characters: a name on disk may contain terminal codes."""
+    return "".join(c if c.isprintable() else " " for c in text)

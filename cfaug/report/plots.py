@@ -8,9 +8,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cfaug.core.processes import uncollected
-from cfaug.report.drawing import COLOURS, NOTE, Drawing, style
+from cfaug.report.drawing import COLOURS, NOTE, Drawing, elide_text, printable, style
 from cfaug.report.page import PERCENT, Measure
-from cfaug.report.text import elide_text, printable
 from cfaug.stats.effects import t_interval
 
 if TYPE_CHECKING:

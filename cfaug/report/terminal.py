@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 from cfaug.core.errors import Verbosity, verbosity, visible, write_out
 from cfaug.report.comparison import describe_below_chance
 from cfaug.report.document import Document, Entry, Part, curve_part
+from cfaug.report.drawing import printable, wrap_text
 from cfaug.report.layout import benchmark_parts, comparison_part, item_part, legend
 from cfaug.report.metric_words import spell_out, with_columns
 from cfaug.report.page import DASH, FRACTION, Measure
 from cfaug.report.results import NAME_OF_PART, Cell, Result
 from cfaug.report.significance_rows import Table
-from cfaug.report.text import printable, wrap_text
 
 if TYPE_CHECKING:
     from rich.console import Console

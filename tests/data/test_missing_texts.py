@@ -10,7 +10,7 @@ import pytest
 from cfaug.core.errors import UserError
 from cfaug.data.index import open_index
 from cfaug.data.index.reading import ScanReport
-from cfaug.data.sources.missing import is_missing
+from cfaug.data.sources.odd_texts import is_missing
 from tests.data.hostile import assert_refused
 from tests.data.layouts import cells, images, jsonl, parquet, table
 from tests.data.making import noise_image, write_tar

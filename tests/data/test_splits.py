@@ -408,7 +408,7 @@ def test_an_old_index_of_mixed_splits_is_not_used(tmp_path, lay_out, monkeypatch
 
 
 def test_old_indexes_with_missing_captions_are_not_used(tmp_path, monkeypatch):
-    from cfaug.data.sources.missing import MissingTexts
+    from cfaug.data.sources.odd_texts import MissingTexts
 
     images(tmp_path / "x")
     rows = [(NAMES[0], "nan"), (NAMES[1], "NULL"), (NAMES[2], "a dog")]

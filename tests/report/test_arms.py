@@ -31,8 +31,8 @@ from cfaug.report.arms import (
 )
 from cfaug.report.comparison import ComparisonSettings
 from cfaug.report.document import DAGGER, Column, Entry, make_part
+from cfaug.report.drawing import wrap_text
 from cfaug.report.records import Run
-from cfaug.report.text import wrap_text
 from tests.report.example import ID, LABELS, MEANS, OOD, RATIOS, SOURCES, USUAL, results, runs
 
 

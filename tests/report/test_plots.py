@@ -21,10 +21,9 @@ from matplotlib.transforms import Affine2D
 
 from cfaug.annotation.page import disagreement_matrix
 from cfaug.report.charts import box_plot, gap_figure, grouped_bars, tradeoff_plot
-from cfaug.report.drawing import COLOURS, THEME, Drawing, style, write_pdfs
+from cfaug.report.drawing import COLOURS, THEME, Drawing, elide_text, style, write_pdfs
 from cfaug.report.page import PERCENT, Measure
 from cfaug.report.plots import curve, limits_of, new_axes, strip_plot
-from cfaug.report.text import elide_text
 from tests.report.example import notes
 
 NAME = "<script>alert(1)</script> $x_1$ \\frac{ 中文 😀\x00\x1b\ud800 #1d1f22"

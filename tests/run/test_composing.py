@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
+import hydra
 import pytest
 import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -209,6 +210,20 @@ def test_whatever_is_typed_composes_as_hydra_has_it_or_is_a_sentence(words):
         patch.setattr(compose_module, "_merge", merge_by_hydra)
         slow = outcome(*known)
     assert isinstance(slow, str) if isinstance(fast, str) else repr(slow) == repr(fast)
+
+
+def test_files_are_merged_anew_only_if_one_of_them_changes(tmp_path, monkeypatch):
+    merged, merge = [], hydra.compose
+    monkeypatch.setattr("hydra.compose", lambda **job: merged.append(job) or merge(**job))
+    folders = compose_module.settings_folders
+    monkeypatch.setattr(
+        compose_module, "settings_folders", lambda *users: (*folders(*users), tmp_path)
+    )
+    for text in ("a: 1", "a: 12"):
+        (tmp_path / "other.yaml").write_text(text)
+        settings = [compose("train", f"seed={seed}")["seed"] for seed in (3, 4)]
+        assert settings == [3, 4]
+    assert len(merged) == 2
 
 
 @pytest.mark.parametrize("name", ["train", "evaluate"])

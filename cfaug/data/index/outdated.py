@@ -15,7 +15,7 @@ from cfaug.data.index.disk_format import ABOUT, RULES, text_array
 from cfaug.data.index.extra_columns import Strings
 from cfaug.data.index.reading import ScanReport
 from cfaug.data.shards.codec import scan
-from cfaug.data.sources.missing import MISSING
+from cfaug.data.sources.odd_texts import MISSING
 from cfaug.data.sources.splits import folder_split, may_be_split, split_kind
 from cfaug.data.sources.tars import OwnShards, TarReader, TarSample
 

@@ -14,8 +14,7 @@ from cfaug.core.errors import name_some
 from cfaug.core.types import RECONSTRUCTION
 from cfaug.data.sources import Row
 from cfaug.data.sources.fields import fields_phrase
-from cfaug.data.sources.missing import MissingTexts
-from cfaug.data.sources.odd_texts import OddTexts
+from cfaug.data.sources.odd_texts import MissingTexts, OddTexts
 from cfaug.data.sources.row import Description, class_caption, one_class_error
 from cfaug.data.sources.verdicts import CaptionVerdicts
 

@@ -86,7 +86,6 @@ def compose_jobs(
     from hydra.core.global_hydra import GlobalHydra
 
     GlobalHydra.instance().clear()
-    _merge_words.cache_clear()
     _register_resolvers()
     register_search_path()
     overrides = write_in_full(name, overrides)
@@ -118,6 +117,7 @@ def compose_jobs(
         ]
         check_files(folders)
         use_folders(folders)
+        _forget_other_files(folders)
         register_arms(settings_folders(folders), experiments)
         # Last, so that no file there hides a module of another package.
         for path in folders:  # FOLDER/conf is what --config-dir FOLDER becomes, too
@@ -219,6 +219,28 @@ def _merge_files(name: str, words: Sequence[str]) -> tuple[Any, dict[str, str]]:
             except ConfigCompositionException:
                 continue
     return _merge_words(name, tuple(words)), {word: word for word in words}  # raises
+
+
+_merged_files: set[tuple[str, int, int]] = set()
+"""The path, time and size of every file of which ``_merge_words`` keeps what Hydra made."""
+
+
+def _forget_other_files(users: Sequence[Path]) -> None:
+    """Keep what Hydra made of files from one command line to the next, until one of them changes.
+
+    A process that composes several command lines, as a notebook does, waits for the files once.
+    Folders of the user's may hold anything, and many files: they are read each time.
+    """
+    files = set()
+    for folder in () if users else settings_folders():
+        for place, _, names in os.walk(folder):
+            for name in names:
+                status = os.lstat(file := os.path.join(place, name))
+                files.add((file, status.st_mtime_ns, status.st_size))
+    if users or files != _merged_files:
+        _merge_words.cache_clear()
+        _merged_files.clear()
+        _merged_files.update(files)
 
 
 @lru_cache(maxsize=64)
