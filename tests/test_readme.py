@@ -158,8 +158,6 @@ def test_offline_commands_of_the_readme_run_in_order(checkout, script):
     assert len(commands) >= 3
     for command in commands:
         file, *words = shlex.split(command)[1:]
-        if Path(file).stem == "train":  # two runs of 150 steps
-            words.append("trainer.max_steps=20")
         assert script(Path(file).stem)(words) == 0, command
 
 
