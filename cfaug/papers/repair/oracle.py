@@ -14,6 +14,7 @@ import numpy as np
 
 from cfaug.core.annotations import OneOf
 from cfaug.core.errors import UserError
+from cfaug.core.files import visible_files
 from cfaug.core.rng import generator
 from cfaug.core.validation import Count, check_fields
 from cfaug.evaluation.failures import ModelFailure, read_failures
@@ -102,7 +103,7 @@ class RepairOracleTable(PaperTable):
             for arm in (*tested, *self.dose.values())
             if not self._values(runs, arm, "excess")
         ]
-        null = sorted(Path().glob(self.null_worlds))
+        null = visible_files(Path().glob(self.null_worlds))
         lacking += [] if null else [self.null_worlds]
         self.require(not lacking, *lacking)
         there = {n: w for n, w in worlds.items() if Path(w.failures).exists()}

@@ -49,6 +49,7 @@ REPAIR_ITEMS = ItemSchema(
         ItemColumn("loss", "what the model loses by the edit: probability, or 1 for a miss"),
         ItemColumn("control", "the same without the edit, such as of a reconstruction"),
         ItemColumn("excess", "loss minus control", always=True),
+        ItemColumn("acc1", "1 if the edit is classified right, else 0; of tests that classify"),
     ),
 )
 
@@ -57,10 +58,12 @@ REPAIR_ITEMS = ItemSchema(
 class RepairTest:
     """A benchmark of edits by declared failure, before and after a repair.
 
-    Outcomes, all but the first two not means over items:
+    Outcomes, of which ``excess`` and ``acc1`` are means over items:
 
     - ``excess``: mean over the edits of declared failures of what the model loses beyond the
       control; lower is better. Also by failure, and by cause where the file names causes.
+    - ``acc1``: share of these edits that are classified right, where the test classifies. What is
+      left falls, too, if a model is less sure of the photos themselves; this does not.
     - ``repair_rate``: share of the declared failures whose excess has an upper bound (of the 95 %
       interval over photos) below the rule's minimum.
     - ``collateral``: number of cells that are not declared and pass the rule: failures that the
@@ -147,10 +150,10 @@ class RepairTest:
         known = declared & ~np.isnan(excess)
         rows: list[int] = np.flatnonzero(known).tolist()
         made = evaluation.items
+        place = {name: row for row, name in enumerate(made[ITEM])}
         if "photo" in made and "text" in made:
             # If A -> B and B -> A are failures, the reverse edits of the one are those of the
             # other: the repeated ones of a photo are left out.
-            place = {name: row for row, name in enumerate(made[ITEM])}
             first: dict[tuple[Any, ...], int] = {}
             for row in rows:
                 item = place[cells.names[row]]
@@ -181,6 +184,9 @@ class RepairTest:
             "control": np.asarray(cells.control, float)[rows],
             "excess": excess[rows],
         }
+        if "acc1" in made:
+            right = np.asarray(made["acc1"], float)
+            items["acc1"] = right[[place[cells.names[row]] for row in rows]]
         return Evaluation(self._outcomes(cells, items, number), items)
 
     def _outcomes(
@@ -207,6 +213,8 @@ class RepairTest:
             Outcome(name, "excess", float(excess.mean()), len(excess), better="lower"),
             Outcome(name, "repair_rate", float(np.mean(repaired)), len(repaired)),
         ]
+        if "acc1" in items:
+            whole.append(Outcome(name, "acc1", float(items["acc1"].mean()), len(excess)))
         if count := measured.measured:
             cells_of_failures = [
                 Cell(failure.labels, failure.kind, failure.before, failure.after)

@@ -10,7 +10,7 @@ from tests.run.conftest import compose, refuse_as_unread
 @pytest.mark.parametrize(
     ("words", "would_read"),
     [
-        (["recipe=cfmm", "export.verified=labels.jsonl"], "export.questions=FOLDER"),
+        (["recipe=cfmm", "export.verified=labels.jsonl"], "export.questions=..."),
     ],
 )  # fmt: skip
 def test_a_typed_setting_that_nothing_reads_is_refused_with_what_would_read_it(words, would_read):

@@ -114,6 +114,23 @@ def test_what_is_left_is_told_by_cause_where_the_file_names_causes(tmp_path):
     assert not any("cause" in row.by for row in unnamed.outcomes)
 
 
+def test_accuracy_is_that_on_the_edits_of_declared_failures(tmp_path):
+    class Classified(Inner):
+        def run(self, model):
+            items = {"item": [f"snow-{n}" for n in range(4)] + [f"red-{n}" for n in range(2)]}
+            items |= {"cluster": ["photo"] * 6, "acc1": np.array([1, 0, 1, 1, 0, 0.0])}
+            return Evaluation([Outcome("fresh_stress", "acc1", 0.5, 6)], items)
+
+    write_failures(tmp_path / "failures.jsonl", [SNOW])
+    losses = {DOG: [0.1] * 4, RED: [0.9] * 2}
+    node = RepairTest(Classified(losses), str(tmp_path / "failures.jsonl"))
+    (benchmark,) = node.open(SimpleNamespace())
+    evaluation, measured = outcomes(benchmark)
+    assert (measured["acc1", None].value, measured["acc1", None].n) == (0.75, 4)
+    assert list(evaluation.items["acc1"]) == [1, 0, 1, 1]
+    RepairTest.item_schema.check(evaluation.items, "items")
+
+
 class Twice(Inner):
     """The same, each edit twice, as shards of A -> B and B -> A have them; items name the photo."""
 
