@@ -92,7 +92,7 @@ def random_model(folder: Path, architecture: str) -> None:
     torch.manual_seed(0)
     weights = folder.with_suffix(".safetensors")
     save_file(open_clip.create_model(architecture).state_dict(), weights)
-    load(architecture, str(weights), log_scale_bounds=(None, None)).save(folder)
+    load(str(weights), architecture, log_scale_bounds=(None, None)).save(folder)
     weights.unlink()
 
 

@@ -205,8 +205,11 @@ class RepairTest:
         causes = np.asarray(items.get("cause", []), str)
         for cause in np.unique(causes).tolist():
             rows, by = causes == cause, {"cause": cause}
-            mean = float(excess[rows].mean())
-            means.append(Outcome(name, "excess", mean, int(rows.sum()), better="lower", by=by))
+            mean, count = float(excess[rows].mean()), int(rows.sum())
+            means.append(Outcome(name, "excess", mean, count, better="lower", by=by))
+            if "acc1" in items:
+                right = float(items["acc1"][rows].mean())
+                means.append(Outcome(name, "acc1", right, count, by=by))
         repaired = [bound < self.rule.minimum for bound in bounds]
         measured = find_failures(cells, self.rule, self._inner.kind, Finder("", "", "", ""))
         whole = [
