@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, TypeVar
 
-from cfaug.core.binding import Config
+from cfaug.core.binding import Config, Job
 from cfaug.core.errors import UserError, say_once
 from cfaug.core.files import check_place
 from cfaug.core.processes import (
@@ -141,8 +141,9 @@ def plan_run(settings: TrainSettings, swept: Collection[str] = ()) -> TrainJob:
     declared = settings.declared_content()
     request = TrainRequest.of(settings)
     # What a folder of weights says itself is not what a file of settings says for other weights.
-    said: Mapping[str, str] = getattr(request.model, "find_left_out", lambda _: {})(config["model"])
-    config = {**config, "model": {**config["model"], **dict.fromkeys(said)}}
+    if (find_left_out := getattr(request.model, "find_left_out", None)) is not None:
+        said = find_left_out(config["model"], "model.", Job(config, words))
+        config = {**config, "model": {**config["model"], **dict.fromkeys(said)}}
     if settings.parallel > 1 and request.trainer.devices > 1:
         raise UserError(
             f"parallel={settings.parallel} with trainer.devices={request.trainer.devices}: either "
