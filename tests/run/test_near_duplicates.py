@@ -142,7 +142,7 @@ def test_where_nothing_is_compared_the_setting_is_refused(folders, place):
     words = ["data=folder", "data.real=PHOTOS", "data.cf_ratio=0", *place.paths]
     said = refusal(train, [*words, near, "data.holdout=0"])
     assert f"{near} would have no effect" in said
-    assert "with a test that is held out" in said
+    assert "with data.holdout=..., or data.counterfactual_holdout=..." in said
     said = refusal(train, [*words, "data.near_distance=3"])
     assert "data.near_distance is read with data.near_duplicates" in said
     tested = ["benchmark=retrieval", "benchmark.data=TEST_PHOTOS", *place.paths]

@@ -84,8 +84,8 @@ def test_several_models_are_asked_in_one_command(data, place, tmp_path, capsys):
     assert place.evaluate(*asked(data, "model=timm", f"model.weights={folder}")) == 0
     assert place.evaluate(*asked(data, "-m", "model=tiny_clip,tiny_flava")) == 0
     names = sorted(file.parent.parent.name for file in place.root.rglob("results.jsonl"))
-    assert [name.split("-")[0] for name in names] == ["timm", "zoo", "zoo"]
-    (timm_names,) = (name for name in names if name.startswith("timm"))
+    assert [name.split("-")[0] == "zoo" for name in names] == [False, True, True]
+    (timm_names,) = (name for name in names if name.endswith("timm"))
     timm = read_items(place.root / "weights" / timm_names / "seed=0", "lance_stress")
     numbers = dict(zip(timm.columns["class"], timm.columns["class_number"], strict=True))
     assert numbers == {"ball": 3, "cube": 2, "star": 1}

@@ -210,7 +210,7 @@ def test_every_shipped_benchmark_is_tried():
 @pytest.mark.parametrize("place", WHERE)
 @pytest.mark.parametrize("name", [suite for suite in SUITES if suite != "heldout"])
 def test_every_setting_of_a_member_is_read_if_the_member_is_run(name, place):
-    words = ["weights=zoo:clip-0", f"benchmark={name}"]
+    words = ["model.weights=zoo:clip-0", f"benchmark={name}"]
     config = compose("evaluate", *words)
     if "auto" in (name, config["benchmark"].get("where")):
         words += WHERE[place]
