@@ -147,7 +147,7 @@ def test_where_nothing_is_compared_the_setting_is_refused(folders, place):
     assert "data.near_distance is read with data.near_duplicates" in said
     tested = ["benchmark=retrieval", "benchmark.data=TEST_PHOTOS", *place.paths]
     said = refusal(evaluate, ["weights=zoo:clip-0", near, *tested])
-    assert "with finished runs (name=..., arm=..., runs=...), whose training is known" in said
+    assert "by an evaluation of finished runs (name=..., arm=..., runs=...), not by" in said
     said = refusal(evaluate, ["name=near", "data.near_duplicates=leaveout", *tested])
     assert "did you mean leave_out?" in said
 
