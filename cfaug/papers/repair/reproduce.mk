@@ -17,7 +17,7 @@ both = $(1) & other=$$!; $(2); code=$$?; wait $$other && exit $$code
 # The worlds in which nothing is planted.
 NULLS := 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19
 
-repair: $(STAMP)  ## are a model's failures found and repaired, against controls of equal size: runs/repair/report.html (19 min, 5 seeds)
+repair: $(STAMP)  ## are a model's failures found and repaired, against controls of equal size: runs/repair/report.html (25 min, 5 seeds)
 	$(BIN)/python -m cfaug table repair declare=true $(REPAIR)
 	$(BIN)/python $(REPAIR_EDITS) $(REPAIR_WORLD) data.source=shapescapes:find limit=400 paths.shards=shards/repair/find
 	$(BIN)/python $(REPAIR_EDITS) $(REPAIR_WORLD) data.source=shapescapes:gate limit=480 paths.shards=shards/repair/gate

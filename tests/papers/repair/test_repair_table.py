@@ -62,6 +62,7 @@ def put(root: Path, declared: str | None, arms=LEFT, name: str = "repair") -> Pa
             noise = np.random.default_rng([seed, *map(ord, arm)]).normal(0, 0.01)
             values = {
                 ("test_repair", "excess", "lower"): LEFT[arm] + noise,
+                ("test_repair", "acc1", "higher"): 1 - LEFT[arm],
                 ("test_repair", "repair_rate", "higher"): 1 - LEFT[arm],
                 ("test_repair", "collateral", "lower"): 2.0,
                 ("test_repair", "worst_cell", "lower"): LEFT[arm] + 0.1,
