@@ -57,7 +57,7 @@ repair: $(STAMP)  ## are a model's failures found and repaired, against controls
 REPAIR_FULL := repair table.name=repair_diffusion table.experiment=repair_diffusion 'table.arms.other_editor="targeted edits, by the oracle"' 'table.made=[shards/repair_diffusion/made,shards/repair_diffusion/made_2]'
 REPAIR_DIFFUSION := generate.py --multirun recipe=repair $(REPAIR_WORLD) data.budget=160 'recipe.draws.self_replace_steps=[0.0,0.4,0.8]' part=0,1 parts=2 parallel=2
 
-repair-full: $(STAMP)  ## after make repair: the same with a diffusion model's edits in all arms, over 10 seeds (20 min)
+repair-full: $(STAMP)  ## after make repair: the same with a diffusion model's edits in all arms, over 10 seeds (26 min)
 	$(BIN)/python -m cfaug table $(REPAIR_FULL) declare=true $(REPAIR)
 	mkdir -p shards/repair_diffusion
 	for name in failures.jsonl find gate test retrieved; do ln -sfn ../repair/$$name shards/repair_diffusion/$$name; done
