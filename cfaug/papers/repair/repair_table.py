@@ -409,12 +409,13 @@ def show_failures(failures: Sequence[ModelFailure], folder: Path) -> Iterator[Do
         if not wanted:
             break
         for name in [name for name in wanted if name.rpartition("_")[0] == made.key]:
-            failure, image = wanted.pop(name), name.rpartition("_")[2]
-            if image in made.images:
+            failure, number = wanted.pop(name), int(name.rpartition("_")[2])
+            if number < len(made.members):  # several members may share an image
                 effect = f"{failure.effect:.2f} of probability or misses beyond the control"
+                shown = (made.members[0], made.members[number])
                 yield side_by_side(
                     f"Failed: {failure.words}, {effect} ({made.key})",
-                    [made.images[made.members[0].image_name], made.images[image]], made.key,
+                    [made.images[member.image_name] for member in shown], made.key,
                 )  # fmt: skip
 
 

@@ -221,11 +221,10 @@ def test_rounds_stop_for_declared_reasons(changes, reasons):
     assert result(**changes).stop_reasons(160, 0.01) == reasons
 
 
-def made(key: str, words: tuple[str, str]) -> CounterfactualSet:
-    members = tuple(
-        Member(text, str(i), key, Edit("background", *words) if i else None, label="ball")
-        for i, text in enumerate(words)
-    )
+def made(key: str, words: tuple[str, str], control: bool = False) -> CounterfactualSet:
+    first = Member(words[0], "0", key, None, label="ball")
+    edited = Member(words[1], "1", key, Edit("background", *words), label="ball")
+    members = (first, first, edited) if control else (first, edited)
     return CounterfactualSet(key, key, members, {"0": picture(0), "1": picture(1)})
 
 
@@ -234,11 +233,12 @@ def test_pictures_show_what_failed_and_what_was_made(tmp_path):
     searched, new = tmp_path / "found", tmp_path / "made"
     for folder in (searched, new):
         folder.mkdir()
-        write_shard([made(f"p{i}", ("snow", "sand")) for i in range(3)], folder, 0)
+        control = folder == searched
+        write_shard([made(f"p{i}", ("snow", "sand"), control) for i in range(3)], folder, 0)
         write_card(folder)
     failures = tmp_path / "failures.jsonl"
     write_failures(failures, [
-        ModelFailure("stress", "background", "snow", "sand", ("ball",), items=("edited/p1_1",)),
+        ModelFailure("stress", "background", "snow", "sand", ("ball",), items=("edited/p1_2",)),
     ])  # fmt: skip
     chosen = {"keys": ["p2"], "budget": 160, "failures": [
         {"failure": "ball", "planned": 8, "chosen": 1, "tried_forward": 2, "tried_reverse": 3,
@@ -253,6 +253,8 @@ def test_pictures_show_what_failed_and_what_was_made(tmp_path):
     strip = Image.open(io.BytesIO(b64decode(document.pictures[0].png)))
     single = Image.open(io.BytesIO(picture(0)))
     assert strip.size == (2 * single.width + 4, single.height)
+    # The second member of a set may share the first one's image: the edited one's is shown.
+    assert strip.crop((36, 0, 68, 32)).tobytes() == Image.open(io.BytesIO(picture(1))).tobytes()
     ((labels, cells),) = part(document, "What was made").rows
     assert labels == ("1", "ball")
     assert [cell.text for cell in cells] == ["8", "5", "1", "1", "yes"]
