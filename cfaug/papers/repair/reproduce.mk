@@ -81,7 +81,7 @@ CAUSES_FIND := $(REPAIR_FIND) model=classifier weights=runs/causes_classifier be
 CAUSES_POOL := generate.py recipe=repair_oracle $(CAUSES_WORLD) data.budget=160 recipe.editor.per_photo=null
 CAUSES_ARMS := repair/before,repair/real_again,repair/more_real,repair/any_real,repair/retrieved,repair/random,repair/targeted
 
-repair-causes: $(STAMP)  ## do failures of coverage and of reliance need different cures: runs/repair_causes/report.html (10 min, 5 seeds)
+repair-causes: $(STAMP)  ## do failures of coverage and of reliance need different cures: runs/repair_causes/report.html (11 min, 5 seeds)
 	test -e runs/causes_classifier/config.json || $(BIN)/python -m zoo classifier out=runs/causes_classifier shortcut=background domains=photo,painting,cartoon,mosaic steps=1300 scenes=5000 warmup=100 lr=0.004
 	$(BIN)/python -m cfaug table repair_causes declare=true $(REPAIR)
 	$(BIN)/python $(REPAIR_EDITS) $(REPAIR_WORLD) data.source=shapescapes:find limit=400 paths.shards=$(CAUSES)/find
