@@ -220,7 +220,10 @@ def test_the_best_half_of_real_pairs_is_trained_on(tmp_path, monkeypatch, script
     for arm in ("random", "selected"):
         words = [f"experiment=selected_real/{arm}", *few, "data.size=4", "seed=107"]
         output_of(script("train"), [*words, *(WORLD if arm == "random" else [])])
-    output_of(script("evaluate"), [*evaluate, "benchmark=shapescapes_compositional",
+    (trained,) = (path.name for path in (tmp_path / "runs/selected_real").glob("random,*"))
+    assert evaluate == ["name=selected_real", "baseline=random"]
+    output_of(script("evaluate"), ["name=selected_real", f"baseline='{trained}'",
+                                   "benchmark=shapescapes_compositional",
                                    "benchmark.only=[biased_pairs]"])  # fmt: skip
     dry = ["experiment=selected_real/selected", *few, "data.size=null", "dry_run=json"]
     said = json.loads(output_of(script("train"), dry)[0].splitlines()[-1])
