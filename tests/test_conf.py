@@ -21,6 +21,7 @@ from cfaug.core.targets import OF_NODES, locate
 from cfaug.generate.recipe import Stage
 from cfaug.planning.build import SETTINGS_OF_A_RUN, build
 from cfaug.run.command_line.arguments import flatten, sweep_overrides
+from cfaug.run.command_line.choices import names_itself, options_in
 from cfaug.run.command_line.compose import compose_jobs
 from cfaug.run.command_line.settings_files import (
     find_settings,
@@ -28,7 +29,6 @@ from cfaug.run.command_line.settings_files import (
     settings_folders,
     sweep_files,
 )
-from cfaug.run.command_line.usage import names_itself, options_in
 from cfaug.run.generate import build_recipe
 from cfaug.run.generate_settings import GenerateSettings
 from tests.contributed import contributed

@@ -15,9 +15,8 @@ from jsonschema import Draft202012Validator
 
 from cfaug.core.targets import TARGET, locate
 from cfaug.run.command_line.settings_files import find_settings, settings_folders
-from cfaug.run.command_line.usage import _meanings, classes_of
-from cfaug.run.list_settings import list_parts, list_settings, main, schema
-from cfaug.settings.declarations import declarations, schema_of
+from cfaug.run.list_settings import class_of, list_parts, list_settings, main, schema
+from cfaug.settings.declarations import declarations, meanings_of, schema_of
 from tests.run.conftest import compose
 from tests.scripts import ROOT
 from tests.settings import is_whole, settings_file, settings_files
@@ -177,6 +176,18 @@ OTHERS = {"benchmark/stress.yaml", "benchmark/ood.yaml"}
 """Files with a comment on how to type a longer value."""
 
 
+def lines_with_a_meaning(node: yaml.Node | None, target: str | None) -> Iterator[int]:
+    """Yield the numbers of the lines of YAML with a setting that its class explains."""
+    if not isinstance(node, yaml.MappingNode):
+        return
+    named = next((value.value for key, value in node.value if key.value == TARGET), target)
+    meanings = meanings_of(locate(named)) if named else {}
+    for key, value in node.value:
+        if meanings.get(key.value):
+            yield key.start_mark.line
+        yield from lines_with_a_meaning(value, None)
+
+
 @pytest.mark.parametrize(
     "group",
     ["trainer", "data", "optim", "loss", "tuning", "logger", "engine", "comparison", "benchmark",
@@ -187,7 +198,7 @@ def test_no_file_says_again_what_the_class_says(group):
         if f"{group}/{file.name}" in OTHERS:
             continue
         lines = file.read_text(encoding="utf-8").splitlines()
-        kind = next((locate(target) for _, target in classes_of({group: file.stem})), None)
-        for number, meaning in _meanings(yaml.compose("\n".join(lines), yaml.SafeLoader), kind):
+        target = class_of(f"{group}/{file.stem}", settings_folders())
+        for number in lines_with_a_meaning(yaml.compose("\n".join(lines), yaml.SafeLoader), target):
             comment = lines[number].partition(" #")[2]
-            assert not (meaning and comment) or SOURCE.search(comment), f"{file}: {lines[number]}"
+            assert not comment or SOURCE.search(comment), f"{file}: {lines[number]}"

@@ -38,11 +38,13 @@ from cfaug.run.command_line.arguments import (
     own_settings,
     read,
 )
+from cfaug.run.command_line.choices import default_choices
 from cfaug.run.command_line.compose import PRESET, compose_jobs, resolve
+from cfaug.run.command_line.composition_errors import reason_of
 from cfaug.run.command_line.hydra_settings import refuse_settings_of_hydra
 from cfaug.run.command_line.settings_files import CONF, register_search_path, settings_of
 from cfaug.run.command_line.sweep_jobs import first_values, listed_keys
-from cfaug.run.command_line.usage import reason_of, usage
+from cfaug.run.command_line.usage import usage
 
 Jobs = list[tuple[Config, list[str]]]
 
@@ -124,8 +126,10 @@ def choose_named(group: str, typed: Sequence[str]) -> list[str]:
     """
     names: list[str] = []
     words: list[str] = []
+    groups = default_choices(group)  # one of them beside --help asks for its settings
     for before, word in pairwise(["", *typed]):
-        if re.fullmatch(r"\w[\w,/-]*", word) and before not in {*FOLDER_FLAGS, *WITH_VALUE}:
+        name = re.fullmatch(r"\w[\w,/-]*", word) and word not in groups
+        if name and before not in {*FOLDER_FLAGS, *WITH_VALUE}:
             names += word.split(",")
         else:
             words.append(word)

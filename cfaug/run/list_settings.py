@@ -24,14 +24,15 @@ from cfaug.core.safety.yaml_text import parse_yaml
 from cfaug.core.targets import TARGET, locate
 from cfaug.core.validation import write_value
 from cfaug.run.command_line.arguments import FOLDER_FLAGS, SHORT_NAMES, own_settings
+from cfaug.run.command_line.choices import entries, read_settings
 from cfaug.run.command_line.settings_files import (
     CONF,
+    find_settings,
     settings_folders,
     settings_groups,
     settings_of,
     use_folders,
 )
-from cfaug.run.command_line.usage import classes_of
 from cfaug.run.launch import DONE, report
 from cfaug.settings.declarations import Declaration, declarations, schema_of
 
@@ -99,8 +100,8 @@ def list_parts(folders: Sequence[Path], groups: Collection[str] | None = None) -
         if groups is None or file.relative_to(folder).parts[0] in groups
     ):
         choice = f"{group}={file.relative_to(home / group).with_suffix('').as_posix()}"
-        content = parse_yaml(file.read_text(encoding="utf-8"), file) or {}
-        for _, target in classes_of({group: choice.partition("=")[2]}):
+        content = read_settings(file)
+        if target := class_of(choice.replace("=", "/", 1), folders):
             content = {TARGET: target, **content}
         for path, target in _targets(content, ""):
             place = f"{choice}{f' ({path})' if path else ''}"
@@ -116,6 +117,20 @@ def list_parts(folders: Sequence[Path], groups: Collection[str] | None = None) -
         if declarations(kind):
             parts.append(Part(group, kind, tuple(dict.fromkeys(where))))
     return parts
+
+
+def class_of(choice: str, folders: Sequence[Path]) -> str | None:
+    """Return the class of a file such as ``model/open_clip``, or of the one that it extends."""
+    group = choice.partition("/")[0]
+    file = find_settings(folders, choice)
+    while file is not None:
+        content = read_settings(file)
+        if TARGET in content:
+            return str(content[TARGET])
+        names = (key for key, option in entries(content) if option == "" and "@" not in key)
+        extended = next((name for name in names if name != "_self_"), None)
+        file = None if extended is None else find_settings(folders, f"{group}/{extended}")
+    return None
 
 
 def _targets(node: Any, path: str) -> Iterator[tuple[str, str]]:

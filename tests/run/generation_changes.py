@@ -15,9 +15,9 @@ from cfaug.core.binding import bind
 from cfaug.core.errors import UserError
 from cfaug.core.targets import locate
 from cfaug.run.command_line.arguments import flatten
+from cfaug.run.command_line.choices import options_in
 from cfaug.run.command_line.compose import _container, _keep_taken, _merge, _register_resolvers
 from cfaug.run.command_line.settings_files import register_search_path
-from cfaug.run.command_line.usage import options_in
 from cfaug.run.generate import WHERE_IT_RUNS, describe_settings
 from cfaug.run.generate_settings import GenerateSettings
 from tests.run.changed_settings import IN_OTHER_TESTS, OF_GENERATION

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Sequence
 from typing import Any
@@ -17,17 +18,17 @@ from cfaug.core.binding import bind, lists_of_numbers
 from cfaug.core.errors import UserError
 from cfaug.run.command_line import compose as compose_module
 from cfaug.run.command_line.arguments import read, sweep_overrides
-from cfaug.run.command_line.usage import (
+from cfaug.run.command_line.choices import (
     Options,
     name_both,
     names_itself,
     options_in,
     read_arms,
-    usage,
 )
+from cfaug.run.command_line.usage import WIDTH, usage
 from cfaug.run.evaluate_settings import EvaluateSettings
 from tests.properties import examples
-from tests.run.conftest import compose, jobs_of, refusal, stdout_of
+from tests.run.conftest import COMMANDS, compose, jobs_of, refusal, stdout_of
 from tests.settings import settings_file
 
 PARSER = OverridesParser.create()
@@ -240,7 +241,7 @@ def test_weights_are_named_by_one_word_in_every_command_and_form(name, tmp_path)
     assert swept == ("seed=3", "model.weights=zoo:clip-0,zoo:clip-1")
     typed = read([f"sweep={file}", "model.weights=zoo:clip-things", "-m"], name).overrides
     assert typed == ("seed=3", "model.weights=zoo:clip-things")
-    assert "weights  # the short name of model.weights" in usage(name, "")
+    assert "weights the short name of model.weights" in " ".join(usage(name, "").split())
 
 
 def test_what_takes_the_seed_is_known_by_how_it_is_written():
@@ -397,13 +398,20 @@ def test_an_experiment_of_several_arms_names_them(place):
 # ``--help`` of every script, and what it lists.
 
 
+def choices_in(said: str, group: str) -> list[str]:
+    """Return the options that a help text lists for a group."""
+    listed = re.search(rf"(?m)^  {group}: (.*(?:\n {{8}}.*)*)$", said)
+    assert listed is not None
+    return re.split(r",\s+", listed[1])
+
+
 def test_what_follows_from_other_choices_is_no_choice_but_is_shown():
-    shown = usage("generate", "", words=["recipe"])
-    assert "substitution/shapescapes (added to recipe):" in shown
+    candidates = "recipe.draws.candidates="
+    assert f"{candidates}2 " in usage("generate", "", words=["recipe"])  # the shipped zoo's
+    assert f"{candidates}100 " in usage("generate", "", words=["recipe", "zoo=paper"])
     printed = usage("generate", "")
-    (recipes,) = (line for line in printed.splitlines() if line.startswith("  recipe: "))
-    assert {"substitution*", "photo_edits"} <= set(recipes.removeprefix("  recipe: ").split(", "))
-    assert "recipe/substitution" not in printed
+    assert {"substitution*", "photo_edits"} <= set(choices_in(printed, "recipe"))
+    assert "substitution/" not in printed
     assert {"substitution", "photo_edits"} <= set(options_in("generate")("recipe"))
     assert "demo/real" in options_in("train")("experiment")
     assert name_both("generate", "recipe", "clare/paper") == "recipe=clare zoo=paper"
@@ -413,25 +421,37 @@ def test_what_follows_from_other_choices_is_no_choice_but_is_shown():
 def test_choices_of_ones_own_are_listed_beside_ours(tmp_path, script, capsys):
     (tmp_path / "benchmark").mkdir()
     (tmp_path / "benchmark/mine.yaml").write_text("defaults: [retrieval]\nname: mine\n")
-    for words in (["--help"], ["--config-dir", str(tmp_path), "--help"]):
-        assert script("evaluate")(words) == 0
-    listed = [
-        line for line in capsys.readouterr().out.splitlines() if line.startswith("  benchmark:")
-    ]
-    ours, both = (set(line.removeprefix("  benchmark: ").split(", ")) for line in listed)
+    ours, both = (
+        set(choices_in(stdout_of(script("evaluate"), words), "benchmark"))
+        for words in (["--help"], ["--config-dir", str(tmp_path), "--help"])
+    )
     assert both - ours == {"mine"}
     assert ours < both
+    shown = stdout_of(script("evaluate"), ["--config-dir", str(tmp_path), "benchmark=mine", "-h"])
+    assert "benchmark.name=mine " in shown
 
 
 def test_a_choice_beside_help_shows_its_settings(script):
     said = stdout_of(script("evaluate"), ["benchmark=stress", "--help"])
-    assert "clusters: " in said
+    assert "benchmark.clusters=null " in said
+    assert "benchmark.batch_size=256 " in said  # which the file leaves out
     assert "auto*" not in said  # of this choice alone
     assert "benchmark.without_leaks: with" in said
     alone = stdout_of(script("evaluate"), ["--help"])
     assert "auto*" in alone
     assert "evaluate the initial weights of runs as well" in alone  # which the class says
-    assert len(alone.splitlines()) <= 80
+    assert "failure_rule.minimum" not in alone
+    assert "failure_rule.minimum=0.1 " in stdout_of(script("evaluate"), ["failure_rule", "--help"])
+    assert "world.bias=0.9 " in stdout_of(script("annotate"), ["world", "--help"])
+    arm = stdout_of(script("train"), ["experiment=demo/real", "--help"])
+    assert "data.cf_ratio=0\n" in arm  # elsewhere
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_is_of_one_width_and_about_a_screen(name):
+    lines = usage(name, "", command=COMMANDS[name]).splitlines()
+    assert [line for line in lines if len(line) > WIDTH] == []
+    assert len(lines) <= 90
 
 
 def test_a_setting_of_a_part_of_the_zoo_is_answered_with_the_one_to_set():

@@ -136,7 +136,8 @@ def test_settings_are_printed_with_their_numbers(script):
     config = yaml.safe_load(stdout_of(script("train"), words))
     assert chosen(config, PAPER) == {**PAPER, "optim.lr": 2e-4}
     assert "preset" not in config
-    assert "lr: 6.0e-4" in stdout_of(script("train"), ["model", "--help"])
+    assert "optim.lr=0.0006 " in stdout_of(script("train"), ["optim", "--help"])
+    assert "optim.lr=5e-07\n" in stdout_of(script("train"), ["model=clip_vit_b32", "--help"])
 
 
 @pytest.mark.parametrize(

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import re
+from functools import cache
 from importlib import import_module
 
 import pytest
 
 import cfaug
-from cfaug.core.binding import LEARNT, MODEL, TRAINED, WORLD, declared_by, signature_of
+from cfaug.core.binding import (
+    LEARNT,
+    MODEL,
+    TRAINED,
+    WORLD,
+    declared_by,
+    describe_conditions,
+    signature_of,
+)
 from cfaug.core.errors import UserError
 from cfaug.core.protocols import Answerer, DualEncoder, Matcher
+from cfaug.core.targets import TARGET
 from cfaug.evaluation.choices.pairs import PairMatching
 from cfaug.evaluation.retrieval import Retrieval
+from cfaug.run.command_line.compose import BY_SEED, PRESET
 from cfaug.run.command_line.settings_files import settings_folders
-from cfaug.run.command_line.unread import describe_readers, place_of, refuse_unread_by_runs
+from cfaug.run.command_line.unread import place_of, refuse_unread_by_runs
 from cfaug.run.list_settings import list_parts
 from tests.run.conftest import COMMANDS, compose, jobs_of, refuse_as_unread, stdout_of
 from tests.run.evaluated_sources import Sources
@@ -175,10 +187,16 @@ def test_python_is_refused_likewise():
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_lists_who_reads_what(name):
-    said = stdout_of(import_module(f"cfaug.run.{name}").main, ["--help"])
-    readers = describe_readers({"": COMMANDS[name]})
-    assert name == "table" or readers
-    assert set(readers) <= set(said.splitlines())
+    """A setting within a part is listed where this part is shown."""
+    main = import_module(f"cfaug.run.{name}").main
+    of_part = cache(lambda *part: " ".join(stdout_of(main, [*part, "--help"]).split()))
+    for key, conditions in declared_by(COMMANDS[name]).items():
+        part, dot, last = key.partition(".")
+        if conditions == [{}] or part in {PRESET, BY_SEED} or last.endswith(TARGET):
+            continue
+        said = of_part(*[part] * bool(dot))
+        listed = re.findall(rf"([\w., ]+): {re.escape(describe_conditions(conditions))}", said)
+        assert any(key in names.split() or f"{key}," in names for names in listed), key
 
 
 @pytest.mark.slow

@@ -6,7 +6,8 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from copy import deepcopy
 from functools import lru_cache
 from itertools import combinations
@@ -22,7 +23,26 @@ from cfaug.core.safety.yaml_text import UNDERSCORED
 from cfaug.core.stores import is_address
 from cfaug.core.targets import TARGET, locate
 from cfaug.data.mixture.settings import data_seed
-from cfaug.run.command_line.arguments import SEARCH_PATH, flatten, key_of, write_in_full
+from cfaug.run.command_line.arguments import (
+    SEARCH_PATH,
+    flatten,
+    key_of,
+    search_also,
+    write_in_full,
+)
+from cfaug.run.command_line.choices import (
+    ARMS,
+    EXPERIMENT,
+    NOTHING,
+    Options,
+    check_files,
+    default_choices,
+    is_value,
+    name_both,
+    options_in,
+    register_arms,
+)
+from cfaug.run.command_line.composition_errors import check_choice, explain
 from cfaug.run.command_line.settings_files import (
     CONF,
     find_settings,
@@ -38,20 +58,6 @@ from cfaug.run.command_line.sweep_jobs import (
     split_sweep,
 )
 from cfaug.run.command_line.unread import is_under, references, refuse_unread
-from cfaug.run.command_line.usage import (
-    ARMS,
-    EXPERIMENT,
-    NOTHING,
-    Options,
-    check_choice,
-    check_files,
-    default_choice,
-    explain,
-    is_value,
-    name_both,
-    options_in,
-    register_arms,
-)
 
 WITHOUT_WORLD = {"evaluate": ("data", "folder"), "annotate": ("world", "null")}
 """{command that also works without a world: the group that chooses one, the choice without}."""
@@ -82,43 +88,31 @@ def compose_jobs(
         One (resolved configuration, overrides of this job) per job, in the order of the sweep;
         jobs with equal configurations are one job. Overrides have the ``+`` that Hydra needs.
     """
-    from hydra import initialize_config_dir
-    from hydra.core.global_hydra import GlobalHydra
-
-    GlobalHydra.instance().clear()
-    _register_resolvers()
-    register_search_path()
     overrides = write_in_full(name, overrides)
-    with initialize_config_dir(version_base="1.3", config_dir=str(find_folder(CONF).resolve())):
-        parsed = parse_overrides(overrides, multirun)
-        refuse_duplicated(parsed)
-        options = options_in(name)
-        jobs = split_sweep(parsed, options) if multirun else [list(overrides)]
-        experiments = set()
-        for word in dict.fromkeys(word for job in jobs for word in job):
-            group, _, choice = word.partition("=")
-            arms = [option for option in options(group) if option.startswith(f"{choice}/")]
-            if arms and choice not in options(group):
-                typed = f", {group}=".join(arms)
-                raise UserError(f"{word} has several arms: choose {group}={typed}")
-            instead = name_both(name, group, choice) if "/" in choice else None
-            if instead is not None:
-                raise UserError(
-                    f"{word} cannot be chosen alone; it is a part of {instead}: type these"
-                )
-            if group.lstrip("+") == EXPERIMENT:
-                experiments.add(choice)
-        folders = [
-            Path(str(address).removeprefix("file://"))
-            for override in parsed
-            if override.key_or_group == SEARCH_PATH  # what --config-dir becomes
-            and isinstance(override.value(), list)  # Hydra refuses anything else
-            for address in override.value()
-        ]
-        check_files(folders)
-        use_folders(folders)
-        _forget_other_files(folders)
-        register_arms(settings_folders(folders), experiments)
+    parsed = parse_overrides(overrides, multirun)
+    refuse_duplicated(parsed)
+    options = options_in(name)
+    jobs = split_sweep(parsed, options) if multirun else [list(overrides)]
+    experiments = set()
+    for word in dict.fromkeys(word for job in jobs for word in job):
+        group, _, choice = word.partition("=")
+        arms = [option for option in options(group) if option.startswith(f"{choice}/")]
+        if arms and choice not in options(group):
+            typed = f", {group}=".join(arms)
+            raise UserError(f"{word} has several arms: choose {group}={typed}")
+        instead = name_both(name, group, choice) if "/" in choice else None
+        if instead is not None:
+            raise UserError(f"{word} cannot be chosen alone; it is a part of {instead}: type these")
+        if group.lstrip("+") == EXPERIMENT:
+            experiments.add(choice)
+    folders = [
+        Path(str(address).removeprefix("file://"))
+        for override in parsed
+        if override.key_or_group == SEARCH_PATH  # what --config-dir becomes
+        and isinstance(override.value(), list)  # Hydra refuses anything else
+        for address in override.value()
+    ]
+    with _files_for_hydra(folders, experiments):
         # Last, so that no file there hides a module of another package.
         for path in folders:  # FOLDER/conf is what --config-dir FOLDER becomes, too
             for home in (path.parent, path) if path.name == CONF else (path,):
@@ -138,6 +132,43 @@ def compose_jobs(
         as_typed = [(config, before[tuple(words)]) for config, words in composed]
         refuse_unread(command, as_typed, multirun, written)
         return composed
+
+
+@contextmanager
+def _files_for_hydra(users: Sequence[Path], experiments: Collection[str]) -> Iterator[None]:
+    """Let Hydra compose the files of the tool, of plug-ins and of the user's own folders."""
+    from hydra import initialize_config_dir
+    from hydra.core.global_hydra import GlobalHydra
+
+    GlobalHydra.instance().clear()
+    _register_resolvers()
+    register_search_path()
+    with initialize_config_dir(version_base="1.3", config_dir=str(find_folder(CONF).resolve())):
+        check_files(users)
+        use_folders(users)
+        _forget_other_files(users)
+        register_arms(settings_folders(users), experiments)
+        yield
+
+
+def compose_files(name: str, choices: Sequence[str], users: Sequence[Path]) -> Config:
+    """Return the settings of a command with the files of these choices, for its help.
+
+    A setting that takes another one has its value, or is as it is written if that is a node.
+    """
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    searched = [search_also(str(folder), "--config-dir") for folder in users]
+    with _files_for_hydra(users, {choice.partition("=")[2] for choice in choices}):
+        tree = deepcopy(_merge_words(name, (*searched, *choices)))
+    for key, written in flatten(_container(tree, resolve=False)).items():
+        if "${" in str(written):
+            with suppress(OmegaConfBaseException):  # what a zoo lacks
+                value = OmegaConf.select(tree, key)
+                if not OmegaConf.is_config(value):
+                    OmegaConf.update(tree, key, value)
+    return _container(tree, resolve=False)
 
 
 def _keep_taken(config: Config, command: Callable[..., Any]) -> Config:
@@ -252,7 +283,7 @@ def _merge_words(name: str, words: tuple[str, ...]) -> Any:
     stand_in: list[str] = []
     group, choice = WITHOUT_WORLD.get(name, ("", ""))
     if group and not any(key_of(word) == group for word in words):
-        usual = find_settings(settings_folders(), f"{group}/{default_choice(name, group)}")
+        usual = find_settings(settings_folders(), f"{group}/{default_choices(name)[group]}")
         stand_in = [] if usual else [f"{group}={choice}"]
     tree = compose(config_name=name, overrides=[*stand_in, *words])
     if ARMS in tree:  # an experiment's file that is chosen itself brings its other arms along

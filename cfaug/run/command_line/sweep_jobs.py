@@ -11,7 +11,7 @@ from typing import Any
 from cfaug.core.errors import UserError, name_some, say
 from cfaug.core.processes import speaks
 from cfaug.run.command_line.arguments import KEY, how_to_quote
-from cfaug.run.command_line.usage import NOTHING, Options
+from cfaug.run.command_line.choices import NOTHING, Options
 
 Words = list[str]
 MOST_JOBS = 1_000_000

@@ -20,8 +20,6 @@ from cfaug.core.binding import (
     SWEPT,
     Facts,
     Job,
-    declared_by,
-    describe_conditions,
     find_reasons,
     signature_of,
 )
@@ -207,22 +205,6 @@ def _requested(words: Sequence[str], config: Mapping[str, Any]) -> list[tuple[st
 
 def _explain_unread(word: str, key: str, reason: str) -> str:
     return f"{word} would have no effect: {key} is read {reason}{LEAVE_OUT}"
-
-
-def describe_readers(targets: Mapping[str, Any]) -> list[str]:
-    """Return a line for each condition under which only settings are read, for ``--help``.
-
-    Args:
-        targets: {node: its class}; the class of a command has no node, "".
-    """
-    readers: dict[str, list[str]] = {}
-    for node, target in targets.items():
-        place = f"{node}." if node else ""
-        for name, conditions in declared_by(target).items():
-            if conditions != [{}]:
-                words = describe_conditions(conditions, place)
-                readers.setdefault(words, []).append(place + name)
-    return [f"  {', '.join(names)}: {words}" for words, names in readers.items()]
 
 
 def refuse_unread_by_runs(

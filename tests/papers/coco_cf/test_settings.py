@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cfaug.run.command_line.usage import names_itself, options_in, read_arms
+from cfaug.run.command_line.choices import names_itself, options_in, read_arms
 from tests.settings import settings_file
 
 

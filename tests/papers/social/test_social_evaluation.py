@@ -12,7 +12,7 @@ from cfaug.data.index import open_index
 from cfaug.report.document import read_document
 from cfaug.report.items import read_items
 from cfaug.report.results import read_results
-from cfaug.run.command_line.usage import read_arms
+from cfaug.run.command_line.choices import read_arms
 from tests.grid_sets import every_grid_set, lay_grid_sets
 from tests.papers.social.questions import ERRORS
 from tests.report.example import data_of
