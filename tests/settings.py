@@ -8,8 +8,7 @@ from typing import Any
 
 import yaml
 
-from cfaug.core.annotations import alternatives_of, annotation_of, choices_of
-from cfaug.core.binding import signature_of
+from cfaug.core.annotations import alternatives_of, annotation_of, choices_of, signature_of
 from cfaug.core.targets import item_annotation
 from cfaug.core.validation import accepts
 from cfaug.run.command_line.settings_files import find_settings, settings_folders

@@ -15,8 +15,8 @@ from typing import get_args
 import pytest
 import yaml
 
-from cfaug.core.binding import bind
 from cfaug.core.errors import UserError
+from cfaug.core.fitting import bind
 from cfaug.core.targets import OF_NODES, locate
 from cfaug.generate.recipe import Stage
 from cfaug.planning.build import SETTINGS_OF_A_RUN, build

@@ -6,7 +6,7 @@ import builtins
 import inspect
 import sys
 import types
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -106,6 +106,27 @@ def marks_of(annotation: Any) -> list[Any]:
         for mark in marks:
             metadata += mark if isinstance(mark, GroupedMetadata) else [mark]
     return metadata
+
+
+VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+NOT_TYPED = ("overrides",)
+"""Arguments of a command that are not settings."""
+
+
+@cache
+def signature_of(target: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    """Return the parameters of a class or function; one written in C may take any settings."""
+    try:
+        return inspect.signature(target).parameters
+    except ValueError:
+        return {"settings": inspect.Parameter("settings", inspect.Parameter.VAR_KEYWORD)}
+
+
+def default_of(target: Callable[..., Any], name: str) -> Any:
+    """Return the default of an argument; ``None`` if it has none, or if there is no such one."""
+    parameter = signature_of(target).get(name)
+    default = inspect.Parameter.empty if parameter is None else parameter.default
+    return None if default is inspect.Parameter.empty else default
 
 
 class Unresolved:

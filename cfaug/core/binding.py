@@ -1,164 +1,35 @@
-"""Check composed settings against the signatures that receive them, and against what reads them."""
+"""Settings that a class reads only beside others, as the class itself declares.
+
+A class names them in ``read_with``::
+
+    read_with: ClassVar[ReadWith] = {
+        "order_seed": {"option_order": ("shuffled",)},
+        "val_every_steps val_metrics": {"/data.validation": ABOVE_ZERO},
+        "question": {MODEL: ("Answerer",)},
+    }
+
+A condition names settings of the class, of the job's other nodes by their full place after a
+slash, and facts: what is known of a job beside its settings. The class of a command computes
+them (``find_facts(job)``); one that is not known yet holds. What no condition can say, a class
+computes in ``find_left_out(node, place, job)``, which returns {setting: why it is not read, or
+``None`` if it is read all the same}; ``place`` is the node with its dot.
+
+A setting on the command line that nothing reads is refused by them, and ``--help`` and
+docs/settings.md list the conditions.
+"""
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from functools import cache
-from typing import Any, get_args
+from typing import Any
 
-from cfaug.core.annotations import alternatives_of, annotation_of, base_of, is_sequence, plain_of
-from cfaug.core.errors import UserError
-from cfaug.core.fitting import Given, fit_value
-from cfaug.core.known_names import refuse_unknown
+from cfaug.core.annotations import default_of, signature_of
 from cfaug.core.protocols import DualEncoder
-from cfaug.core.targets import (
-    OF_NODES,
-    TARGET,
-    argument_annotation,
-    item_annotation,
-    locate,
-    locate_class,
-)
+from cfaug.core.targets import TARGET, locate
 from cfaug.core.validation import write_value
 from cfaug.core.worlds import is_questions, is_world
-
-VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-NOT_TYPED = ("overrides",)
-"""Arguments of a command that are not settings."""
-
-
-@cache
-def signature_of(target: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
-    """Return the parameters of a class or function; one written in C may take any settings."""
-    try:
-        return inspect.signature(target).parameters
-    except ValueError:
-        return {"settings": inspect.Parameter("settings", inspect.Parameter.VAR_KEYWORD)}
-
-
-def lists_of_numbers(command: Callable[..., Any]) -> frozenset[str]:
-    """Return the settings of a command that may be lists of numbers."""
-    return frozenset(
-        name
-        for name in signature_of(command)
-        for choice in alternatives_of(annotation_of(command, name))
-        if is_sequence(base_of(choice))
-        and base_of((*get_args(plain_of(choice)), Any)[0]) in {int, float}
-    )
-
-
-def bind(
-    tree: Mapping[str, Any],
-    command: Callable[..., Any],
-    given: Given | None = None,
-    options: Callable[[str], Sequence[str]] = lambda group: (),
-) -> dict[str, Any]:
-    """Check every node against the signature that will receive it, and return it in those types.
-
-    Args:
-        command: the function that receives the top-level settings.
-        given: {dotted key: typed value} of the settings on the command line.
-        options: a function that returns the choices of a group; empty for anything else.
-    """
-    node = _bind_node(tree, command, "", given or {}, options)
-    return {
-        key: _bind_targets(value, key, given or {}, argument_annotation(command, key))
-        for key, value in node.items()
-    }
-
-
-def _bind_targets(
-    value: Any, path: str, given: Given, annotation: Any, owner: type | None = None
-) -> Any:
-    """Return a value in which every node with a target fits the target's signature.
-
-    Args:
-        annotation: the annotation of what takes the value.
-        owner: the class that takes it.
-    """
-    if isinstance(value, list):
-        return [
-            _bind_targets(
-                child, f"{path}[{i}]", given, item_annotation(annotation, value, i), owner
-            )
-            for i, child in enumerate(value)
-        ]
-    if not isinstance(value, Mapping):
-        return value
-    node: Mapping[str, Any] = value
-    if TARGET not in node:
-        return {
-            key: _bind_targets(
-                child, f"{path}.{key}", given, item_annotation(annotation, node, key), owner
-            )
-            for key, child in node.items()
-        }
-    named = locate_class(node, annotation, path, owner)
-    node = _bind_node(node, named, f"{path}.", given)
-    return {
-        key: _bind_targets(child, f"{path}.{key}", given, argument_annotation(named, key), named)
-        for key, child in node.items()
-    }
-
-
-def _bind_node(
-    node: Mapping[str, Any],
-    target: Callable[..., Any],
-    path: str,
-    given: Given,
-    options: Callable[[str], Sequence[str]] = lambda group: (),
-) -> dict[str, Any]:
-    taken = signature_of(target)
-    package = str(getattr(target, "__module__", "")).partition(".")[0]
-    arguments = {key: value for key, value in node.items() if key not in OF_NODES}
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in taken.values()):
-        if package != "lightning":
-            return dict(node)
-        # What it hands on, to a class unknown here, is not checked: slips of its own names are.
-        taken = {key: value for key, value in taken.items() if value.kind not in VARIADIC}
-        passed = [key for key in arguments if not get_close_matches(key, taken, 1, 0.8)]
-        arguments = {key: value for key, value in arguments.items() if key not in passed}
-    names = [name for name in taken if path or name not in NOT_TYPED]
-    refuse_unknown(arguments, names, path)
-    for name in names:
-        required = taken[name].default is inspect.Parameter.empty and not node.get("_partial_")
-        if required and name not in arguments:
-            hint = ", ".join(options(path + name))
-            raise UserError(f"{path}{name} is missing" + (f": choose from {hint}" if hint else ""))
-    if path and package not in {"cfaug", "lightning"}:  # others may annotate a class in any way
-        return dict(node)
-    return {
-        key: value
-        if key not in arguments
-        else fit_value(value, annotation_of(target, key), path + key, given)
-        for key, value in node.items()
-    }
-
-
-Config = dict[str, Any]
-
-
-# Settings that a class reads only beside others, as the class itself declares.
-#
-# A class names them in ``read_with``::
-#
-#     read_with: ClassVar[ReadWith] = {
-#         "order_seed": {"option_order": ("shuffled",)},
-#         "val_every_steps val_metrics": {"/data.validation": ABOVE_ZERO},
-#         "question": {MODEL: ("Answerer",)},
-#     }
-#
-# A condition names settings of the class, of the job's other nodes by their full place after a
-# slash, and facts: what is known of a job beside its settings. The class of a command computes
-# them (``find_facts(job)``); one that is not known yet holds. What no condition can say, a class
-# computes in ``find_left_out(node, place, job)``, which returns {setting: why it is not read, or
-# ``None`` if it is read all the same}; ``place`` is the node with its dot.
-#
-# ``cfaug.run.command_line.unread`` refuses such a setting on the command line where nothing reads
-# it, and ``--help`` and docs/settings.md list the conditions.
 
 GIVEN = "given"
 """The condition that a setting has any value but null, false, 0 and an empty text or list."""
@@ -253,9 +124,7 @@ class Job:
             if not isinstance(value, Mapping):
                 return None
             if name not in value and TARGET in value:
-                taken = signature_of(locate(value[TARGET])).get(name)
-                default = None if taken is None else taken.default
-                return None if default is inspect.Parameter.empty else default
+                return default_of(locate(value[TARGET]), name)
             value = value.get(name)
         return value
 
@@ -299,8 +168,7 @@ def find_reasons(
         if name.startswith("/"):
             return job.value(name[1:])
         if name not in node and name in usual:
-            default = usual[name].default
-            return None if default is inspect.Parameter.empty else default
+            return default_of(target, name)
         return job.value(name, node)
 
     reasons = {

@@ -1,12 +1,16 @@
-"""Composed settings in the types of the annotations that receive them."""
+"""Composed settings in the types of the signatures and annotations that receive them."""
 
 from __future__ import annotations
 
+import inspect
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any, Literal, get_args, is_typeddict
 
 from cfaug.core.annotations import (
+    NOT_TYPED,
+    VARIADIC,
     Keys,
     alternatives_of,
     annotation_of,
@@ -15,15 +19,86 @@ from cfaug.core.annotations import (
     is_sequence,
     marks_of,
     plain_of,
+    signature_of,
 )
 from cfaug.core.errors import UserError
 from cfaug.core.known_names import refuse_unknown
+from cfaug.core.targets import OF_NODES, Inner, argument_annotation, map_nodes
 from cfaug.core.validation import accepts, explain_refusal, refuse_repeated, write_value
 
 YES_AND_NO = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 """YAML 1.1's booleans; Hydra's grammar reads ``no`` as a text."""
+Config = dict[str, Any]
 Given = Mapping[str, str]
 """{dotted key: its value as typed}."""
+
+
+def lists_of_numbers(command: Callable[..., Any]) -> frozenset[str]:
+    """Return the settings of a command that may be lists of numbers."""
+    return frozenset(
+        name
+        for name in signature_of(command)
+        for choice in alternatives_of(annotation_of(command, name))
+        if is_sequence(base_of(choice))
+        and base_of((*get_args(plain_of(choice)), Any)[0]) in {int, float}
+    )
+
+
+def bind(
+    tree: Mapping[str, Any],
+    command: Callable[..., Any],
+    given: Given | None = None,
+    options: Callable[[str], Sequence[str]] = lambda group: (),
+) -> dict[str, Any]:
+    """Check every node against the signature that will receive it, and return it in those types.
+
+    Args:
+        command: the function that receives the top-level settings.
+        given: {dotted key: typed value} of the settings on the command line.
+        options: a function that returns the choices of a group; empty for anything else.
+    """
+
+    def bind_node(kind: Any, node: Mapping[str, Any], key: str, inner: Inner) -> dict[str, Any]:
+        return inner(_bind_node(node, kind, f"{key}.", given or {}))
+
+    return {
+        key: map_nodes(value, argument_annotation(command, key), key, bind_node)
+        for key, value in _bind_node(tree, command, "", given or {}, options).items()
+    }
+
+
+def _bind_node(
+    node: Mapping[str, Any],
+    target: Callable[..., Any],
+    path: str,
+    given: Given,
+    options: Callable[[str], Sequence[str]] = lambda group: (),
+) -> dict[str, Any]:
+    taken = signature_of(target)
+    package = str(getattr(target, "__module__", "")).partition(".")[0]
+    arguments = {key: value for key, value in node.items() if key not in OF_NODES}
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in taken.values()):
+        if package != "lightning":
+            return dict(node)
+        # What it hands on, to a class unknown here, is not checked: slips of its own names are.
+        taken = {key: value for key, value in taken.items() if value.kind not in VARIADIC}
+        passed = [key for key in arguments if not get_close_matches(key, taken, 1, 0.8)]
+        arguments = {key: value for key, value in arguments.items() if key not in passed}
+    names = [name for name in taken if path or name not in NOT_TYPED]
+    refuse_unknown(arguments, names, path)
+    for name in names:
+        required = taken[name].default is inspect.Parameter.empty and not node.get("_partial_")
+        if required and name not in arguments:
+            hint = ", ".join(options(path + name))
+            raise UserError(f"{path}{name} is missing" + (f": choose from {hint}" if hint else ""))
+    if path and package not in {"cfaug", "lightning"}:  # others may annotate a class in any way
+        return dict(node)
+    return {
+        key: value
+        if key not in arguments
+        else fit_value(value, annotation_of(target, key), path + key, given)
+        for key, value in node.items()
+    }
 
 
 def fit_value(value: Any, annotation: Any, key: str, given: Given) -> Any:

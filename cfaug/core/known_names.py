@@ -15,19 +15,26 @@ def refuse_unknown(node: Mapping[str, Any], taken: Sequence[str], path: str) -> 
     for key in node:
         if key in taken:
             continue
-        near = nearest(str(key), taken)
-        hint = f"did you mean {path}{near}? " if near else ""
-        if str(key) in OF_RESUMING:
-            hint = f"{HOW_RUNS_RESUME}. "
-        elif RENAMED.get(str(key)) in taken:
-            hint = f"it is called {path}{RENAMED[str(key)]} now. "
-        if not (path or near) and isinstance(node[key], Mapping):
+        names = [path + name for name in taken]
+        hint = suggest(f"{path}{key}", names)
+        if hint is None and not path and isinstance(node[key], Mapping):
             hint = f"a file of {key}/ with settings of every group begins with "
-            hint += "`# @package _global_`. "
+            hint += "`# @package _global_`."
         raise UserError(
-            f"nothing takes {path}{key}: {hint}Keys here: "
-            + ", ".join(path + name for name in taken)
+            f"nothing takes {path}{key}: {f'{hint} ' if hint else ''}Keys here: {', '.join(names)}"
         )
+
+
+def suggest(key: str, known: Sequence[str]) -> str | None:
+    """Return a sentence on what an unknown setting probably means; ``None`` if nothing is near."""
+    place, dot, last = key.rpartition(".")
+    if last in OF_RESUMING:
+        return f"{HOW_RUNS_RESUME}."
+    renamed = f"{place}{dot}{RENAMED.get(last)}"
+    if renamed in known:
+        return f"it is called {renamed} now."
+    near = nearest(key, known)
+    return f"did you mean {near}?" if near else None
 
 
 OF_RESUMING = frozenset(

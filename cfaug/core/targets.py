@@ -152,27 +152,58 @@ class Located:
     partial: bool
 
 
-def locate_all(value: Any, annotation: Any, key: str, owner: type | None = None) -> Any:
-    """Return a value with its nodes located: all of them before the first is made."""
+Inner = Callable[[Mapping[str, Any]], dict[str, Any]]
+"""A function that returns the arguments of a node with what becomes of the nodes in them."""
+
+
+def map_nodes(
+    value: Any,
+    annotation: Any,
+    key: str,
+    visit: Callable[[Any, Mapping[str, Any], str, Inner], Any],
+    owner: type | None = None,
+) -> Any:
+    """Return a value with what a function makes of every node that names a class.
+
+    Args:
+        annotation: the annotation of what takes the value.
+        key: the dotted name of the value.
+        visit: returns what becomes of (class, node, its dotted name, ``Inner``).
+        owner: the class that takes the value.
+    """
     if isinstance(value, list | tuple):
         return [
-            locate_all(item, item_annotation(annotation, value, number), f"{key}[{number}]", owner)
-            for number, item in enumerate(value)
+            map_nodes(item, item_annotation(annotation, value, i), f"{key}[{i}]", visit, owner)
+            for i, item in enumerate(value)
         ]
     if not isinstance(value, Mapping):
         return value
     if TARGET not in value:
         return {
-            name: locate_all(item, item_annotation(annotation, value, name), f"{key}.{name}", owner)
+            name: map_nodes(
+                item, item_annotation(annotation, value, name), f"{key}.{name}", visit, owner
+            )
             for name, item in value.items()
         }
     kind = locate_class(value, annotation, key, owner)
-    arguments = {
-        name: locate_all(item, argument_annotation(kind, name), f"{key}.{name}", kind)
-        for name, item in value.items()
-        if name not in OF_NODES
-    }
-    return Located(kind, arguments, bool(value.get(PARTIAL)))
+
+    def map_inner(arguments: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            name: map_nodes(item, argument_annotation(kind, name), f"{key}.{name}", visit, kind)
+            for name, item in arguments.items()
+        }
+
+    return visit(kind, value, key, map_inner)
+
+
+def locate_all(value: Any, annotation: Any, key: str, owner: type | None = None) -> Any:
+    """Return a value with its nodes located: all of them before the first is made."""
+
+    def locate_node(kind: Any, node: Mapping[str, Any], key: str, inner: Inner) -> Located:
+        arguments = {name: item for name, item in node.items() if name not in OF_NODES}
+        return Located(kind, inner(arguments), bool(node.get(PARTIAL)))
+
+    return map_nodes(value, annotation, key, locate_node, owner)
 
 
 def _wanted_classes(annotation: Any) -> list[type]:

@@ -138,7 +138,7 @@ def accepts(value: Any, annotation: Any) -> bool:
     from pydantic import ValidationError
 
     try:
-        _adapter(annotation).validate_python(value)
+        adapter_of(annotation).validate_python(value)
     except ValidationError:
         return False
     return True
@@ -152,7 +152,8 @@ def _annotations(kind: type) -> tuple[tuple[str, Any], ...]:
 
 
 @cache
-def _adapter(annotation: Any) -> TypeAdapter[Any]:
+def adapter_of(annotation: Any) -> TypeAdapter[Any]:
+    """Return pydantic's strict check of an annotation."""
     from pydantic import ConfigDict, TypeAdapter
 
     return TypeAdapter(_strict(annotation), config=ConfigDict(strict=True, allow_inf_nan=False))

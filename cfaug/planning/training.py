@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypedDict
 
 from cfaug.core.annotations import Means
-from cfaug.core.binding import ABOVE_ZERO, GIVEN, SWEPT, Config, Facts, Job, ReadWith
+from cfaug.core.binding import ABOVE_ZERO, GIVEN, SWEPT, Facts, Job, ReadWith
 from cfaug.core.errors import OutputSettings, UserError
 from cfaug.core.files import require_regular
+from cfaug.core.fitting import Config
 from cfaug.core.processes import Threads
 from cfaug.core.targets import Makes
 from cfaug.core.validation import (

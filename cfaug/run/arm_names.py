@@ -19,13 +19,12 @@ from cfaug.report.arms import CUT, arm_identity, differences
 from cfaug.report.records import check_record, read_config
 from cfaug.report.results import read_record
 from cfaug.run.command_line.arguments import flatten, key_of
+from cfaug.run.folder_names import check_arm, clean_name
 from cfaug.run.identity import (
     EXTENDED,
     LENGTH,
     NOT_A_RESULT,
     REPLACED_BY_CONTENT,
-    check_arm,
-    clean_name,
     is_under,
     without_effect,
 )

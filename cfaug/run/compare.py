@@ -38,7 +38,7 @@ from cfaug.report.significance_table import RunItems, significance_table
 from cfaug.report.summary_text import steps_part, verdict
 from cfaug.report.terminal import print_parts, print_table, results_parts
 from cfaug.run.evaluation_data import build_run_data
-from cfaug.run.identity import clean_name
+from cfaug.run.folder_names import clean_name
 from cfaug.run.launch import DONE, report
 from cfaug.run.run_folder import hand_over, publish_runs
 

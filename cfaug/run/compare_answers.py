@@ -24,7 +24,7 @@ from cfaug.core.validation import Node, PositiveNumber
 from cfaug.planning.build import build
 from cfaug.run.command_line.arguments import write_override
 from cfaug.run.compare_items import digest
-from cfaug.run.identity import clean_name
+from cfaug.run.folder_names import clean_name
 from cfaug.run.launch import DONE, Jobs, Script, launch, report
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from cfaug.report.significance_rows import Primary
 from cfaug.report.significance_table import RunItems, significance_table
 from cfaug.report.terminal import print_table
 from cfaug.run.evaluate_checkpoint import EvaluationTarget
-from cfaug.run.identity import clean_name
+from cfaug.run.folder_names import clean_name
 
 DIGITS = 8
 """Hexadecimal digits that tell two comparisons of one name apart."""

@@ -46,7 +46,7 @@ from cfaug.run.evaluate_checkpoint import (
     check_factors,
     open_feature_cache,
 )
-from cfaug.run.identity import runs_folder
+from cfaug.run.folder_names import runs_folder
 
 # The ways of working, of which a command line chooses the first that fits.
 

@@ -37,7 +37,7 @@ from cfaug.report.records import read_config, setting_node
 from cfaug.run.command_line.arguments import key_of
 from cfaug.run.command_line.settings_files import find_settings, settings_folders
 from cfaug.run.evaluate_checkpoint import EvaluationTarget
-from cfaug.run.identity import clean_name
+from cfaug.run.folder_names import clean_name
 
 if TYPE_CHECKING:
     import numpy as np

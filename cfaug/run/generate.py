@@ -16,9 +16,9 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cfaug.core.binding import Config
 from cfaug.core.errors import UserError, Verbosity, say, say_record
 from cfaug.core.files import check_place
+from cfaug.core.fitting import Config
 from cfaug.core.outputs import begin_record, check_output
 from cfaug.core.processes import equal_threads
 from cfaug.core.safety.json_text import json_file
@@ -56,8 +56,9 @@ from cfaug.planning.examples import ExampleSettings, open_examples
 from cfaug.planning.sources import SOURCE, shows_world
 from cfaug.run.command_line.arguments import flatten, write_override
 from cfaug.run.exports import check_exports, write_exports
+from cfaug.run.folder_names import clean_name
 from cfaug.run.generate_settings import GenerateSettings
-from cfaug.run.identity import clean_name, without_module
+from cfaug.run.identity import without_module
 from cfaug.run.launch import DONE, FAILED, Jobs, Script, launch, report
 from cfaug.run.parallel import RayEngine, run_at_once
 

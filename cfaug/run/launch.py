@@ -19,7 +19,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from cfaug.core.binding import Config, lists_of_numbers
 from cfaug.core.errors import (
     USERS_MISTAKE,
     UserError,
@@ -28,6 +27,7 @@ from cfaug.core.errors import (
     printing_at,
     say,
 )
+from cfaug.core.fitting import Config, lists_of_numbers
 from cfaug.core.processes import explain_missing, find_folder, interruptible, rank, wait_briefly
 from cfaug.core.progress import preparing
 from cfaug.core.safety.addresses import hide_keys, hide_words, scrub

@@ -31,7 +31,8 @@ from cfaug.report.arms import ABSENT, same_identity
 from cfaug.report.checkpoint_tables import alarms, changes, initial_values, unshown_falls
 from cfaug.report.records import UNFINISHED, check_record, read_config, read_run, setting_node
 from cfaug.report.results import RESULTS, read_record
-from cfaug.run.identity import EXTENDED, LENGTH, check_owner, config_hash
+from cfaug.run.folder_names import check_owner
+from cfaug.run.identity import EXTENDED, LENGTH, config_hash
 
 FILES = (
     "run.json", "config.yaml", "metrics.csv", "last.ckpt", RESULTS, "wandb/published.json",

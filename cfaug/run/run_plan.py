@@ -17,9 +17,10 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, TypeVar
 
-from cfaug.core.binding import Config, Job
+from cfaug.core.binding import Job
 from cfaug.core.errors import UserError, say_once
 from cfaug.core.files import check_place
+from cfaug.core.fitting import Config
 from cfaug.core.processes import (
     count_threads,
     end_with_parent,
@@ -58,16 +59,8 @@ from cfaug.planning.training import (
 from cfaug.report.records import Run, read_run
 from cfaug.run.arm_names import DRAW, arm_slug, find_arm, other_settings
 from cfaug.run.command_line.arguments import key_of
-from cfaug.run.identity import (
-    DEBUG,
-    EXTENDED,
-    LENGTH,
-    clean_name,
-    experiment_name,
-    identity,
-    runs_folder,
-    what_follows_the_seed,
-)
+from cfaug.run.folder_names import DEBUG, clean_name, experiment_name, runs_folder
+from cfaug.run.identity import EXTENDED, LENGTH, identity, what_follows_the_seed
 from cfaug.run.run_folder import RunFolder
 from cfaug.train.generative_tasks import EditData
 from cfaug.train.mixture_task import ContrastiveTask

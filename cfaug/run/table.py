@@ -22,7 +22,7 @@ from cfaug.report.document import write_document
 from cfaug.report.paper_tables import write_tables_page
 from cfaug.report.terminal import print_document
 from cfaug.report.training_table import TrainingTable, write_declaration
-from cfaug.run.identity import runs_folder
+from cfaug.run.folder_names import runs_folder
 from cfaug.run.launch import Jobs, Script, choose_named, launch, report_each
 
 

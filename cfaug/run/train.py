@@ -42,7 +42,7 @@ from cfaug.run import run_folder
 from cfaug.run.arm_names import swept_keys
 from cfaug.run.arm_sizes import equal_data, unequal_sizes
 from cfaug.run.command_line.arguments import flatten, key_of
-from cfaug.run.command_line.unread import place_of, refuse_or_note
+from cfaug.run.command_line.unread import refuse_or_note
 from cfaug.run.identity import EXTENDED
 from cfaug.run.launch import DONE, GOES_ON, SWEPT, Jobs, Script, launch, report
 from cfaug.run.parallel import RayEngine, run_at_once, shared_pixels, start_ranks
@@ -85,14 +85,7 @@ def run_jobs(jobs: Jobs) -> int:
         plan_run(each, swept) for each in watch(sweep, "planning the sweep", len(sweep), "jobs")
     ]
     # Their data are known now: refuse what was typed and changes nothing in any job.
-    typed = Counter(place_of(word) for job in planned for word in job.settings.overrides)
-    reasons: dict[str, str] = {}
-    unread = Counter[str]()
-    for job in planned:
-        for word, reason in job.unread():
-            reasons.setdefault(place_of(word), reason)
-            unread[place_of(word)] += 1
-    refuse_or_note(reasons, unread, typed, len(planned))
+    refuse_or_note([(job.settings.overrides, job.unread()) for job in planned])
     if speaks():
         for note in dict.fromkeys(note for job in planned for note in job.notes):
             say(f"warning: {note}")

@@ -11,15 +11,16 @@ import ast
 import inspect
 import re
 import textwrap
+import types
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache
 from itertools import pairwise
-from typing import Any, get_args, is_typeddict
-
-from annotated_types import Ge, Gt, Le, Lt, MinLen
+from typing import Any, Literal, is_typeddict
 
 from cfaug.core.annotations import (
+    NOT_TYPED,
+    VARIADIC,
     Keys,
     alternatives_of,
     annotation_of,
@@ -27,17 +28,11 @@ from cfaug.core.annotations import (
     choices_of,
     is_sequence,
     marks_of,
-    plain_of,
-)
-from cfaug.core.binding import (
-    NOT_TYPED,
-    VARIADIC,
-    declared_by,
-    describe_conditions,
     signature_of,
 )
+from cfaug.core.binding import declared_by, describe_conditions
 from cfaug.core.targets import TARGET
-from cfaug.core.validation import describe_type, write_value
+from cfaug.core.validation import adapter_of, describe_type, write_value
 
 ENTRY = re.compile(r"( *)(\w+): (.*)")
 """The first line of an entry under ``Args:`` or ``Attributes:``."""
@@ -187,25 +182,12 @@ def _schema(annotation: Any) -> dict[str, Any]:
     alternatives = alternatives_of(annotation)
     if len(alternatives) > 1:
         return {"anyOf": [_schema(alternative) for alternative in alternatives]}
-    base, marks = base_of(annotation), marks_of(annotation)
-    if names := choices_of(annotation):
-        return {"enum": list(names)}
-    simple = {bool: "boolean", int: "integer", float: "number", str: "string", type(None): "null"}
-    if base in simple or base is None:
-        schema: dict[str, Any] = {"type": simple[base] if base else "null"}
-        bounds = {Ge: "minimum", Gt: "exclusiveMinimum", Le: "maximum", Lt: "exclusiveMaximum"}
-        for mark in marks:
-            for kind, word in bounds.items():
-                if isinstance(mark, kind):
-                    schema[word] = getattr(mark, kind.__name__.lower())
-        return schema
-    if is_sequence(base):
-        kinds = [kind for kind in get_args(plain_of(annotation)) if kind is not Ellipsis]
-        least = [mark.min_length for mark in marks if isinstance(mark, MinLen)]
-        items = {"items": _schema(kinds[0])} if len(kinds) == 1 else {}
-        return {"type": "array", **items, **({"minItems": least[0]} if least else {})}
+    base = base_of(annotation)
     if isinstance(base, type) and (issubclass(base, Mapping) or is_typeddict(base)):
-        keys = [mark.required for mark in marks if isinstance(mark, Keys)]
+        keys = [mark.required for mark in marks_of(annotation) if isinstance(mark, Keys)]
         needed = [key for names in keys for key in names if key != TARGET]
         return {"type": "object", **({"required": needed} if needed else {})}
+    simple = base in {None, types.NoneType, bool, int, float, str, Literal}
+    if simple or is_sequence(base):
+        return adapter_of(annotation).json_schema()
     return {"type": ["object", "string", "array", "null"]}  # an object of a class, or its settings

@@ -11,8 +11,8 @@ from typing import Any
 from omegaconf import OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from cfaug.core.binding import bind
 from cfaug.core.errors import UserError
+from cfaug.core.fitting import bind
 from cfaug.core.targets import locate
 from cfaug.run.command_line.arguments import flatten
 from cfaug.run.command_line.choices import options_in

@@ -14,8 +14,8 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfaug.core.binding import bind, lists_of_numbers
 from cfaug.core.errors import UserError
+from cfaug.core.fitting import bind, lists_of_numbers
 from cfaug.run.command_line import compose as compose_module
 from cfaug.run.command_line.arguments import read, sweep_overrides
 from cfaug.run.command_line.choices import (

@@ -17,14 +17,8 @@ from hypothesis import strategies as st
 from cfaug.core.errors import UserError
 from cfaug.core.files import write_json
 from cfaug.run.arm_names import arm_slug
-from cfaug.run.identity import (
-    check_arm,
-    check_owner,
-    clean_name,
-    config_hash,
-    experiment_name,
-    identity,
-)
+from cfaug.run.folder_names import check_arm, check_owner, clean_name, experiment_name
+from cfaug.run.identity import config_hash, identity
 from cfaug.run.run_folder import RunFolder
 from tests.run.conftest import refusal, stderr_of
 

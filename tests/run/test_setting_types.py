@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Literal, TypedDict
 import pytest
 
 from cfaug.core.annotations import annotation_of
-from cfaug.core.binding import bind
 from cfaug.core.errors import UserError
+from cfaug.core.fitting import bind
 from cfaug.core.targets import locate
 from cfaug.core.validation import Node, Positive, accepts
 from cfaug.run.command_line.settings_files import settings_folders

@@ -9,15 +9,8 @@ from importlib import import_module
 import pytest
 
 import cfaug
-from cfaug.core.binding import (
-    LEARNT,
-    MODEL,
-    TRAINED,
-    WORLD,
-    declared_by,
-    describe_conditions,
-    signature_of,
-)
+from cfaug.core.annotations import signature_of
+from cfaug.core.binding import LEARNT, MODEL, TRAINED, WORLD, declared_by, describe_conditions
 from cfaug.core.errors import UserError
 from cfaug.core.protocols import Answerer, DualEncoder, Matcher
 from cfaug.core.targets import TARGET

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import pytest
 
-from cfaug.core.binding import bind
 from cfaug.core.errors import UserError
+from cfaug.core.fitting import bind
 from cfaug.core.protocols import Editor
 from cfaug.core.targets import Makes
 from cfaug.core.validation import Node

@@ -14,8 +14,9 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from cfaug.core.binding import Config, bind, signature_of
+from cfaug.core.annotations import signature_of
 from cfaug.core.errors import UserError, say_once
+from cfaug.core.fitting import Config, bind
 from cfaug.core.processes import find_folder
 from cfaug.core.progress import Progress
 from cfaug.core.safety.addresses import hide_settings

@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from cfaug.core.errors import UserError, command_of
-from cfaug.core.known_names import HOW_RUNS_RESUME, OF_RESUMING, RENAMED, nearest
+from cfaug.core.known_names import RENAMED, suggest
 from cfaug.run.command_line.arguments import SEARCH_PATH, flatten, key_of
 from cfaug.run.command_line.choices import NOTHING, Options, top_level
 
@@ -118,25 +118,12 @@ def _explain_one(
     if owners:
         take = f"{' and '.join(owners)} take{'s' * (len(owners) == 1)} it"
         return f"no setting is called {key!r}: {take}; --help lists them all"
+    hint = suggest(key, [*known, *sorted(nodes)]) or "--help lists them all"
     place, _, last = key.rpartition(".")
-    renamed = f"{place}.{RENAMED.get(last)}"
-    if renamed in known:
-        return f"no setting is called {key!r}: it is called {renamed} now; type {_rename(word)}"
-    if last in OF_RESUMING:
-        return f"no setting is called {key!r}: {HOW_RUNS_RESUME}"
-    near = nearest(key, [*known, *sorted(nodes)])
-    hint = f"did you mean {near}?" if near else "--help lists them all"
+    if (renamed := f"{place}.{RENAMED.get(last)}") in known:
+        value = word.partition("=")[2]
+        hint = f"it is called {renamed} now; type {shlex.quote(f'{renamed}={value}')}"
     return f"no setting is called {key!r}: {hint}"
-
-
-def _rename(word: str) -> str:
-    """Return a word of the command line with the new name of its setting, ready to paste.
-
-    >>> _rename("+model.name_or_path=my model")
-    "'model.weights=my model'"
-    """
-    place, _, last = key_of(word).rpartition(".")
-    return shlex.quote(f"{place}.{RENAMED[last]}={word.partition('=')[2]}")
 
 
 def _below(flat: Mapping[str, Any], node: str) -> dict[str, Any]:

@@ -16,13 +16,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from cfaug.core.binding import (
-    SWEPT,
-    Facts,
-    Job,
-    find_reasons,
-    signature_of,
-)
+from cfaug.core.annotations import default_of
+from cfaug.core.binding import SWEPT, Facts, Job, find_reasons
 from cfaug.core.errors import UserError, say
 from cfaug.core.targets import TARGET, locate
 from cfaug.run.command_line.arguments import key_of
@@ -113,37 +108,36 @@ def refuse_unread(
     Args:
         written: a function from words to {setting: value as written}, with ``${...}``.
     """
-    reasons: dict[str, str] = {}
-    typed, unread = Counter[str](), Counter[str]()
     # Jobs that differ in their seed alone are alike.
     alike: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
     for config, words in jobs:
         alike.setdefault(tuple(word for word in words if key_of(word) != "seed"), []).append(config)
+    seeds = [word for word in jobs[0][1] if key_of(word) == "seed"]
+    answers: list[tuple[Sequence[str], list[tuple[str, str]]]] = []
     for words, configs in alike.items():
-        seeds = [word for word in jobs[0][1] if key_of(word) == "seed"]
         job = Job(configs[0], [*words, *seeds], {SWEPT: multirun})
-        typed.update(dict.fromkeys(map(place_of, job.words), len(configs)))
-        for word, reason in find_unread_words(command, job, written):
-            reasons.setdefault(place_of(word), reason)
-            unread[place_of(word)] += len(configs)
-    refuse_or_note(reasons, unread, typed, len(jobs))
+        answers += [(job.words, list(find_unread_words(command, job, written)))] * len(configs)
+    refuse_or_note(answers)
 
 
-def refuse_or_note(
-    reasons: Mapping[str, str], unread: Mapping[str, int], typed: Mapping[str, int], jobs: int
-) -> None:
+def refuse_or_note(jobs: Sequence[tuple[Sequence[str], Iterable[tuple[str, str]]]]) -> None:
     """Refuse settings that none of the jobs reads in which they were typed; report the others.
 
     Args:
-        reasons: {setting: why it is not read}.
-        unread: {setting: the number of jobs that do not read it}.
-        typed: {setting: the number of jobs in which it was typed}.
+        jobs: of each job its words, and (word, why it is not read) of some of them.
     """
+    reasons: dict[str, str] = {}
+    typed, unread = Counter[str](), Counter[str]()
+    for words, left_out in jobs:
+        typed.update({place_of(word) for word in words})
+        for word, reason in left_out:
+            reasons.setdefault(place_of(word), reason)
+            unread[place_of(word)] += 1
     for key, reason in reasons.items():
         if unread[key] == typed[key]:
             raise UserError(reason)
         # The other jobs read it.
-        say(f"note: in {unread[key]} of {jobs} jobs {reason.partition(LEAVE_OUT)[0]}")
+        say(f"note: in {unread[key]} of {len(jobs)} jobs {reason.partition(LEAVE_OUT)[0]}")
 
 
 def refuse_others(words: Sequence[str], reads: Sequence[str], reader: str) -> None:
@@ -196,8 +190,7 @@ def _requested(words: Sequence[str], config: Mapping[str, Any]) -> list[tuple[st
                 node = node.get(part) if isinstance(node, Mapping) else None
             if not isinstance(node, Mapping) or TARGET not in node:
                 continue
-            taken = signature_of(locate(node[TARGET])).get(name)
-            if taken is None or taken.default is not True:
+            if default_of(locate(node[TARGET]), name) is not True:
                 continue
         requested.append((word, key))
     return requested
