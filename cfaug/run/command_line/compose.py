@@ -23,7 +23,6 @@ from cfaug.core.safety.addresses import hide_settings
 from cfaug.core.safety.yaml_text import UNDERSCORED
 from cfaug.core.stores import is_address
 from cfaug.core.targets import TARGET, locate
-from cfaug.data.mixture.settings import data_seed
 from cfaug.run.command_line.arguments import (
     SEARCH_PATH,
     flatten,
@@ -180,16 +179,20 @@ def _keep_taken(config: Config, command: Callable[..., Any]) -> Config:
     return {k: v for k, v in config.items() if k in taken or k not in (PRESET, BY_SEED)}
 
 
+def _alternate(number: int, choices: Sequence[Any]) -> Any:
+    """``${alternate:${seed},[a,b]}``: one of the choices in turn, by a seed."""
+    return choices[number % len(choices)]
+
+
+RESOLVERS: dict[str, Callable[..., Any]] = {"alternate": _alternate}
+"""What files may call, ``${NAME:...}``; ``cfaug.run`` adds ``next``, which knows of seeds of data."""
+
+
 def _register_resolvers() -> None:
     from omegaconf import OmegaConf
 
-    def alternate(number: int, choices: Sequence[Any]) -> Any:
-        """``${alternate:${seed},[a,b]}``: one of the choices in turn, by a seed."""
-        return choices[number % len(choices)]
-
-    OmegaConf.register_new_resolver("alternate", alternate, replace=True)
-    # ``${next:${seed}}`` is the data seed that goes with a seed.
-    OmegaConf.register_new_resolver("next", data_seed, replace=True)
+    for name, function in RESOLVERS.items():
+        OmegaConf.register_new_resolver(name, function, replace=True)
 
 
 def _merge(name: str, words: Sequence[str], options: Options) -> tuple[Any, list[str]]:
