@@ -62,7 +62,7 @@ from cfaug.editing.sentence import TextBlobTagger, split
 from cfaug.models.specs import HFClip
 from cfaug.papers.xmai.insertions import AttributeInsertion, ImageTextDistance
 from cfaug.papers.xmai.insertions.mentions import Context
-from cfaug.run.command_line.settings_files import find_sweep
+from cfaug.settings.settings_files import find_sweep
 
 ROOT = Path(__file__).parents[1]
 SAMPLE = ROOT / "tests/zoo/held_out_captions.json"

@@ -7,9 +7,9 @@ from functools import cache
 import yaml
 
 from cfaug.planning.build import build
-from cfaug.run.command_line.compose import compose_jobs
 from cfaug.run.table import TableSettings
-from tests.settings import settings_file
+from cfaug.settings.compose import compose_jobs
+from tests.files_of_settings import settings_file
 
 
 def table(name: str, **changes):

@@ -28,7 +28,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cfaug.run.command_line.settings_files import settings_folders
+from cfaug.settings.settings_files import settings_folders
 from tests.hygiene import tracked
 from tests.skips import ALLOWED
 
@@ -128,7 +128,7 @@ def test_without_a_paper_the_floors_hold(paper, tmp_path):
 
 
 COMPOSE = """
-from cfaug.run.command_line.settings_files import settings_folders
+from cfaug.settings.settings_files import settings_folders
 from tests.run.conftest import compose
 conf = settings_folders()[0]
 def choices(group):

@@ -20,20 +20,20 @@ from cfaug.core.fitting import bind
 from cfaug.core.targets import OF_NODES, locate
 from cfaug.generate.recipe import Stage
 from cfaug.planning.build import SETTINGS_OF_A_RUN, build
-from cfaug.run.command_line.arguments import flatten, sweep_overrides
-from cfaug.run.command_line.choices import names_itself, options_in
-from cfaug.run.command_line.compose import compose_jobs
-from cfaug.run.command_line.settings_files import (
+from cfaug.run.generate import build_recipe
+from cfaug.run.generate_settings import GenerateSettings
+from cfaug.settings.arguments import flatten, sweep_overrides
+from cfaug.settings.choices import names_itself, options_in
+from cfaug.settings.compose import compose_jobs
+from cfaug.settings.settings_files import (
     find_settings,
     find_sweep,
     settings_folders,
     sweep_files,
 )
-from cfaug.run.generate import build_recipe
-from cfaug.run.generate_settings import GenerateSettings
 from tests.contributed import contributed
+from tests.files_of_settings import settings_file, settings_files
 from tests.run.conftest import COMMANDS
-from tests.settings import settings_file, settings_files
 
 ROOT = Path(__file__).resolve().parent.parent
 CONF = ROOT / "conf"

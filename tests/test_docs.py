@@ -15,8 +15,8 @@ import cfaug
 from cfaug.report.layout import ITEM_COLUMNS
 from cfaug.report.significance_rows import SignificanceRow
 from tests import children
+from tests.files_of_settings import is_whole, settings_files
 from tests.scripts import ROOT
-from tests.settings import is_whole, settings_files
 
 
 def build_pages(folder: Path) -> None:

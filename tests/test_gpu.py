@@ -16,10 +16,10 @@ import pytest
 
 import zoo
 from cfaug.planning.training import TrainSettings
-from cfaug.run.command_line.arguments import read
-from cfaug.run.command_line.compose import compose_jobs
 from cfaug.run.evaluate_settings import EvaluateSettings
 from cfaug.run.generate_settings import GenerateSettings
+from cfaug.settings.arguments import read
+from cfaug.settings.compose import compose_jobs
 from tests.test_benchmarks import commands
 from tools import gpu, gpu_steps
 from tools.gpu_steps import Machine, NotRunError, Step, StepError, Workplace

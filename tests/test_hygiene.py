@@ -17,7 +17,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from cfaug.run.command_line.settings_files import settings_folders, sweep_files
+from cfaug.settings.settings_files import settings_folders, sweep_files
 from tests.hygiene import ROOT, problems, tracked
 
 LIGHT = (

@@ -14,7 +14,7 @@ import yaml
 from cfaug.core.errors import UserError
 from cfaug.core.item_schema import ItemColumn, ItemSchema, to_json
 from cfaug.evaluation.benchmark import SourceBenchmark
-from tests.settings import settings_files
+from tests.files_of_settings import settings_files
 
 ROOT = Path(__file__).parents[1]
 SCHEMA = ItemSchema(

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from cfaug.run.command_line.arguments import read
-from cfaug.run.command_line.compose import compose_jobs
-from cfaug.run.command_line.settings_files import find_settings, find_sweep, settings_folders
-from cfaug.run.command_line.sweep_jobs import first_values
-from cfaug.run.command_line.usage import usage
 from cfaug.run.launch import choose_named
+from cfaug.settings.arguments import read
+from cfaug.settings.compose import compose_jobs
+from cfaug.settings.settings_files import find_settings, find_sweep, settings_folders
+from cfaug.settings.sweep_jobs import first_values
+from cfaug.settings.usage import usage
+from tests.files_of_settings import is_whole
 from tests.run.conftest import COMMANDS, SCENES
-from tests.settings import is_whole
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -16,11 +16,11 @@ from annotated_types import Interval
 
 from cfaug.annotation.question import AnnotationQuestion
 from cfaug.annotation.records import ImageItem
-from cfaug.core.binding import GIVEN, ReadWith
 from cfaug.core.errors import UserError
 from cfaug.core.rng import derive, generator
 from cfaug.core.validation import Positive, Seed, Share, check_fields
 from cfaug.data.mixture.records import decimal, half_up
+from cfaug.settings.read_with import GIVEN, ReadWith
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index

@@ -14,13 +14,13 @@ from cfaug.annotation.answers import CHECK_TEXT, PREFIX, Checks, draw_check
 from cfaug.annotation.findings import Findings, ReportSection
 from cfaug.annotation.question import AnnotationQuestion, check_field
 from cfaug.annotation.records import ImageItem, draw_each
-from cfaug.core.binding import GIVEN, ReadWith
 from cfaug.core.errors import UserError
 from cfaug.core.rng import derive
 from cfaug.core.validation import Positive, check_fields
 from cfaug.data.index import Index
 from cfaug.data.index.index import pair_rows
 from cfaug.report.page import p_text
+from cfaug.settings.read_with import GIVEN, ReadWith
 from cfaug.stats.item_tests import mcnemar
 
 Kind = Literal["scale", "check", "text"]

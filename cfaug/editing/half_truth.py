@@ -15,7 +15,6 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from annotated_types import MinLen
 
-from cfaug.core.binding import ReadWith
 from cfaug.core.rng import generator
 from cfaug.core.types import Edit, Edited, Example, Proposal
 from cfaug.editing.absent_objects import COPULAS, NEGATIONS, ObjectEditor
@@ -24,6 +23,7 @@ from cfaug.editing.negation import CATEGORY, add_object
 from cfaug.editing.paraphrase import Phrases, find_phrases
 from cfaug.editing.protocols import CHANGES, replaced_run
 from cfaug.editing.sentence import Sentence, Slot
+from cfaug.settings.read_with import ReadWith
 
 Kind = Literal["object", "relation", "swap", "full"]
 """The kinds of details, and ``full``, their control."""

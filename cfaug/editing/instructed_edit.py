@@ -16,7 +16,6 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from cfaug.core.binding import ReadWith
 from cfaug.core.errors import UserError
 from cfaug.core.rng import derive, generator
 from cfaug.core.safety.safe_loading import read_json, render_chat
@@ -43,6 +42,7 @@ from cfaug.editing.protocols import (
 )
 from cfaug.editing.sentence import Slot, copy_case, normalise, replace_slot, split
 from cfaug.editing.word_lists import list_words
+from cfaug.settings.read_with import ReadWith
 
 NO_WORDS = "words"
 """The stage at which a caption without words is rejected: its captioner returned nothing."""

@@ -16,7 +16,6 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from cfaug.core.binding import GIVEN, ReadWith
 from cfaug.core.errors import UserError, say
 from cfaug.core.files import require_regular
 from cfaug.core.safety.json_text import load_json
@@ -25,6 +24,7 @@ from cfaug.core.weights import sha256_text
 from cfaug.editing.protocols import CaptionEdit, SentenceEmbedder, Verdict, round_digits
 from cfaug.editing.sentence import split
 from cfaug.editing.wordnet import Synset, WordNet
+from cfaug.settings.read_with import GIVEN, ReadWith
 
 WNID = re.compile(r"n(\d{8})")
 """ImageNet's name of a class: the offset of its sense in WordNet 3.0."""

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 import numpy as np
 from annotated_types import Interval
 
-from cfaug.core.binding import GIVEN, ReadWith
 from cfaug.core.errors import UserError
 from cfaug.core.safety.json_text import json_file
 from cfaug.core.validation import Positive, Weight, check_fields
@@ -23,6 +22,7 @@ from cfaug.editing.causal_lm import CausalLM
 from cfaug.editing.pretrained import Pretrained, by_length
 from cfaug.editing.protocols import Blank, Fill, MaskFiller, SentenceEmbedder
 from cfaug.editing.sentence import Pieces
+from cfaug.settings.read_with import GIVEN, ReadWith
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

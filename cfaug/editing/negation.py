@@ -14,7 +14,6 @@ from typing import Annotated, ClassVar, Literal, get_args
 import numpy as np
 from annotated_types import MinLen
 
-from cfaug.core.binding import ReadWith
 from cfaug.core.rng import generator
 from cfaug.core.types import Edit, Edited, Example, Proposal
 from cfaug.data.captions import indefinite_article, right_articles
@@ -34,6 +33,7 @@ from cfaug.editing.paraphrase import (
 )
 from cfaug.editing.protocols import CHANGES, replaced_run
 from cfaug.editing.sentence import Sentence, copy_case
+from cfaug.settings.read_with import ReadWith
 
 Kind = Literal["statement", "absent", "present", "affirmed"]
 """The kinds of negation, and ``affirmed``, their control."""

@@ -15,7 +15,6 @@ from typing import Annotated, ClassVar, Literal
 
 from annotated_types import MinLen
 
-from cfaug.core.binding import ReadWith
 from cfaug.core.types import Edited, Example
 from cfaug.core.validation import Seed, check_fields
 from cfaug.data.captions import right_articles
@@ -24,6 +23,7 @@ from cfaug.editing.protocols import Tagger
 from cfaug.editing.sentence import Sentence, Slot
 from cfaug.editing.word_lists import NLTK_STOP_WORDS
 from cfaug.editing.wordnet import Synonyms
+from cfaug.settings.read_with import ReadWith
 
 Kind = Literal["frame", "order", "synonym"]
 """The kinds of paraphrase."""

@@ -15,7 +15,6 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from cfaug.core.binding import ReadWith
 from cfaug.core.errors import UserError
 from cfaug.core.protocols import ChecksSource, Editor
 from cfaug.core.rng import generator
@@ -27,6 +26,7 @@ from cfaug.editing.protocols import Tagger, VariationRequest, Variations
 from cfaug.editing.sentence import Slot, copy_case, normalise, replace_slot, split
 from cfaug.editing.word_lists import NounKind, WordLists
 from cfaug.editing.wordnet import WordNet
+from cfaug.settings.read_with import ReadWith
 
 NO_RULE = "no rule"
 NO_PLACE = "nothing to change"

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from cfaug.core.binding import ReadWith
 from cfaug.core.errors import UserError
 from cfaug.core.text import normalise_caption
 from cfaug.core.types import Edit, Edited, Example, Proposal
@@ -27,6 +26,7 @@ from cfaug.editing.protocols import (
     round_digits,
 )
 from cfaug.editing.sentence import Sentence, Slot, copy_case, normalise, replace_slot, split
+from cfaug.settings.read_with import ReadWith
 
 AUXILIARIES = frozenset(
     ("be", "am", "is", "are", "was", "were", "been", "being", "'s", "'re", "'m",

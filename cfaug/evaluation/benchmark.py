@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar, cast, runtime_che
 
 import numpy as np
 
-from cfaug.core.binding import FOLDER, TRAINED, ReadWith
 from cfaug.core.errors import UserError, say_once
 from cfaug.core.protocols import DualEncoder
 from cfaug.core.types import Outcome
 from cfaug.core.validation import Positive, check_fields
 from cfaug.data.mixture.leakage import Leaks
+from cfaug.settings.read_with import FOLDER, TRAINED, ReadWith
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

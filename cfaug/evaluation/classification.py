@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
-from cfaug.core.binding import MODEL, ReadWith
 from cfaug.core.errors import UserError, name_some, say_once
 from cfaug.core.files import is_hidden, read_lines
 from cfaug.core.item_schema import ItemColumn, ItemSchema
@@ -32,6 +31,7 @@ from cfaug.evaluation.cached_model import CachedClassifier
 from cfaug.evaluation.class_mapping import match_classes
 from cfaug.evaluation.inference import Pixels, classify_images, embed_images, embed_texts
 from cfaug.evaluation.records import Classes
+from cfaug.settings.read_with import MODEL, ReadWith
 from cfaug.stats.classification import (
     class_vectors,
     fill_templates,

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
-from cfaug.core.binding import GIVEN, ReadWith
 from cfaug.core.errors import UserError
 from cfaug.core.item_schema import ItemColumn, ItemSchema
 from cfaug.core.protocols import Matcher
@@ -34,6 +33,7 @@ from cfaug.evaluation.benchmark import (
 from cfaug.evaluation.failures import Cells, read_cells
 from cfaug.evaluation.inference import PairsToScore, Pixels, embed_images, embed_texts, match_pairs
 from cfaug.evaluation.right_pairs import match_right_pairs, read_right_pairs
+from cfaug.settings.read_with import GIVEN, ReadWith
 from cfaug.stats.classification import fill_templates
 from cfaug.stats.ranking import (
     COUNTERFACTUAL,

@@ -8,7 +8,6 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, cast
 
-from cfaug.core.binding import LEARNT, WORLD, Condition, Job, ReadWith
 from cfaug.core.errors import UserError, say, say_once
 from cfaug.core.validation import check_fields
 from cfaug.core.worlds import is_world
@@ -19,6 +18,7 @@ from cfaug.evaluation.context import EvaluationContext
 from cfaug.evaluation.records import Classes
 from cfaug.evaluation.retrieval import Retrieval
 from cfaug.report.results import NAME_OF_PART
+from cfaug.settings.read_with import LEARNT, WORLD, Condition, Job, ReadWith
 
 if TYPE_CHECKING:
     from cfaug.core.protocols import Benchmark

@@ -11,7 +11,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from cfaug.core.binding import ReadWith
 from cfaug.core.errors import RejectedError, UnavailableError, UserError, say
 from cfaug.core.kept_records import KeptRecords, Record
 from cfaug.core.pixels import decode_image, open_image, stack_pixels
@@ -26,6 +25,7 @@ from cfaug.data.sources.lists import list_records
 from cfaug.editing.protocols import TAGS, Tagger
 from cfaug.editing.sentence import split
 from cfaug.generate.crop_attributes import CropAttributes
+from cfaug.settings.read_with import ReadWith
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from annotated_types import Interval
 
-from cfaug.core.binding import ReadWith
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import stack_pixels
 from cfaug.core.processes import check_device, choose_device
@@ -22,6 +21,7 @@ from cfaug.core.validation import Positive, check_fields
 from cfaug.core.weights import sha256_text
 from cfaug.data.detections import Attribute, Detection, clip_box
 from cfaug.models.visual_words import visual_words
+from cfaug.settings.read_with import ReadWith
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar
 
 from PIL import Image
 
-from cfaug.core.binding import GIVEN, ReadWith
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import as_image
 from cfaug.core.protocols import Annotator, Editor, ImageEditor, Postprocess, Scorer
@@ -25,6 +24,7 @@ from cfaug.core.validation import Positive, Seed, check_fields, check_part
 from cfaug.data.index.disk_format import find_repeated
 from cfaug.generate.sampling import AnyDraws, Trial
 from cfaug.imaging.select import Selection
+from cfaug.settings.read_with import GIVEN, ReadWith
 
 if TYPE_CHECKING:
     import numpy as np

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, Literal, cast
 
-from cfaug.core.binding import ReadWith
 from cfaug.core.devices import send
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import as_floats, stack_pixels
@@ -17,6 +16,7 @@ from cfaug.core.protocols import DualEncoder, EmbeddingScorer
 from cfaug.core.types import Images, Proposal, Scores
 from cfaug.data.grids import ATTRIBUTES, require_attributes
 from cfaug.imaging.select import CosineScorer, Unit
+from cfaug.settings.read_with import ReadWith
 
 if TYPE_CHECKING:
     import torch

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from cfaug.core import weights
 from cfaug.core.annotations import OneOf
-from cfaug.core.binding import GIVEN, ReadWith
 from cfaug.core.devices import send
 from cfaug.core.errors import UserError, say_once
 from cfaug.core.processes import check_device, choose_device, uncollected
@@ -29,6 +28,7 @@ from cfaug.core.safety.safe_loading import (
 from cfaug.core.safety.yaml_text import parse_yaml
 from cfaug.core.validation import check_fields
 from cfaug.models.checkpoints import quiet
+from cfaug.settings.read_with import GIVEN, ReadWith
 
 if TYPE_CHECKING:
     import torch

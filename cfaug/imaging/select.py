@@ -9,11 +9,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
-from cfaug.core.binding import GIVEN, ReadWith
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import as_floats
 from cfaug.core.types import Edit, Scores
 from cfaug.core.validation import Positive, check_fields
+from cfaug.settings.read_with import GIVEN, ReadWith
 
 if TYPE_CHECKING:
     from torch import Tensor

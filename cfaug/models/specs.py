@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass, replace
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
-from cfaug.core.binding import Job
 from cfaug.core.errors import UserError
 from cfaug.core.protocols import DualEncoder, Matcher, NoModel
 from cfaug.core.validation import Positive
@@ -21,6 +20,7 @@ from cfaug.core.weights import (
 )
 from cfaug.models import classifier_specs, task_specs
 from cfaug.models.checkpoints import Folder, Matching, Spec, choose_protocol
+from cfaug.settings.read_with import Job
 
 OPENAI_LOGIT_SCALE = (0.0, 4.6052)
 """Bounds of the log scale: CLIP's authors clip it at ln 100, open_clip also from below at 0."""

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypedDict
 
 from cfaug.core.annotations import Means
-from cfaug.core.binding import ABOVE_ZERO, GIVEN, SWEPT, Facts, Job, ReadWith
 from cfaug.core.errors import OutputSettings, UserError
 from cfaug.core.files import require_regular
 from cfaug.core.fitting import Config
@@ -30,6 +29,7 @@ from cfaug.core.validation import (
 from cfaug.core.worlds import find_drawn
 from cfaug.data.mixture.settings import DRAWN, DataSettings
 from cfaug.planning.build import build, try_building
+from cfaug.settings.read_with import ABOVE_ZERO, GIVEN, SWEPT, Facts, Job, ReadWith
 from cfaug.train.settings import DIVIDED
 
 if TYPE_CHECKING:

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, cast, get_args
 
-from cfaug.core.binding import ReadWith
 from cfaug.core.errors import UserError
 from cfaug.core.validation import check_fields
 from cfaug.report.arm_results import Runs
@@ -22,6 +21,7 @@ from cfaug.report.results import Result
 from cfaug.report.significance_rows import Table
 from cfaug.report.significance_table import items_of_arms
 from cfaug.report.training_table import TrainingColumn, TrainingTable, find_undeclared
+from cfaug.settings.read_with import ReadWith
 
 Finding = Literal["better", "worse", "equal", "undecided"]
 Verdict = Literal["held", "did not hold", "undecided"]

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from cfaug.core.binding import DRAWS_WORLD, GIVEN, Facts, Job, ReadWith, describe_conditions
 from cfaug.core.errors import OutputSettings, UserError
 from cfaug.core.files import check_place
 from cfaug.core.processes import Threads, use_threads
@@ -26,8 +25,9 @@ from cfaug.data.sources.fields import reading_by, refuse_unused
 from cfaug.planning.build import build
 from cfaug.planning.sources import label_file, open_source, permitted_roots, say_source
 from cfaug.run.annotation_steps import QUESTION, AnnotationSource
-from cfaug.run.command_line.arguments import flatten, texts_in
 from cfaug.run.launch import Jobs, Script, choose_named, launch, report_each
+from cfaug.settings.arguments import flatten, texts_in
+from cfaug.settings.read_with import DRAWS_WORLD, GIVEN, Facts, Job, ReadWith, describe_conditions
 
 
 @dataclass(frozen=True, kw_only=True)

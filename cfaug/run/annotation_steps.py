@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from cfaug.core.binding import GIVEN, Fact, ReadWith
 from cfaug.core.errors import UserError, say
 from cfaug.core.outputs import check_output
 from cfaug.core.validation import Seed, check_fields
+from cfaug.settings.read_with import GIVEN, Fact, ReadWith
 
 if TYPE_CHECKING:
     from cfaug.annotation.assignment import Assignment

@@ -32,11 +32,11 @@ from cfaug.core.processes import interruptible, is_checkout
 from cfaug.report.records import Run
 from cfaug.report.records import read_run as read_run_folder
 from cfaug.report.results import RECORD, RESULTS, Result, read_results
-from cfaug.run.command_line.arguments import KEY, search_also, write_override
-from cfaug.run.command_line.hydra_settings import refuse_settings_of_hydra
-from cfaug.run.command_line.unread import OPEN_SOURCE, place_of, refuse_others
 from cfaug.run.compare import Comparison
 from cfaug.run.launch import DONE, Jobs, collect_reports, explain
+from cfaug.settings.arguments import KEY, search_also, write_override
+from cfaug.settings.hydra_settings import refuse_settings_of_hydra
+from cfaug.settings.unread import OPEN_SOURCE, place_of, refuse_others
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index

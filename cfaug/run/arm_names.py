@@ -18,7 +18,6 @@ from cfaug.core.errors import UserError
 from cfaug.report.arms import CUT, arm_identity, differences
 from cfaug.report.records import check_record, read_config
 from cfaug.report.results import read_record
-from cfaug.run.command_line.arguments import flatten, key_of
 from cfaug.run.folder_names import check_arm, clean_name
 from cfaug.run.identity import (
     EXTENDED,
@@ -29,6 +28,7 @@ from cfaug.run.identity import (
     without_effect,
 )
 from cfaug.run.run_folder import RunFolder
+from cfaug.settings.arguments import flatten, key_of
 
 UNNAMED = (*NOT_A_RESULT, "hydra", "declared")
 """Settings that never enter the name of an arm."""

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from cfaug import __version__
 from cfaug.core.errors import UserError, name_some, say
 from cfaug.core.processes import find_folder, is_checkout
-from cfaug.run.command_line.settings_files import settings_folders
+from cfaug.settings.settings_files import settings_folders
 
 DATA = re.compile(r"\$\{paths\.data\}/([\w.-]+)")
 """The name of a folder of data in the settings."""

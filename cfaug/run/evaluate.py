@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 from unicodedata import normalize
 
-from cfaug.core.binding import MODEL
 from cfaug.core.errors import USERS_MISTAKE, UserError, name_some, say
 from cfaug.core.files import check_place, visible_files
 from cfaug.core.outputs import check_output
@@ -36,7 +35,6 @@ from cfaug.report.common_seeds import check_experiment
 from cfaug.report.records import Run, experiment_folder, read_config, read_run, setting_node
 from cfaug.report.results import RESULTS, EvaluationKey, join_seeds
 from cfaug.report.significance_rows import Table
-from cfaug.run.command_line.unread import refuse_unread_by_runs
 from cfaug.run.evaluate_checkpoint import (
     OF_RUNS,
     EvaluationTarget,
@@ -62,6 +60,8 @@ from cfaug.run.evaluation_data import (
 )
 from cfaug.run.launch import DONE, FAILED, Jobs, Script, launch, report
 from cfaug.run.run_folder import check_result_loggers
+from cfaug.settings.read_with import MODEL
+from cfaug.settings.unread import refuse_unread_by_runs
 
 TABLES = ("table.csv", "table.md", "table.tex", "report.html", "seeds_and_items.csv")
 """The files of an experiment's tables; its figures are report-1.pdf and so on."""

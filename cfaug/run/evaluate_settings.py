@@ -10,7 +10,29 @@ from typing import Annotated, Any, ClassVar, Literal
 from annotated_types import MinLen
 
 from cfaug.core.annotations import Means
-from cfaug.core.binding import (
+from cfaug.core.errors import OutputSettings, UserError
+from cfaug.core.outputs import check_output
+from cfaug.core.processes import Threads, check_device
+from cfaug.core.protocols import NoModel
+from cfaug.core.targets import TARGET, Makes, locate
+from cfaug.core.validation import Node, RunPaths, RunSeed, Share, Words, check_fields
+from cfaug.core.worlds import find_drawn
+from cfaug.evaluation.failures import KIND as FAILURES
+from cfaug.models.indistinct import DEFAULT_LIMIT
+from cfaug.models.lora import Factor
+from cfaug.planning.build import build, try_building
+from cfaug.report.comparison import ComparisonSettings
+from cfaug.run.compare import join_experiments
+from cfaug.run.evaluate_checkpoint import (
+    CacheSize,
+    FeatureCache,
+    KeepItems,
+    check_factors,
+    open_feature_cache,
+)
+from cfaug.run.folder_names import runs_folder
+from cfaug.settings.arguments import MODEL_WEIGHTS, flatten, key_of, texts_in
+from cfaug.settings.read_with import (
     DRAWS_WORLD,
     GIVEN,
     LEARNT,
@@ -24,29 +46,7 @@ from cfaug.core.binding import (
     describe_conditions,
     holds,
 )
-from cfaug.core.errors import OutputSettings, UserError
-from cfaug.core.outputs import check_output
-from cfaug.core.processes import Threads, check_device
-from cfaug.core.protocols import NoModel
-from cfaug.core.targets import TARGET, Makes, locate
-from cfaug.core.validation import Node, RunPaths, RunSeed, Share, Words, check_fields
-from cfaug.core.worlds import find_drawn
-from cfaug.evaluation.failures import KIND as FAILURES
-from cfaug.models.indistinct import DEFAULT_LIMIT
-from cfaug.models.lora import Factor
-from cfaug.planning.build import build, try_building
-from cfaug.report.comparison import ComparisonSettings
-from cfaug.run.command_line.arguments import MODEL_WEIGHTS, flatten, key_of, texts_in
-from cfaug.run.command_line.unread import nodes_of, place_of, reasons_of_nodes, why_unread
-from cfaug.run.compare import join_experiments
-from cfaug.run.evaluate_checkpoint import (
-    CacheSize,
-    FeatureCache,
-    KeepItems,
-    check_factors,
-    open_feature_cache,
-)
-from cfaug.run.folder_names import runs_folder
+from cfaug.settings.unread import nodes_of, place_of, reasons_of_nodes, why_unread
 
 # The ways of working, of which a command line chooses the first that fits.
 

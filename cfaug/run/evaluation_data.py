@@ -34,10 +34,10 @@ from cfaug.planning.sources import (
 )
 from cfaug.report.checkpoint_tables import WEIGHTS
 from cfaug.report.records import read_config, setting_node
-from cfaug.run.command_line.arguments import key_of
-from cfaug.run.command_line.settings_files import find_settings, settings_folders
 from cfaug.run.evaluate_checkpoint import EvaluationTarget
 from cfaug.run.folder_names import clean_name
+from cfaug.settings.arguments import key_of
+from cfaug.settings.settings_files import find_settings, settings_folders
 
 if TYPE_CHECKING:
     import numpy as np

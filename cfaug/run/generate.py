@@ -54,13 +54,13 @@ from cfaug.generate.recipe import (
 from cfaug.planning.build import build
 from cfaug.planning.examples import ExampleSettings, open_examples
 from cfaug.planning.sources import SOURCE, shows_world
-from cfaug.run.command_line.arguments import flatten, write_override
 from cfaug.run.exports import check_exports, write_exports
 from cfaug.run.folder_names import clean_name
 from cfaug.run.generate_settings import GenerateSettings
 from cfaug.run.identity import without_module
 from cfaug.run.launch import DONE, FAILED, Jobs, Script, launch, report
 from cfaug.run.parallel import RayEngine, run_at_once
+from cfaug.settings.arguments import flatten, write_override
 
 if TYPE_CHECKING:
     from cfaug.report.document import Part

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal, TypedDict
 
 from cfaug.core.annotations import Keys, Means
-from cfaug.core.binding import GIVEN, SWEPT, Condition, Fact, Facts, Job, ReadWith
 from cfaug.core.errors import OutputSettings, UserError
 from cfaug.core.processes import Threads
 from cfaug.core.targets import TARGET, Makes, locate
@@ -15,6 +14,7 @@ from cfaug.core.validation import DryRun, Node, Positive, Processes
 from cfaug.generate.recipe import IMAGE_PARTS, TEXT_PARTS, RunSettings
 from cfaug.planning.examples import READ_BY, ExampleSettings, settings_read
 from cfaug.run.exports import ExportSettings
+from cfaug.settings.read_with import GIVEN, SWEPT, Condition, Fact, Facts, Job, ReadWith
 
 GenerationPaths = Annotated[
     Mapping[str, str], Keys(("shards", "worlds", "cache"), (("image_roots", Sequence[str] | None),))

@@ -13,8 +13,8 @@ from typing import Any
 from cfaug.core.worlds import is_questions, is_world
 from cfaug.data.mixture.near_duplicates import DEFAULT_DISTANCE
 from cfaug.report.arms import CONTENT
-from cfaug.run.command_line.arguments import flatten
-from cfaug.run.command_line.unread import is_under
+from cfaug.settings.arguments import flatten
+from cfaug.settings.unread import is_under
 
 NOT_A_RESULT = (
     "paths", "logger", "name", "arm", "dry_run", "overwrite", "debugging", "part", "parts",

@@ -31,20 +31,20 @@ from cfaug.core.fitting import Config, lists_of_numbers
 from cfaug.core.processes import explain_missing, find_folder, interruptible, rank, wait_briefly
 from cfaug.core.progress import preparing
 from cfaug.core.safety.addresses import hide_keys, hide_words, scrub
-from cfaug.run.command_line.arguments import (
+from cfaug.settings.arguments import (
     FOLDER_FLAGS,
     WITH_VALUE,
     CommandLine,
     own_settings,
     read,
 )
-from cfaug.run.command_line.choices import default_choices
-from cfaug.run.command_line.compose import PRESET, compose_jobs, resolve
-from cfaug.run.command_line.composition_errors import reason_of
-from cfaug.run.command_line.hydra_settings import refuse_settings_of_hydra
-from cfaug.run.command_line.settings_files import CONF, register_search_path, settings_of
-from cfaug.run.command_line.sweep_jobs import first_values, listed_keys
-from cfaug.run.command_line.usage import usage
+from cfaug.settings.choices import default_choices
+from cfaug.settings.compose import PRESET, compose_jobs, resolve
+from cfaug.settings.composition_errors import reason_of
+from cfaug.settings.hydra_settings import refuse_settings_of_hydra
+from cfaug.settings.settings_files import CONF, register_search_path, settings_of
+from cfaug.settings.sweep_jobs import first_values, listed_keys
+from cfaug.settings.usage import usage
 
 Jobs = list[tuple[Config, list[str]]]
 

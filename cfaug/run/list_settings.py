@@ -23,9 +23,11 @@ from cfaug.core.processes import find_folder
 from cfaug.core.safety.yaml_text import parse_yaml
 from cfaug.core.targets import TARGET, locate
 from cfaug.core.validation import write_value
-from cfaug.run.command_line.arguments import FOLDER_FLAGS, SHORT_NAMES, own_settings
-from cfaug.run.command_line.choices import entries, read_settings
-from cfaug.run.command_line.settings_files import (
+from cfaug.run.launch import DONE, report
+from cfaug.settings.arguments import FOLDER_FLAGS, SHORT_NAMES, own_settings
+from cfaug.settings.choices import entries, read_settings
+from cfaug.settings.declarations import Declaration, declarations, schema_of
+from cfaug.settings.settings_files import (
     CONF,
     find_settings,
     settings_folders,
@@ -33,8 +35,6 @@ from cfaug.run.command_line.settings_files import (
     settings_of,
     use_folders,
 )
-from cfaug.run.launch import DONE, report
-from cfaug.settings.declarations import Declaration, declarations, schema_of
 
 COMMANDS = ("train", "generate", "evaluate", "compare", "table", "annotate")
 """The commands with settings, each with a ``SCRIPT`` in its module."""

@@ -18,7 +18,7 @@ from pathlib import Path
 from cfaug.core.errors import USERS_MISTAKE, UserError, say
 from cfaug.core.files import write_file
 from cfaug.core.outputs import check_output_folder, output_folder
-from cfaug.run.command_line.settings_files import find_settings, settings_folders
+from cfaug.settings.settings_files import find_settings, settings_folders
 
 EXAMPLE = Path(__file__).parent / "example_recipe"
 NAME, CLASS = "swap_colours", "SwapColours"

@@ -17,7 +17,6 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, TypeVar
 
-from cfaug.core.binding import Job
 from cfaug.core.errors import UserError, say_once
 from cfaug.core.files import check_place
 from cfaug.core.fitting import Config
@@ -58,10 +57,11 @@ from cfaug.planning.training import (
 )
 from cfaug.report.records import Run, read_run
 from cfaug.run.arm_names import DRAW, arm_slug, find_arm, other_settings
-from cfaug.run.command_line.arguments import key_of
 from cfaug.run.folder_names import DEBUG, clean_name, experiment_name, runs_folder
 from cfaug.run.identity import EXTENDED, LENGTH, identity, what_follows_the_seed
 from cfaug.run.run_folder import RunFolder
+from cfaug.settings.arguments import key_of
+from cfaug.settings.read_with import Job
 from cfaug.train.generative_tasks import EditData
 from cfaug.train.mixture_task import ContrastiveTask
 from cfaug.train.settings import LossSettings, refuse_unstarted

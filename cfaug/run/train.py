@@ -41,8 +41,6 @@ from cfaug.report.results import read_record
 from cfaug.run import run_folder
 from cfaug.run.arm_names import swept_keys
 from cfaug.run.arm_sizes import equal_data, unequal_sizes
-from cfaug.run.command_line.arguments import flatten, key_of
-from cfaug.run.command_line.unread import refuse_or_note
 from cfaug.run.identity import EXTENDED
 from cfaug.run.launch import DONE, GOES_ON, SWEPT, Jobs, Script, launch, report
 from cfaug.run.parallel import RayEngine, run_at_once, shared_pixels, start_ranks
@@ -57,6 +55,8 @@ from cfaug.run.run_plan import (
     rehearse,
 )
 from cfaug.run.used_examples import check_used, write_used
+from cfaug.settings.arguments import flatten, key_of
+from cfaug.settings.unread import refuse_or_note
 from cfaug.train.mixture_task import ContrastiveTask, MixtureTask
 from cfaug.train.settings import LoggerSettings
 

@@ -1,1 +1,1 @@
-"""What classes declare of their settings: values, default, meaning, and when a setting is read."""
+"""From files and a command line to settings: declared, composed, explained, and read by something."""

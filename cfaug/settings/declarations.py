@@ -2,7 +2,7 @@
 
 A class declares a setting once: the field with its annotation and its default, and its sentence,
 under the field or, for several together, under ``Args:`` of the class. What it reads only beside
-others stands in ``read_with`` (``cfaug.core.binding``).
+others stands in ``read_with`` (``cfaug.settings.read_with``).
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from cfaug.core.annotations import (
     marks_of,
     signature_of,
 )
-from cfaug.core.binding import declared_by, describe_conditions
 from cfaug.core.targets import TARGET
 from cfaug.core.validation import adapter_of, describe_type, write_value
+from cfaug.settings.read_with import declared_by, describe_conditions
 
 ENTRY = re.compile(r"( *)(\w+): (.*)")
 """The first line of an entry under ``Args:`` or ``Attributes:``."""

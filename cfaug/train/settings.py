@@ -10,7 +10,6 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from annotated_types import Interval
 
-from cfaug.core.binding import ABOVE_ZERO, GIVEN, Condition, Fact, ReadWith
 from cfaug.core.errors import UserError
 from cfaug.core.processes import check_device
 from cfaug.core.targets import Makes
@@ -24,6 +23,7 @@ from cfaug.core.validation import (
     check_fields,
 )
 from cfaug.data.mixture.settings import DRAWN
+from cfaug.settings.read_with import ABOVE_ZERO, GIVEN, Condition, Fact, ReadWith
 
 Factory = Callable[..., Any]
 """A function without arguments that makes a new object, as a run's process needs one of its own."""

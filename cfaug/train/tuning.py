@@ -12,9 +12,9 @@ from typing import ClassVar
 from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
-from cfaug.core.binding import GIVEN, ReadWith
 from cfaug.core.errors import UserError
 from cfaug.core.validation import PartialShare, Positive, PositiveNumber, check_fields
+from cfaug.settings.read_with import GIVEN, ReadWith
 from cfaug.train.records import Trainable
 
 # The choice of trained weights: frozen parts, LoRA adapters. Torch is imported when needed.

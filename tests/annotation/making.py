@@ -10,8 +10,8 @@ from cfaug.annotation.forms import Field, Form
 from cfaug.annotation.question import AnnotationQuestion
 from cfaug.annotation.records import Answer
 from cfaug.core.types import CounterfactualSet, Edit, Member
+from tests.files_of_settings import read_settings
 from tests.report.example import picture
-from tests.settings import read_settings
 
 ROOT = Path(__file__).parents[2]
 

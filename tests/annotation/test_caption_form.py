@@ -21,8 +21,8 @@ from cfaug.planning.build import build
 from cfaug.stats.item_tests import mcnemar
 from tests.annotation.making import HOSTILE, pairs, write_answers
 from tests.annotation.text_sets import write_text_sets
+from tests.files_of_settings import read_settings
 from tests.report.example import data_of
-from tests.settings import read_settings
 
 PAPER: CaptionForm = build(read_settings("annotate/question/quality"))
 FORM = replace(PAPER, per_kind=4, examples=3)

@@ -15,8 +15,8 @@ from cfaug.planning.build import build
 from cfaug.report.arm_results import MissingError, Runs
 from cfaug.report.document import Document, read_document, to_csv, to_latex, to_markdown
 from cfaug.report.paper_tables import write_tables_page
+from tests.files_of_settings import settings_files
 from tests.paper_tables import table_node
-from tests.settings import settings_files
 
 pytestmark = pytest.mark.slow  # each is composed
 

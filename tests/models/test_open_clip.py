@@ -16,8 +16,8 @@ from cfaug.core.errors import UserError
 from cfaug.models.open_clip import _compare_activations
 from cfaug.models.specs import HFClip, OpenClip
 from cfaug.train.settings import OptimSettings
+from tests.files_of_settings import settings_file
 from tests.models import tiny
-from tests.settings import settings_file
 from tests.train import tiny_plan
 
 VIT = {"img_size": tiny.SIZE, "patch_size": 8, "embed_dim": 16, "depth": 1, "num_heads": 2}

@@ -31,7 +31,7 @@ from cfaug.report.records import Run
 from cfaug.report.results import Result
 from cfaug.report.significance_rows import Table
 from cfaug.report.terminal import print_table
-from tests.settings import settings_file
+from tests.files_of_settings import settings_file
 
 SEEDS = (11, 12, 13, 14, 15)
 OOD, ID = "shapescapes_ood_classification", "shapescapes_id_classification"

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from cfaug.core.binding import declared_by
 from cfaug.core.files import read_yaml
 from cfaug.core.targets import locate
 from cfaug.report.comparison import ComparisonSettings
 from cfaug.report.paper_tables import PaperTable
-from tests.settings import settings_file, settings_files
+from cfaug.settings.read_with import declared_by
+from tests.files_of_settings import settings_file, settings_files
 
 TABLES = sorted(file.stem for file in settings_files("table"))
 

@@ -15,19 +15,19 @@ from typing import Any
 
 import pytest
 
-from cfaug.core.binding import SWEPT, Job
 from cfaug.core.errors import UserError
 from cfaug.core.types import CounterfactualSet
 from cfaug.data.shards.shards import read_sets
 from cfaug.planning.training import TrainSettings
 from cfaug.run.annotate import AnnotateSettings
-from cfaug.run.command_line.arguments import read
-from cfaug.run.command_line.compose import compose_jobs
-from cfaug.run.command_line.unread import find_unread_words
 from cfaug.run.evaluate_settings import EvaluateSettings
 from cfaug.run.generate import generate as make
 from cfaug.run.generate_settings import GenerateSettings
 from cfaug.run.table import TableSettings
+from cfaug.settings.arguments import read
+from cfaug.settings.compose import compose_jobs
+from cfaug.settings.read_with import SWEPT, Job
+from cfaug.settings.unread import find_unread_words
 from tests.data.layouts import table
 from tests.data.making import noise_image
 from tests.imaging.tiny import save_pipeline

@@ -14,15 +14,15 @@ from omegaconf.errors import OmegaConfBaseException
 from cfaug.core.errors import UserError
 from cfaug.core.fitting import bind
 from cfaug.core.targets import locate
-from cfaug.run.command_line.arguments import flatten
-from cfaug.run.command_line.choices import options_in
-from cfaug.run.command_line.compose import _container, _keep_taken, _merge, _register_resolvers
-from cfaug.run.command_line.settings_files import register_search_path
 from cfaug.run.generate import WHERE_IT_RUNS, describe_settings
 from cfaug.run.generate_settings import GenerateSettings
+from cfaug.settings.arguments import flatten
+from cfaug.settings.choices import options_in
+from cfaug.settings.compose import _container, _keep_taken, _merge, _register_resolvers
+from cfaug.settings.settings_files import register_search_path
+from tests.files_of_settings import other_values
 from tests.run.changed_settings import IN_OTHER_TESTS, OF_GENERATION
 from tests.run.conftest import CONF, find_unread
-from tests.settings import other_values
 
 
 def merge(*words: str) -> Any:

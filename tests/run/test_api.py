@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import cfaug
-from cfaug.run.command_line.arguments import write_override
 from cfaug.run.parallel import RayEngine
+from cfaug.settings.arguments import write_override
 from tests.run.conftest import SCENES, WORLD, stdout_of
 from tests.scripts import ROOT
 

@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import pytest
 
 from cfaug.run import doctor
+from tests.files_of_settings import is_whole
 from tests.run.conftest import compose, refusal, stdout_of
 from tests.scripts import ROOT
-from tests.settings import is_whole
 
 HUB_MODEL = "openai/clip-vit-base-patch32"
 

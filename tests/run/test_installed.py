@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.files_of_settings import settings_file
 from tests.run.conftest import WORLD
-from tests.settings import settings_file
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -13,8 +13,8 @@ import pytest
 from cfaug.__main__ import main
 from cfaug.core.outputs import RECORD
 from cfaug.report.document import read_document
-from cfaug.run.command_line.arguments import own_settings
 from cfaug.run.new_recipe import EXAMPLE, WRITTEN
+from cfaug.settings.arguments import own_settings
 from tests.run.conftest import refusal
 from tests.scripts import ROOT
 

@@ -11,11 +11,11 @@ import yaml
 from cfaug.core.errors import UserError
 from cfaug.planning.build import build
 from cfaug.planning.training import TrainSettings, notes
-from cfaug.run.command_line.arguments import search_also
-from cfaug.run.command_line.compose import compose_jobs
+from cfaug.settings.arguments import search_also
+from cfaug.settings.compose import compose_jobs
 from tests.contributed import contributed
+from tests.files_of_settings import settings_files
 from tests.run.conftest import compose, output_of, stdout_of
-from tests.settings import settings_files
 
 OWN = ("data=folder", "data.real=P", "data.counterfactual=C")
 PAPER = {

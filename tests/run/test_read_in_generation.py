@@ -12,13 +12,13 @@ from typing import Any, ClassVar
 
 import pytest
 
-from cfaug.core.binding import ReadWith
 from cfaug.core.errors import UserError
 from cfaug.editing.baselines import RandomDeletion
 from cfaug.generate.source import digest_of
 from cfaug.planning.build import build
 from cfaug.run.generate import WHERE_IT_RUNS, generate, plan_job, write_exports
 from cfaug.run.generate_settings import GenerateSettings
+from cfaug.settings.read_with import ReadWith
 from tests import children
 from tests.data.making import noise_image
 from tests.run.conftest import places_in

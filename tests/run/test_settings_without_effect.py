@@ -15,9 +15,9 @@ import cfaug
 from cfaug.core.errors import UserError
 from cfaug.core.processes import use_threads
 from cfaug.evaluation.stress.stress_page import PageSettings
-from cfaug.run.command_line.compose import compose_jobs, without_rounding
 from cfaug.run.launch import explain
 from cfaug.run.train import SCRIPT, main
+from cfaug.settings.compose import compose_jobs, without_rounding
 from cfaug.train.settings import ClassLoss
 from tests.properties import examples
 

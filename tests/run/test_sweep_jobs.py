@@ -17,9 +17,9 @@ from cfaug.core.errors import UserError
 from cfaug.planning.training import TrainSettings
 from cfaug.report.records import read_run
 from cfaug.run.arm_names import arm_slug
-from cfaug.run.command_line.sweep_jobs import leave_out_duplicated
 from cfaug.run.identity import identity
 from cfaug.run.train import main as train
+from cfaug.settings.sweep_jobs import leave_out_duplicated
 from tests.properties import examples
 from tests.run.conftest import compose, jobs_of, refusal, stderr_of, stdout_of
 from tests.skips import reason

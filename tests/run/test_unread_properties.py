@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 import pytest
 
 import cfaug
-from cfaug.core.binding import Job
 from cfaug.core.errors import UserError
 from cfaug.core.files import read_yaml
 from cfaug.core.targets import locate
@@ -19,9 +18,11 @@ from cfaug.evaluation.context import EvaluationContext
 from cfaug.evaluation.retrieval import Retrieval
 from cfaug.planning.build import build
 from cfaug.run.annotation_steps import AnnotationSource
-from cfaug.run.command_line.arguments import flatten
 from cfaug.run.generate import WHERE_IT_RUNS
+from cfaug.settings.arguments import flatten
+from cfaug.settings.read_with import Job
 from tests.contributed import contributed
+from tests.files_of_settings import other_values, settings_file, settings_files
 from tests.run import annotated_steps, evaluated_sources
 from tests.run.annotated_steps import PAIRS, lay_answers
 from tests.run.changed_settings import (
@@ -35,7 +36,6 @@ from tests.run.changed_settings import (
 from tests.run.conftest import compose, find_unread
 from tests.run.evaluated_sources import Case, Sources
 from tests.run.generation_changes import find_dead, merge
-from tests.settings import other_values, settings_file, settings_files
 from tests.test_conf import RECIPES
 
 

@@ -14,8 +14,8 @@ from cfaug.core.errors import UserError
 from cfaug.core.files import read_yaml
 from cfaug.core.safety.yaml_text import parse_yaml
 from cfaug.report.records import read_config
-from cfaug.run.command_line.arguments import read
-from cfaug.run.command_line.choices import check_files
+from cfaug.settings.arguments import read
+from cfaug.settings.choices import check_files
 from tests.hygiene import ROOT
 from tests.properties import examples
 

@@ -12,8 +12,8 @@ from cfaug.models.specs import HFClip
 from cfaug.planning.build import build
 from cfaug.train.settings import OptimSettings
 from cfaug.train.tuning import Lora, Tuning, matching, recompute_activations, trainable
+from tests.files_of_settings import settings_file
 from tests.models import tiny
-from tests.settings import settings_file
 from tests.train import tiny_plan
 
 TARGETS = r"\.(q_proj|v_proj|query|value|c_fc|c_proj)$"

@@ -20,7 +20,7 @@ from cfaug.worlds.shapescapes.drawing import render
 from cfaug.worlds.shapescapes.judge import DOMAIN_WEIGHTS, WEIGHTS, load_judge
 from cfaug.worlds.shapescapes.language import describe
 from cfaug.worlds.shapescapes.settings import DOMAINS, FACTORS, words_of_domains
-from tests.settings import settings_file
+from tests.files_of_settings import settings_file
 from tests.zoo.cards import card
 from zoo.captioner import build_tokenizer, scenes, tokenize
 from zoo.classifier import ClassifierSettings, draw_scenes, edits, show

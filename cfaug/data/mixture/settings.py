@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from cfaug.core.binding import GIVEN, Fact, ReadWith
 from cfaug.core.errors import UserError
 from cfaug.core.targets import Makes
 from cfaug.core.validation import PartialShare, Positive, Seed, Share, Workers, check_fields
@@ -18,6 +17,7 @@ from cfaug.data.mixture.near_duplicates import (
     NearDistance,
     NearRule,
 )
+from cfaug.settings.read_with import GIVEN, Fact, ReadWith
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
@@ -136,7 +136,7 @@ class DataSettings:
     near_distance: NearDistance = DEFAULT_DISTANCE
 
     learnt: ClassVar[str] = "captions"
-    """What a model learns from such data (``cfaug.core.binding.LEARNT``)."""
+    """What a model learns from such data (``cfaug.settings.read_with.LEARNT``)."""
     read_with: ClassVar[ReadWith] = {
         "pairs_in_batch counterfactual_members counterfactual_captions negatives human_labels": {
             DRAWN: ("counterfactual",)

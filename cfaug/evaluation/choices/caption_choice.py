@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import numpy as np
 
-from cfaug.core.binding import MODEL, ReadWith
 from cfaug.core.errors import UserError, say
 from cfaug.core.item_schema import ItemColumn, ItemSchema
 from cfaug.core.protocols import Answerer, Matcher
@@ -44,6 +43,7 @@ from cfaug.evaluation.choices.pairs import (
     read_tags,
 )
 from cfaug.evaluation.failures import Cell, Cells, draw_twins, words_changed
+from cfaug.settings.read_with import MODEL, ReadWith
 from cfaug.stats.choices import (
     ABSENT,
     FALSE,

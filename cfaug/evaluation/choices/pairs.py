@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from cfaug.core.binding import FOLDER, MODEL, ReadWith
 from cfaug.core.errors import UserError, say, say_once
 from cfaug.core.item_schema import ItemColumn, ItemSchema
 from cfaug.core.protocols import Answerer, Matcher
@@ -33,6 +32,7 @@ from cfaug.evaluation.benchmark import (
 )
 from cfaug.evaluation.choices.caption_scores import ScoredItems, read_caption_question, scorer_of
 from cfaug.evaluation.failures import Cells, read_cells
+from cfaug.settings.read_with import FOLDER, MODEL, ReadWith
 from cfaug.stats.choices import pair_hits, winoground_hits
 
 if TYPE_CHECKING:

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, ClassVar, cast
 
 import numpy as np
 
-from cfaug.core.binding import LEARNT, TRAINED, ReadWith
 from cfaug.core.errors import UserError
 from cfaug.core.item_schema import ItemSchema
 from cfaug.core.protocols import Answerer
@@ -51,6 +50,7 @@ from cfaug.evaluation.questions.vqa_prompting import (
 )
 from cfaug.evaluation.vqa_inference import Asker
 from cfaug.models.indistinct import check_answers
+from cfaug.settings.read_with import LEARNT, TRAINED, ReadWith
 from cfaug.stats.choices import Reduction
 
 if TYPE_CHECKING:

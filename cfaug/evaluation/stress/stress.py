@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from cfaug.core.binding import GIVEN, MODEL, ReadWith
 from cfaug.core.errors import UserError
 from cfaug.core.files import read_lines
 from cfaug.core.item_schema import ItemSchema
@@ -41,6 +40,7 @@ from cfaug.evaluation.stress.stress_sets import (
     read_joined,
 )
 from cfaug.report.items import read_items
+from cfaug.settings.read_with import GIVEN, MODEL, ReadWith
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 
-from cfaug.core.binding import FOLDER, GIVEN, TRAINED, ReadWith
 from cfaug.core.errors import UserError
 from cfaug.core.item_schema import ItemSchema
 from cfaug.core.pixels import content_digest
@@ -49,6 +48,7 @@ from cfaug.evaluation.text_pairs.text_pairs import (
 )
 from cfaug.models.indistinct import check_answers
 from cfaug.report.items import Items, read_items
+from cfaug.settings.read_with import FOLDER, GIVEN, TRAINED, ReadWith
 from cfaug.stats.classification import MacroScores, confusion_matrix, macro_scores
 
 if TYPE_CHECKING:

@@ -20,7 +20,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from cfaug.core.binding import GIVEN, ReadWith
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import decode_image
 from cfaug.core.types import CLUSTER, ITEM
@@ -47,6 +46,7 @@ from cfaug.report.document import (
     rules_of,
 )
 from cfaug.report.page import DASH, percent
+from cfaug.settings.read_with import GIVEN, ReadWith
 from cfaug.stats.cluster_tests import MeanDifference, cluster_mean
 
 BASICS, CHANGED, KEPT = "basic", "answer changes", "answer stays"

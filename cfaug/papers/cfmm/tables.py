@@ -10,7 +10,6 @@ from functools import partial
 from itertools import combinations
 from typing import Any, ClassVar
 
-from cfaug.core.binding import ReadWith
 from cfaug.evaluation.questions.question_items import ACCURACIES, BLIND, PRIOR, SEEN, QuestionItems
 from cfaug.evaluation.questions.question_page import (
     ALPHA,
@@ -26,6 +25,7 @@ from cfaug.report.arm_table import mark_best_two
 from cfaug.report.document import Column, Document, Entry, Part, make_part, rules_of, text_column
 from cfaug.report.page import DASH, p_text, points
 from cfaug.report.paper_tables import Models, PaperTable, published, read_answers
+from cfaug.settings.read_with import ReadWith
 from cfaug.stats.significance import summarise
 
 # Table 3 of CFMM: totals over categories, with tests, phi, and answers without the image.

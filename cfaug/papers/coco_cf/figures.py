@@ -14,7 +14,6 @@ import numpy as np
 from cfaug.annotation.findings import AnswerCounts
 from cfaug.annotation.page import NOT_PEOPLE
 from cfaug.annotation.record import FILE, AnnotationRecord, ImageExample, read_record
-from cfaug.core.binding import ReadWith
 from cfaug.core.errors import UserError
 from cfaug.core.safety.json_text import load_json
 from cfaug.core.validation import check_fields
@@ -34,6 +33,7 @@ from cfaug.report.document import (
 )
 from cfaug.report.page import DASH, p_text, percent
 from cfaug.report.paper_tables import PaperTable, published
+from cfaug.settings.read_with import ReadWith
 from cfaug.stats.effects import wilson_interval
 from cfaug.stats.ranking import GapSummary, summary
 

@@ -12,7 +12,6 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from cfaug.core.binding import ReadWith
 from cfaug.core.errors import UserError, say
 from cfaug.core.item_schema import ItemColumn, ItemSchema
 from cfaug.core.progress import watch
@@ -25,6 +24,7 @@ from cfaug.evaluation.inference import Pixels, check_outputs, compute_distinct
 from cfaug.evaluation.stress.stress import JoinedBenchmark
 from cfaug.evaluation.stress.stress_items import JOINED_ITEMS
 from cfaug.evaluation.stress.stress_sets import JoinedSets
+from cfaug.settings.read_with import ReadWith
 from cfaug.stats.image_metrics import frechet_distance, kernel_distance
 
 

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from cfaug.annotation.record import HumanAnswers, read_human_answers
-from cfaug.core.binding import GIVEN, ReadWith
 from cfaug.core.errors import UserError, say
 from cfaug.core.item_schema import ItemColumn, ItemSchema
 from cfaug.core.types import CLUSTER, ITEM, Evaluation, Outcome
@@ -26,6 +25,7 @@ from cfaug.evaluation.benchmark import SourceBenchmark, fingerprint
 from cfaug.evaluation.cached_model import image_keys
 from cfaug.evaluation.inference import Pixels, embed_images, embed_texts
 from cfaug.papers.social.grid_sets import GridSets, Invalid, read_grid_sets
+from cfaug.settings.read_with import GIVEN, ReadWith
 from cfaug.stats.classification import class_scores, confusion_matrix
 from cfaug.stats.ranking import Candidates, first_equal
 

@@ -15,7 +15,6 @@ import numpy as np
 from cfaug.annotation.page import NOT_PEOPLE
 from cfaug.annotation.record import FILE, AnnotationRecord, ImageExample, read_record
 from cfaug.annotation.strata import ILLUSTRATIONS, STRATA
-from cfaug.core.binding import ReadWith
 from cfaug.core.errors import UserError
 from cfaug.core.json_records import from_json
 from cfaug.core.validation import check_fields
@@ -24,6 +23,7 @@ from cfaug.report.document import Column, Document, DocumentImage, Entry, Part, 
 from cfaug.report.items import Items
 from cfaug.report.page import DASH, percent
 from cfaug.report.paper_tables import ModelsTable, PaperTable, published
+from cfaug.settings.read_with import ReadWith
 from cfaug.stats.classification import ClassScores, class_scores, confusion_matrix
 from cfaug.stats.effects import wilson_interval
 from cfaug.stats.significance import summarise

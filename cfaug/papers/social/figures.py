@@ -10,7 +10,6 @@ from functools import partial
 from itertools import chain, islice
 from typing import ClassVar
 
-from cfaug.core.binding import GIVEN, ReadWith
 from cfaug.core.errors import UserError
 from cfaug.papers.social.comparison_tables import (
     GAP_NOTE,
@@ -46,6 +45,7 @@ from cfaug.report.document import (
 )
 from cfaug.report.page import DASH, percent
 from cfaug.report.plots import Band
+from cfaug.settings.read_with import GIVEN, ReadWith
 
 # Figures 2 and 5 of the paper: the distribution of MaxSkew over subjects, model by model.
 

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 import numpy as np
 from annotated_types import Interval
 
-from cfaug.core.binding import ReadWith
 from cfaug.core.errors import UserError
 from cfaug.core.item_schema import ItemSchema, to_json
 from cfaug.core.progress import watch
@@ -46,6 +45,7 @@ from cfaug.papers.social.skew_items import ALPHA, SKEW_ITEMS, RankingTask, SkewI
 from cfaug.papers.social.skew_rankings import SKEW_RANKINGS
 from cfaug.papers.social.within_set_gap import chance_range, friedman, label_gaps, rank_within
 from cfaug.report.items import Items
+from cfaug.settings.read_with import ReadWith
 from cfaug.stats.ranking import Candidates, first_equal, unit
 from cfaug.stats.significance import holm
 from cfaug.stats.skew_metrics import (

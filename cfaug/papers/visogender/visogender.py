@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, cast
 import numpy as np
 from annotated_types import MinLen
 
-from cfaug.core.binding import TRAINED, ReadWith
 from cfaug.core.errors import UserError
 from cfaug.core.item_schema import ItemColumn, ItemSchema
 from cfaug.core.protocols import DualEncoder
@@ -29,6 +28,7 @@ from cfaug.evaluation.benchmark import fingerprint
 from cfaug.evaluation.cached_model import image_keys
 from cfaug.evaluation.inference import Pixels, embed_images, embed_texts
 from cfaug.papers.visogender.files import FEMININE, MASCULINE, TWO, VisoGenderPhotos
+from cfaug.settings.read_with import TRAINED, ReadWith
 from cfaug.stats.classification import hits_at
 from cfaug.stats.skew_metrics import (
     Zeros,

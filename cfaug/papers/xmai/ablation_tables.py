@@ -13,7 +13,6 @@ from math import fsum
 from pathlib import Path
 from typing import Any, ClassVar
 
-from cfaug.core.binding import GIVEN, ReadWith
 from cfaug.core.errors import UserError
 from cfaug.data.shards.shards import read_scores
 from cfaug.evaluation.text_pairs.entailment_items import EntailmentItems
@@ -50,6 +49,7 @@ from cfaug.report.arm_results import Runs
 from cfaug.report.document import Column, Curve, Document, Entry, Part, make_part, text_column
 from cfaug.report.page import DASH
 from cfaug.report.paper_tables import published, read_answers
+from cfaug.settings.read_with import GIVEN, ReadWith
 from cfaug.stats.cluster_tests import MeanDifference, cluster_mean
 
 TASKS: Mapping[str, tuple[type[TextPairItems], Sequence[MeasureColumn]]] = {

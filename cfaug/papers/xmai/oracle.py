@@ -18,7 +18,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from cfaug.core.binding import GIVEN, ReadWith
 from cfaug.data.shards.shards import read_sets
 from cfaug.evaluation.text_pairs.entailment_items import EntailmentItems
 from cfaug.evaluation.text_pairs.text_pair_items import (
@@ -40,6 +39,7 @@ from cfaug.report.arm_results import Runs
 from cfaug.report.document import BarPlot, Column, Curve, Document, Entry, Part, make_part
 from cfaug.report.page import DASH, p_text
 from cfaug.report.paper_tables import read_answers
+from cfaug.settings.read_with import GIVEN, ReadWith
 from cfaug.stats.cluster_tests import MeanDifference, cluster_mean
 from cfaug.worlds.shapescapes.detector import inserted_claims, read_scene, text_truth
 from cfaug.worlds.shapescapes.settings import Factors

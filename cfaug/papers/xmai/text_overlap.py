@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from cfaug.core.binding import ReadWith
 from cfaug.core.errors import UserError
 from cfaug.core.item_schema import ItemSchema
 from cfaug.core.protocols import NoModel
@@ -32,6 +31,7 @@ from cfaug.evaluation.text_pairs.text_pairs import (
     read_caption_list,
     read_edited_captions,
 )
+from cfaug.settings.read_with import ReadWith
 
 if TYPE_CHECKING:
     from cfaug.evaluation.context import EvaluationContext

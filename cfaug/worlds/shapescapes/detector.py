@@ -11,7 +11,6 @@ import numpy as np
 from annotated_types import MinLen
 
 from cfaug.core.annotations import OneOf
-from cfaug.core.binding import GIVEN, ReadWith
 from cfaug.core.errors import UserError
 from cfaug.core.rng import generator
 from cfaug.core.types import ENTAILMENT, Example, Images, Proposal, Scores
@@ -19,6 +18,7 @@ from cfaug.core.validation import Seed, Share, check_fields
 from cfaug.core.weights import sha256_text
 from cfaug.data.captions import caption_changes
 from cfaug.data.detections import DETECTIONS, Attribute, Box, Detection, detections_to_json
+from cfaug.settings.read_with import GIVEN, ReadWith
 from cfaug.worlds.shapescapes.drawing import render, scene_of
 from cfaug.worlds.shapescapes.settings import (
     COLOURS,

@@ -13,9 +13,9 @@ import numpy as np
 from annotated_types import Ge, Interval, MinLen
 
 from cfaug.core.annotations import OneOf
-from cfaug.core.binding import GIVEN, ReadWith
 from cfaug.core.errors import UserError
 from cfaug.core.validation import Seed, Share, check_fields
+from cfaug.settings.read_with import GIVEN, ReadWith
 
 PREFIX = "shapescapes:"
 QUESTIONS_PREFIX = "shapescapes_vqa:"

@@ -17,12 +17,12 @@ from cfaug.evaluation.stress.stress_items import EDITED, StressItems
 from cfaug.evaluation.stress.stress_page import PageSettings, fill_command, stress_page, verdict
 from cfaug.planning.build import build
 from cfaug.report.gallery import ImageSource
-from cfaug.run.command_line.compose import compose_jobs
 from cfaug.run.generate_settings import GenerateSettings
+from cfaug.settings.compose import compose_jobs
+from tests.files_of_settings import read_settings
 from tests.report.example import HOSTILE, data_of
 from tests.report.page_reader import PageReader
 from tests.report.stress_example import read_image, stress_items
-from tests.settings import read_settings
 
 COMMAND = ("python", "generate.py", "recipe.editor.after={after}", "recipe.editor.labels=[{label}]")
 PHOTOS = 12

@@ -25,7 +25,7 @@ from cfaug.report.document import to_markdown
 from cfaug.report.items import Items, write_items
 from cfaug.stats.cluster_tests import cluster_mean
 from cfaug.worlds.shapescapes.question_parts import CHANGES
-from tests.settings import settings_file
+from tests.files_of_settings import settings_file
 from zoo.vlm_training import draw_images
 
 FILE = settings_file("table/cfmm_oracle")

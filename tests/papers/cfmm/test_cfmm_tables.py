@@ -20,10 +20,10 @@ from cfaug.report.document import Document, Part, to_markdown
 from cfaug.report.items import write_items
 from cfaug.report.paper_tables import published
 from cfaug.stats.choices import accuracies
+from tests.files_of_settings import settings_file
 from tests.paper_tables import table
 from tests.report.example import picture
 from tests.report.question_example import ASKED, IMAGES, question_items
-from tests.settings import settings_file
 
 DEMONSTRATED = ("count-0", "color-0")
 """Images that a prompt with examples does not score."""

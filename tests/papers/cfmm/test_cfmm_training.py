@@ -6,8 +6,8 @@ import pytest
 
 from cfaug.report.document import read_document
 from cfaug.report.results import read_results
-from cfaug.run.command_line.choices import read_arms
-from tests.settings import settings_file
+from cfaug.settings.choices import read_arms
+from tests.files_of_settings import settings_file
 
 ARMS = sorted(read_arms(settings_file("experiment/cfmm_training")))
 

@@ -20,7 +20,7 @@ from cfaug.data.shards.shards import read_sets, write_shards
 from cfaug.data.sources.question_sets import read_questions
 from tests.annotation.making import pairs
 from tests.data.question_files import encode_image
-from tests.settings import settings_file
+from tests.files_of_settings import settings_file
 
 CONF = settings_file("annotate/question/question_review")
 

@@ -10,9 +10,9 @@ import yaml
 
 from cfaug.planning.build import build
 from cfaug.run.arm_names import arm_slug
-from cfaug.run.command_line.arguments import sweep_overrides
-from cfaug.run.command_line.choices import options_in
-from cfaug.run.command_line.settings_files import find_sweep, sweep_files
+from cfaug.settings.arguments import sweep_overrides
+from cfaug.settings.choices import options_in
+from cfaug.settings.settings_files import find_sweep, sweep_files
 from tests.run.conftest import compose
 
 SMALL = [

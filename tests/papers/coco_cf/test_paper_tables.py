@@ -22,14 +22,14 @@ from cfaug.report.document import DAGGER
 from cfaug.report.page import DASH
 from cfaug.report.paper_tables import published
 from cfaug.report.results import append_results, read_results
-from cfaug.run.command_line.arguments import read
-from cfaug.run.command_line.compose import compose_jobs
-from cfaug.run.command_line.settings_files import find_sweep
 from cfaug.run.evaluate_settings import EvaluateSettings
+from cfaug.settings.arguments import read
+from cfaug.settings.compose import compose_jobs
+from cfaug.settings.settings_files import find_sweep
+from tests.files_of_settings import settings_files
 from tests.paper_tables import table_node
 from tests.papers.coco_cf import made_up
 from tests.scripts import ROOT
-from tests.settings import settings_files
 
 CONF = ROOT / "conf"
 TABLES = [file.stem for file in settings_files("table") if file.stem.startswith("coco_cf_")]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cfaug.run.command_line.choices import names_itself, options_in, read_arms
-from tests.settings import settings_file
+from cfaug.settings.choices import names_itself, options_in, read_arms
+from tests.files_of_settings import settings_file
 
 
 def test_an_arm_has_the_shared_settings_and_its_own():

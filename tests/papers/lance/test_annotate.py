@@ -13,9 +13,9 @@ from cfaug.planning.build import build
 from tests.annotation.making import EDITS
 from tests.annotation.test_form import ALL, joined
 from tests.annotation.test_form import lines as filled_in
+from tests.files_of_settings import read_settings
 from tests.run.conftest import refusal, stdout_of
 from tests.run.test_annotate import annotate  # noqa: F401
-from tests.settings import read_settings
 
 
 def test_the_papers_questions_have_these_answers():

@@ -24,8 +24,8 @@ from cfaug.report.items import items_file, write_items
 from cfaug.report.paper_tables import published, read_answers, write_tables_page
 from cfaug.report.results import Result, append_results
 from tests.annotation.test_form import ALL, FULL
+from tests.files_of_settings import settings_file
 from tests.report.stress_example import read_image, stress_items
-from tests.settings import settings_file
 
 NETS = {"resnet50": {"background": 0.5, "domain": 0.1}, "vit_b16": {"domain": 0.4}}
 

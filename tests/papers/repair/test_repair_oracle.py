@@ -15,7 +15,7 @@ from cfaug.report.arm_results import MissingError, Runs
 from cfaug.report.results import Result, append_results
 from cfaug.stats.effects import fit_saturation
 from cfaug.worlds.shapescapes.settings import SUBJECTS
-from tests.settings import read_settings
+from tests.files_of_settings import read_settings
 
 CONF = read_settings("table/repair_oracle")
 SEEDS = (0, 1, 2)

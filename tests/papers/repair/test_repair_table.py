@@ -24,7 +24,7 @@ from cfaug.report.results import Result, append_results
 from cfaug.report.training_table import declaration_text, find_undeclared, write_declaration
 from cfaug.stats.item_tests import MeanDifference
 from tests.evaluation.joined import picture
-from tests.settings import read_settings
+from tests.files_of_settings import read_settings
 
 CONF = read_settings("table/repair")
 SEEDS = (0, 1, 2)

@@ -23,7 +23,7 @@ from cfaug.report.items import Items, write_items
 from cfaug.report.paper_tables import write_tables_page
 from cfaug.worlds.shapescapes.settings import SKEWED, SUBJECTS, WorldSettings
 from cfaug.worlds.shapescapes.world import World
-from tests.settings import settings_file
+from tests.files_of_settings import settings_file
 
 TABLE = settings_file("table/social_oracle")
 STRENGTHS, SEEDS = (0.5, 1.0), (0, 1)

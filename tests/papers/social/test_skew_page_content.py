@@ -27,11 +27,11 @@ from cfaug.planning.build import build
 from cfaug.report.arm_results import Runs
 from cfaug.report.gallery import MODELS, ImageSource
 from cfaug.report.items import Items, read_items, write_items
+from tests.files_of_settings import settings_file
 from tests.grid_sets import grid_set, lay_grid_sets
 from tests.papers.social.skew_example import GENDERS, OCCUPATIONS, RACES, read_image, skew_items
 from tests.report.example import data_of
 from tests.report.page_reader import PageReader
-from tests.settings import settings_file
 
 COMBINATIONS = [f"{race} {gender}" for race, gender in product(RACES, GENDERS)]
 IMAGES = ImageSource(read_image, lambda key: COMBINATIONS[int(key.rpartition("_")[2])])

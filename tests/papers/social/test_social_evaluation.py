@@ -12,12 +12,12 @@ from cfaug.data.index import open_index
 from cfaug.report.document import read_document
 from cfaug.report.items import read_items
 from cfaug.report.results import read_results
-from cfaug.run.command_line.choices import read_arms
+from cfaug.settings.choices import read_arms
+from tests.files_of_settings import settings_file
 from tests.grid_sets import every_grid_set, lay_grid_sets
 from tests.papers.social.questions import ERRORS
 from tests.report.example import data_of
 from tests.run.conftest import stdout_of
-from tests.settings import settings_file
 
 CLIP = ("weights=zoo:clip-0", "model=tiny_clip", "device=cpu", "max_indistinct=1")
 

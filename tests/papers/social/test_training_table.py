@@ -16,7 +16,7 @@ from cfaug.report.arm_results import MissingError, Runs
 from cfaug.report.items import Items, write_items
 from cfaug.report.joint_tests import TITLE
 from cfaug.report.results import Result, append_results
-from tests.settings import settings_file
+from tests.files_of_settings import settings_file
 
 CONF = settings_file("table/social_debias")
 SEEDS = (107, 108, 109, 110, 111)

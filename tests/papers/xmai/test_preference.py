@@ -18,7 +18,7 @@ from cfaug.run.annotation_steps import AnnotationSource, Export, ReadAnswers, Si
 from tests.annotation.making import WHY, write_answers
 from tests.annotation.test_caption_form import ALL, FORM
 from tests.annotation.text_sets import write_text_sets
-from tests.settings import read_settings
+from tests.files_of_settings import read_settings
 
 ASKED: Preference = build(read_settings("annotate/question/preference"))
 FIVE = Assignment(5, 5, 1.0)

@@ -16,7 +16,7 @@ from cfaug.core.errors import UserError
 from cfaug.data.shards.shards import write_shards
 from cfaug.report.items import read_items
 from cfaug.report.results import read_results
-from cfaug.run.command_line.settings_files import find_sweep
+from cfaug.settings.settings_files import find_sweep
 from tests.evaluation.text_sets import text_set
 from tests.run.conftest import make_sets, refusal, stdout_of
 from tests.test_conf import ROOT

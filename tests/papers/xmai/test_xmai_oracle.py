@@ -24,7 +24,7 @@ from cfaug.report.items import Items, write_items
 from cfaug.worlds.shapescapes.detector import CaptionTruth, text_truth
 from cfaug.worlds.shapescapes.drawing import Scene
 from cfaug.worlds.shapescapes.settings import COLOURS, SUBJECTS, Factors
-from tests.settings import settings_file
+from tests.files_of_settings import settings_file
 
 CONF = settings_file("table/xmai_oracle")
 SCENES = [Factors("ball", colour, "grass") for colour in ("red", "blue", "pink", "black")]

@@ -20,8 +20,8 @@ from cfaug.report.paper_tables import published
 from cfaug.stats.classification import confusion_matrix, macro_scores
 from cfaug.stats.item_tests import mcnemar
 from cfaug.stats.significance import SeedSummary, welch
+from tests.files_of_settings import settings_file
 from tests.report.insertion_example import METHODS, entailment_items, insertion_items
-from tests.settings import settings_file
 
 MODELS = ("clip-a", "clip-bb")
 CLIP = {"clip": "weights/clip"}

@@ -14,7 +14,7 @@ import numpy as np
 import yaml
 
 from cfaug.report.items import read_items
-from tests.settings import settings_file
+from tests.files_of_settings import settings_file
 
 FILE = Path(__file__).with_name("answers.json")
 EXPERIMENTS = ("emoji", "shapescapes", "shapescapes_questions")

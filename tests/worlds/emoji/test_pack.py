@@ -26,7 +26,7 @@ from cfaug.data.index.index import examples
 from cfaug.planning.build import build
 from cfaug.planning.examples import ExampleSettings, open_examples
 from cfaug.report.training_table import declaration_text
-from tests.settings import settings_file
+from tests.files_of_settings import settings_file
 
 PACK = Path(local_source("emoji:noto/train")).parents[1]
 ARTISTS = ("noto", "fluent", "twemoji")

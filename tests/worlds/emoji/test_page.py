@@ -17,7 +17,7 @@ from PIL import Image
 from scipy import stats
 
 from cfaug.models.specs import HFClip
-from tests.settings import settings_file
+from tests.files_of_settings import settings_file
 from tests.worlds.emoji.answers import FILE
 from tests.worlds.emoji.test_pack import ARTISTS
 from tests.worlds.emoji.test_pack import rows as read

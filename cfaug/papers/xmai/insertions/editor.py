@@ -16,7 +16,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from cfaug.core.binding import Job
 from cfaug.core.errors import UserError, say
 from cfaug.core.types import Edit, Edited, Example, Rejected
 from cfaug.core.validation import Positive, check_fields
@@ -49,6 +48,7 @@ from cfaug.papers.xmai.insertions.scores import (
     Weights,
     score_candidates,
 )
+from cfaug.settings.read_with import Job
 
 KIND = "insertion"
 NAMED = 5

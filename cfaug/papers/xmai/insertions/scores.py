@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from cfaug.core.binding import ReadWith
 from cfaug.core.errors import UserError, say
 from cfaug.core.files import require_regular
 from cfaug.core.pixels import decode_image, stack_pixels
@@ -30,6 +29,7 @@ from cfaug.editing.protocols import round_digits
 from cfaug.editing.word_lists import SHIPPED, list_lines
 from cfaug.editing.wordnet import WordNet
 from cfaug.papers.xmai.insertions.mentions import AnswerCache, Guess, WordSimilarity
+from cfaug.settings.read_with import ReadWith
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -23,14 +23,14 @@ from cfaug.core.safety.addresses import hide_settings
 from cfaug.core.safety.yaml_text import UNDERSCORED
 from cfaug.core.stores import is_address
 from cfaug.core.targets import TARGET, locate
-from cfaug.run.command_line.arguments import (
+from cfaug.settings.arguments import (
     SEARCH_PATH,
     flatten,
     key_of,
     search_also,
     write_in_full,
 )
-from cfaug.run.command_line.choices import (
+from cfaug.settings.choices import (
     ARMS,
     EXPERIMENT,
     NOTHING,
@@ -42,8 +42,8 @@ from cfaug.run.command_line.choices import (
     options_in,
     register_arms,
 )
-from cfaug.run.command_line.composition_errors import check_choice, explain
-from cfaug.run.command_line.settings_files import (
+from cfaug.settings.composition_errors import check_choice, explain
+from cfaug.settings.settings_files import (
     CONF,
     find_settings,
     register_search_path,
@@ -51,13 +51,13 @@ from cfaug.run.command_line.settings_files import (
     settings_groups,
     use_folders,
 )
-from cfaug.run.command_line.sweep_jobs import (
+from cfaug.settings.sweep_jobs import (
     leave_out_duplicated,
     parse_overrides,
     refuse_duplicated,
     split_sweep,
 )
-from cfaug.run.command_line.unread import is_under, references, refuse_unread
+from cfaug.settings.unread import is_under, references, refuse_unread
 
 WITHOUT_WORLD = {"evaluate": ("data", "folder"), "annotate": ("world", "null")}
 """{command that also works without a world: the group that chooses one, the choice without}."""
@@ -185,7 +185,7 @@ def _alternate(number: int, choices: Sequence[Any]) -> Any:
 
 
 RESOLVERS: dict[str, Callable[..., Any]] = {"alternate": _alternate}
-"""What files may call, ``${NAME:...}``; ``cfaug.run`` adds ``next``, which knows of seeds of data."""
+"""What files may call, ``${NAME:...}``; ``cfaug.run`` adds ``next``, the seed of data."""
 
 
 def _register_resolvers() -> None:

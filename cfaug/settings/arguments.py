@@ -19,7 +19,7 @@ from typing import Any
 from cfaug.core.errors import UserError
 from cfaug.core.files import read_yaml
 from cfaug.core.plugins import add_folder
-from cfaug.run.command_line.settings_files import find_sweep, settings_of, sweep_files
+from cfaug.settings.settings_files import find_sweep, settings_of, sweep_files
 
 HYDRA_FLAGS = {
     "--hydra-help", "--cfg", "-c", "--resolve", "--package", "-p", "--info", "-i",

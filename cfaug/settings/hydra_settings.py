@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from cfaug.core.errors import UserError
 from cfaug.core.targets import TARGET
-from cfaug.run.command_line.arguments import SEARCH_PATH, key_of
+from cfaug.settings.arguments import SEARCH_PATH, key_of
 
 PLUGINS = ("hydra/launcher", "hydra/sweeper")
 OF_PLUGINS = ("hydra/sweeper/", "hydra.launcher.", "hydra.sweeper.", "hydra.sweep.")

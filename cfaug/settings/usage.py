@@ -14,22 +14,22 @@ from pathlib import Path
 from typing import Any, is_typeddict
 
 from cfaug.core.annotations import annotation_of, base_of
-from cfaug.core.binding import declared_by, describe_conditions
 from cfaug.core.errors import UserError
 from cfaug.core.targets import OF_NODES, TARGET, locate
 from cfaug.core.validation import write_value
-from cfaug.run.command_line.arguments import SHORT_NAMES, flatten
-from cfaug.run.command_line.choices import (
+from cfaug.settings.arguments import SHORT_NAMES, flatten
+from cfaug.settings.choices import (
     DEFAULTS,
     NOTHING,
     default_choices,
     options_in,
     read_root,
 )
-from cfaug.run.command_line.compose import PRESET, compose_files
-from cfaug.run.command_line.settings_files import find_settings, settings_folders
-from cfaug.run.command_line.unread import is_under
+from cfaug.settings.compose import PRESET, compose_files
 from cfaug.settings.declarations import declarations
+from cfaug.settings.read_with import declared_by, describe_conditions
+from cfaug.settings.settings_files import find_settings, settings_folders
+from cfaug.settings.unread import is_under
 
 WIDTH, COLUMN = 110, 32
 """The characters of a line, and those before the sentence of a setting."""

@@ -14,12 +14,12 @@ from annotated_types import Interval
 from jsonschema import Draft202012Validator
 
 from cfaug.core.targets import TARGET, locate
-from cfaug.run.command_line.settings_files import find_settings, settings_folders
 from cfaug.run.list_settings import class_of, list_parts, list_settings, main, schema
 from cfaug.settings.declarations import declarations, meanings_of, schema_of
+from cfaug.settings.settings_files import find_settings, settings_folders
+from tests.files_of_settings import is_whole, settings_file, settings_files
 from tests.run.conftest import compose
 from tests.scripts import ROOT
-from tests.settings import is_whole, settings_file, settings_files
 
 PAGE = ROOT / "docs" / "settings.md"
 

@@ -16,20 +16,20 @@ from hypothesis import strategies as st
 
 from cfaug.core.errors import UserError
 from cfaug.core.fitting import bind, lists_of_numbers
-from cfaug.run.command_line import compose as compose_module
-from cfaug.run.command_line.arguments import read, sweep_overrides
-from cfaug.run.command_line.choices import (
+from cfaug.run.evaluate_settings import EvaluateSettings
+from cfaug.settings import compose as compose_module
+from cfaug.settings.arguments import read, sweep_overrides
+from cfaug.settings.choices import (
     Options,
     name_both,
     names_itself,
     options_in,
     read_arms,
 )
-from cfaug.run.command_line.usage import WIDTH, usage
-from cfaug.run.evaluate_settings import EvaluateSettings
+from cfaug.settings.usage import WIDTH, usage
+from tests.files_of_settings import settings_file
 from tests.properties import examples
 from tests.run.conftest import COMMANDS, compose, jobs_of, refusal, stdout_of
-from tests.settings import settings_file
 
 PARSER = OverridesParser.create()
 TEXTS = st.text("ab1 ()[]{}#&;!~`<>^=\"'/.,:+-_%*@?|äß日", max_size=12).map(

@@ -11,7 +11,7 @@ import yaml
 from cfaug.core.annotations import alternatives_of, annotation_of, choices_of, signature_of
 from cfaug.core.targets import item_annotation
 from cfaug.core.validation import accepts
-from cfaug.run.command_line.settings_files import find_settings, settings_folders
+from cfaug.settings.settings_files import find_settings, settings_folders
 from tests.scripts import ROOT
 
 

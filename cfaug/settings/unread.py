@@ -1,11 +1,10 @@
 """Which settings a job reads, and the refusal of a typed one that it does not.
 
 A setting that was typed and is read by nobody makes an arm other than its name says. The class of
-the command and the classes of all nodes say what they do not read (``read_with`` and
-``find_left_out``: ``cfaug.core.binding``). A setting that a read one takes by ``${...}`` is read as
-well. Only typed words are refused: defaults in files may be anything. So may ``null``, and
-``false`` for a setting that is off by default, which ask for nothing. ``--help`` lists the same
-declarations.
+the command and the classes of all nodes say what they do not read (``cfaug.settings.read_with``). A
+setting that a read one takes by ``${...}`` is read as well. Only typed words are refused: defaults
+in files may be anything. So may ``null``, and ``false`` for a setting that is off by default, which
+ask for nothing.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ from dataclasses import replace
 from typing import Any
 
 from cfaug.core.annotations import default_of
-from cfaug.core.binding import SWEPT, Facts, Job, find_reasons
 from cfaug.core.errors import UserError, say
 from cfaug.core.targets import TARGET, locate
-from cfaug.run.command_line.arguments import key_of
+from cfaug.settings.arguments import key_of
+from cfaug.settings.read_with import SWEPT, Facts, Job, find_reasons
 
 Command = Callable[..., Any]
 Reasons = Sequence[Mapping[str, str | None]]

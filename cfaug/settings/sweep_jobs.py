@@ -10,8 +10,8 @@ from typing import Any
 
 from cfaug.core.errors import UserError, name_some, say
 from cfaug.core.processes import speaks
-from cfaug.run.command_line.arguments import KEY, how_to_quote
-from cfaug.run.command_line.choices import NOTHING, Options
+from cfaug.settings.arguments import KEY, how_to_quote
+from cfaug.settings.choices import NOTHING, Options
 
 Words = list[str]
 MOST_JOBS = 1_000_000

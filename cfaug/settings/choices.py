@@ -17,8 +17,8 @@ from cfaug.core.errors import UserError
 from cfaug.core.files import read_limited
 from cfaug.core.processes import find_folder
 from cfaug.core.safety.yaml_text import MOST_CHARACTERS, parse_yaml
-from cfaug.run.command_line.arguments import SHORT_NAMES
-from cfaug.run.command_line.settings_files import (
+from cfaug.settings.arguments import SHORT_NAMES
+from cfaug.settings.settings_files import (
     CONF,
     find_settings,
     settings_folders,

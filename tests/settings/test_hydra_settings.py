@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from cfaug.core.errors import UserError
-from cfaug.run.command_line.arguments import REFUSED_FLAGS, read
-from cfaug.run.command_line.hydra_settings import refuse_settings_of_hydra
 from cfaug.run.train import SCRIPT, main
+from cfaug.settings.arguments import REFUSED_FLAGS, read
+from cfaug.settings.hydra_settings import refuse_settings_of_hydra
 
 PLUGIN = ["hydra/launcher=submitit_local", "-m"]
 

@@ -10,16 +10,16 @@ import pytest
 
 import cfaug
 from cfaug.core.annotations import signature_of
-from cfaug.core.binding import LEARNT, MODEL, TRAINED, WORLD, declared_by, describe_conditions
 from cfaug.core.errors import UserError
 from cfaug.core.protocols import Answerer, DualEncoder, Matcher
 from cfaug.core.targets import TARGET
 from cfaug.evaluation.choices.pairs import PairMatching
 from cfaug.evaluation.retrieval import Retrieval
-from cfaug.run.command_line.compose import BY_SEED, PRESET
-from cfaug.run.command_line.settings_files import settings_folders
-from cfaug.run.command_line.unread import place_of, refuse_unread_by_runs
 from cfaug.run.list_settings import list_parts
+from cfaug.settings.compose import BY_SEED, PRESET
+from cfaug.settings.read_with import LEARNT, MODEL, TRAINED, WORLD, declared_by, describe_conditions
+from cfaug.settings.settings_files import settings_folders
+from cfaug.settings.unread import place_of, refuse_unread_by_runs
 from tests.run.conftest import COMMANDS, compose, jobs_of, refuse_as_unread, stdout_of
 from tests.run.evaluated_sources import Sources
 from tests.run.test_own_benchmark import Own

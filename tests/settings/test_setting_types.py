@@ -15,13 +15,13 @@ from cfaug.core.errors import UserError
 from cfaug.core.fitting import bind
 from cfaug.core.targets import locate
 from cfaug.core.validation import Node, Positive, accepts
-from cfaug.run.command_line.settings_files import settings_folders
 from cfaug.run.evaluate import main as evaluate
 from cfaug.run.generate import main as generate
 from cfaug.run.generate_settings import GenerateSettings
 from cfaug.run.train import main as train
+from cfaug.settings.settings_files import settings_folders
+from tests.files_of_settings import is_whole
 from tests.run.conftest import compose, refusal
-from tests.settings import is_whole
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index

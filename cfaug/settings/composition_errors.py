@@ -10,8 +10,8 @@ from typing import Any
 
 from cfaug.core.errors import UserError, command_of
 from cfaug.core.known_names import RENAMED, suggest
-from cfaug.run.command_line.arguments import SEARCH_PATH, flatten, key_of
-from cfaug.run.command_line.choices import NOTHING, Options, top_level
+from cfaug.settings.arguments import SEARCH_PATH, flatten, key_of
+from cfaug.settings.choices import NOTHING, Options, top_level
 
 MISSING = re.compile(r"^Interpolation key '([^']+)' not found")
 """OmegaConf's message about a missing setting that another one refers to."""

@@ -1,1 +1,0 @@
-"""From words to settings: files of settings, composition, help, and what a command reads."""
