@@ -345,7 +345,7 @@ def test_unchanged_sets_never_count(photos_and_sets):
     for row in range(len(sets)):
         number = int(sets.key(row).split("_")[0])
         assert unchanged[row] == (number % UNCHANGED == 0)
-    assert count_unchanged(sets) == 14
+    assert count_unchanged(sets, unchanged) == 14
     for members, per_set in (("all", 2), ("edited", 1), ("unedited", 1)):
         mixture = planned(photos_and_sets, counterfactual_members=members, cf_ratio=1, validation=0)
         assert mixture.counts["counterfactual"] == per_set * (PHOTOS - 14)

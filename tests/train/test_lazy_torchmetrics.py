@@ -23,8 +23,8 @@ HEAVY = "('torchmetrics.functional', 'torchvision', 'transformers', 'scipy.signa
         "import torchmetrics, torchmetrics.text; from torchmetrics import *; Accuracy",
         "import torchmetrics; assert torchmetrics.functional.accuracy; "
         "assert type(torchmetrics) is type(torchmetrics.text)",
-        "import torchmetrics; Metric = torchmetrics.Metric; from torchmetrics import Recall, Metric "
-        "as same; assert Metric is same; torchmetrics.MetricCollection({'r': Recall('binary')})",
+        "import torchmetrics; Metric = torchmetrics.Metric; from torchmetrics import Recall, "
+        "Metric as same; assert Metric is same; torchmetrics.MetricCollection([Recall('binary')])",
         "import inspect, torchmetrics; assert 'aggregation' in inspect.getsource(torchmetrics); "
         "assert torchmetrics.__version__ == __import__('importlib.metadata').metadata.version("
         "'torchmetrics')",
