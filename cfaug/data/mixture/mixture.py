@@ -148,7 +148,7 @@ def find_eligible(
     """Return which rows may be drawn; of photos of whose ``captions`` one is drawn, the first.
 
     Args:
-        unchanged: what ``find_unchanged`` returns of the counterfactual source.
+        unchanged: the rows that ``find_unchanged`` finds in the counterfactual source.
     """
     masks: list[np.ndarray | None] = [None, None]
 
