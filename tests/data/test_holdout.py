@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cfaug.core.errors import UserError
 from cfaug.data.mixture.leakage import hold_out, withhold
 from cfaug.data.mixture.mixture import mix
-from cfaug.data.mixture.settings import RatioData, Sources
+from cfaug.data.mixture.settings import PlanData, RatioData, Sources
 from tests.data.making import Columns
 from tests.data.planned import PAIRS, half_up, keyed
 from tests.properties import examples
@@ -47,7 +47,8 @@ EDITS = Pictures.of((group, 2) for group in range(60))
 
 def with_holdout(real=PICTURES, counterfactual=EDITS, more_real=None, **more: Any):
     given_ = {"seed": 1, "holdout": 0.1, **more}
-    asked = RatioData(real and "real", "cf", **given_)
+    kind = PlanData if "plan" in more else RatioData
+    asked = kind(real and "real", "cf", **given_)
     needs = asked.needed
     return mix(
         asked, Sources(real if needs[0] else None, counterfactual if needs[1] else None, more_real)

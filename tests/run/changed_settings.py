@@ -22,9 +22,9 @@ EXAMPLES = {
     "data.holdout": 0.2, "data.real_captions": "edited",
     "data.human_labels": "shapescapes:counterfactual", "data.stratify": True,
     "data.pairs_in_batch": True, "data.counterfactual_members": "edited",
-    "data.counterfactual_captions": "shuffled", "data.negatives": "text",
+    "data.counterfactual_captions": "shuffled", "data.mixture": "negatives",
     "data.real": "shapescapes:unbiased", "data.counterfactual": "shapescapes:nowhere",
-    "data.control": "real", "data.control_source": "shapescapes:more_real", "loss": "negatives",
+    "loss": "negatives",
 }  # fmt: skip
 TRAINING = {
     "data.drop_last": True, "data.batch_size": 6,

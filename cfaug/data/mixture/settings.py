@@ -310,7 +310,7 @@ class MixedData(ImageData):
 
 @dataclass(frozen=True)
 class RatioData(MixedData):
-    """Images with captions, an exact share of them counterfactual: ``data.mixture=ratio``.
+    """Images with captions, an exact share of them counterfactual.
 
     The arguments are those of :class:`DataSettings`.
     """
@@ -325,8 +325,8 @@ class RatioData(MixedData):
 class NegativesData(ImageData):
     """Images with captions, and of pairs only the original as an example of its own.
 
-    ``data.mixture=negatives``. Nothing may separate pairs, or show other members than their
-    originals. Other arguments are as for :class:`DataSettings`.
+    Nothing may separate pairs, or show other members than their originals. Other arguments are as
+    for :class:`DataSettings`.
 
     Args:
         negatives: the use of the counterfactuals of pairs, see
