@@ -35,6 +35,7 @@ from cfaug.run.command_line.arguments import (
     FOLDER_FLAGS,
     WITH_VALUE,
     CommandLine,
+    key_of,
     own_settings,
     read,
 )
@@ -193,7 +194,10 @@ def _launch(script: Script, words: Sequence[str]) -> int:
         overrides = tuple(
             f"+{word}" if "+" + word.partition("=")[0] in added else word for word in line.overrides
         )
-        return _through_hydra(script, replace(line, overrides=overrides))
+        # So does it the choice of a file that a setting made by itself.
+        typed = {key_of(word) for word in line.overrides}
+        chosen = {word for _, words in jobs for word in words if key_of(word) not in typed}
+        return _through_hydra(script, replace(line, overrides=(*overrides, *sorted(chosen))))
     with preparing("reading the settings"):
         jobs = script.compose(line.overrides, multirun=line.multirun)
     return _run(script, jobs)

@@ -98,6 +98,18 @@ def test_parts_through_submitit_make_the_bytes_of_one_run(
 
 
 @pytest.mark.slow
+def test_a_launcher_gets_the_mixture_that_a_setting_chose(place, tmp_path):
+    launcher = [
+        "hydra/launcher=submitit_local", f"hydra.launcher.submitit_folder={tmp_path / 'submitit'}"
+    ]  # fmt: skip
+    assert place.train("-m", *launcher, "data.negatives=image", "seed=1,2") == 0
+    for seed in (1, 2):
+        identity = place.record(seed=seed)["identity"]
+        assert identity["data.negatives"] == "image"
+        assert identity["data._target_"] == "cfaug.NegativesData"
+
+
+@pytest.mark.slow
 def test_a_launcher_without_a_sweep_and_a_mistyped_key_are_told_before_anything_starts(place):
     assert "--multirun" in refusal(place.train, "hydra/launcher=submitit_local")
     said = refusal(place.train, "-m", "hydra/launcher=submitit_local", "seed=1,2", "sed=3")
