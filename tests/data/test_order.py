@@ -258,7 +258,11 @@ LACKED = {
         "counterfactual_members", "counterfactual_captions",
     ),
     EntailmentData: ("plan", "negatives", "counterfactual_captions"),
-    QuestionData: ("plan", "human_labels", "holdout", "shuffle", "fields", "near_duplicates"),
+    QuestionData: (
+        "plan", "control", "human_labels", "holdout", "counterfactual_holdout", "shuffle", "fields",
+        "reader", "near_duplicates", "negatives", "real_captions", "counterfactual_captions",
+        "counterfactual_members",
+    ),
 }  # fmt: skip
 
 

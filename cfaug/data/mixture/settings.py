@@ -50,13 +50,22 @@ DRAWN = Fact(
 class DataSettings:
     """Settings of two data sources, their exact mixture, and its batches.
 
-    What is drawn is chosen by ``data.mixture``: each mixture is a class of its own, with those
-    settings that can be combined. For others, which are no arguments of its, everybody reads the
-    value given here.
+    What is drawn is chosen by ``data.mixture``: each mixture is a class of its own, whose arguments
+    are the settings that can be combined. The attributes are settings of some mixtures, and here
+    have the values that hold for all others.
 
     Args:
         real: a folder in any form that ``cfaug.data.sources`` knows, or ``shapescapes:PART``.
         counterfactual: a source of sets, named like ``real``; its unedited members count too.
+        seed: seed of the mixture and of the embedded world; ``None`` is the run's seed + 1.
+        batch_size: global batch size, over all ranks.
+        workers: number of processes that read and decode; the order does not depend on it.
+        validation: share held out for validation, in [0, 1).
+        stratify: whether to give every batch, not only the epoch, its share of counterfactuals.
+        drop_last: whether to leave out an epoch's last, partial batch.
+        world: settings of the embedded world, for ``shapescapes:PART``.
+
+    Attributes:
         counterfactual_members: the members to draw: ``all``; ``edited``, those with an edit, for
             sets whose originals are already in ``real``; ``unedited``, the first of each set, a
             control with the synthetic images but without the edits; ``one`` of each set, at random
@@ -65,15 +74,8 @@ class DataSettings:
             not used.
         cf_ratio: exact share of the training split from ``counterfactual``; ``None`` is one half.
         size: number of examples before the split; ``None`` is the largest without repetition.
-        seed: seed of the mixture and of the embedded world; ``None`` is the run's seed + 1.
-        batch_size: global batch size, over all ranks.
-        workers: number of processes that read and decode; the order does not depend on it.
-        validation: share held out for validation, in [0, 1).
-        stratify: whether to give every batch, not only the epoch, its share of counterfactuals.
         pairs_in_batch: whether to keep the members of a counterfactual set in one batch.
-        drop_last: whether to leave out an epoch's last, partial batch.
         shuffle: ``global`` shuffling, or ``window(K)``, which reads only K shards at a time.
-        world: settings of the embedded world, for ``shapescapes:PART``.
         split: the unit of the split: ``group``, whose rows are either all trained on or all
             validated on; or ``random``, single rows as in the paper, so that a caption and its
             counterfactual may be separated.
@@ -415,7 +417,10 @@ class LabelData(MixedData):
     """Two sources of labelled images; mixed and read like any others.
 
     A label belongs to its text, or to the image whatever the text, so that captions stay as they
-    are. The arguments are those of :class:`DataSettings`.
+    are. Other arguments are as for :class:`DataSettings`.
+
+    Args:
+        real_captions: ``all`` captions, or the ``edited`` ones, which ``counterfactual`` edited.
     """
 
     real_captions: Literal["all", "edited"] = "all"

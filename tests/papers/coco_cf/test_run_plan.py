@@ -111,7 +111,11 @@ def test_misses_are_said_once_a_sweep_and_images_without_a_label(paper, plan, tm
         ("medium", ["data.cf_ratio=0.6"], "data.cf_ratio is a setting of data.mixture="),
         ("all", ["data.size=100"], "not of a paper's data.mixture"),
         ("base", ["data.counterfactual_members=unedited"], "counterfactual_members is a setting"),
-        ("base", ["data.negatives=text"], "data.plan is a setting of a paper's data.mixture, not"),
+        (
+            "base",
+            ["data.negatives=text"],
+            "a setting of data.mixture=negatives, not of",
+        ),
         ("human_validated", [], "data.human_labels=FILE"),
         ("medium", ["data.human_labels=/nowhere.csv"], "/nowhere.csv"),
         (
