@@ -58,6 +58,14 @@ def test_a_sweep_for_slurm_where_there_is_none_names_other_ways(script, monkeypa
     assert "submitit_local" in said
 
 
+def test_an_error_repeats_a_setting_as_it_was_typed(script):
+    said = refusal(script("train"), ["weights=a", "weights=b"])
+    assert "weights=a and weights=b: type weights once" in said
+    said = refusal(script("train"), ["model.weights=a", "model.weights=b"])
+    assert "model.weights=a and model.weights=b: type model.weights once" in said
+    assert "data.mixture=mine: In " in refusal(script("train"), ["data.mixture=mine"])
+
+
 def test_a_launcher_that_is_not_there_is_a_sentence(script):
     said = refusal(script("train"), ["-m", "hydra/launcher=banana", "seed=1,2"])
     assert "hydra/launcher/banana" in said
