@@ -59,10 +59,14 @@ def test_a_sweep_for_slurm_where_there_is_none_names_other_ways(script, monkeypa
 
 
 def test_an_error_repeats_a_setting_as_it_was_typed(script):
-    said = refusal(script("train"), ["weights=a", "weights=b"])
-    assert "weights=a and weights=b: type weights once" in said
-    said = refusal(script("train"), ["model.weights=a", "model.weights=b"])
-    assert "model.weights=a and model.weights=b: type model.weights once" in said
+    said = refusal(script("train"), ["weights=a,b"])
+    assert said == (
+        "error: weights=a,b names several values, a sweep: add --multirun (-m); weights=[a,b] is a "
+        "list, and 'weights=\"a,b\"' one text\n"
+    )
+    assert refusal(script("train"), ["model.weights=a,b"]) == said.replace(
+        "weights", "model.weights"
+    )
     assert "data.mixture=mine: In " in refusal(script("train"), ["data.mixture=mine"])
 
 

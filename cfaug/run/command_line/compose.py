@@ -290,6 +290,13 @@ def _job(
     telling = [word for word in words if not _says_nothing(word, options)]
     for parsed in parse_overrides(telling, False):
         check_choice(parsed, options)
+        if parsed.is_sweep_override():
+            key, text = parsed.key_or_group, parsed.input_line.partition("=")[2]
+            single = f"; {key}=[{text}] is a list, and '{key}=\"{text}\"' one text"
+            raise UserError(
+                f"{parsed.input_line} names several values, a sweep: add --multirun (-m)"
+                + ("" if "(" in text else single)
+            )
 
     def compose_words(some: Sequence[str]) -> Config:
         return _plain(_merge(name, some, options)[0])
