@@ -22,7 +22,7 @@ EXAMPLES = {
     "data.holdout": 0.2, "data.real_captions": "edited",
     "data.human_labels": "shapescapes:counterfactual", "data.stratify": True,
     "data.pairs_in_batch": True, "data.counterfactual_members": "edited",
-    "data.counterfactual_captions": "shuffled", "data.mixture": "negatives",
+    "data.counterfactual_captions": "shuffled", "data.negatives": "text",
     "data.real": "shapescapes:unbiased", "data.counterfactual": "shapescapes:nowhere",
     "loss": "negatives",
 }  # fmt: skip

@@ -210,7 +210,7 @@ def test_what_teaches_no_answer_is_refused_before_anything_is_trained(asked, mod
             ["data.cf_ratio=0", f"data.real={none}"],
             "no basic question to learn from (1 equal_options)",
         ),
-        (["data.holdout=0.1"], "leave it at 0 with task=vqa"),
+        (["data.holdout=0.1"], "not of task=vqa"),
     ):
         assert said in plan.refused(*more), more
     other = Plan(plan.train, *(word for word in plan.words if not word.startswith("model")))
