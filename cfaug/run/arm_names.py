@@ -18,7 +18,7 @@ from cfaug.core.errors import UserError
 from cfaug.report.arms import CUT, arm_identity, differences
 from cfaug.report.records import check_record, read_config
 from cfaug.report.results import read_record
-from cfaug.run.command_line.arguments import flatten, key_of
+from cfaug.run.command_line.arguments import CHOOSES, flatten, key_of
 from cfaug.run.identity import (
     EXTENDED,
     LENGTH,
@@ -85,8 +85,9 @@ def arm_slug(
     flat = flatten(config)
     unnamed = (*UNNAMED, *without_effect(config))
     pieces = {}
+    implied = {key_of(choice) for setting, choice in CHOOSES["train"].items() if setting in keys}
     for key, override in zip(keys, overrides, strict=True):
-        if key in OTHERWISE_NAMED or is_under(key, unnamed):
+        if key in OTHERWISE_NAMED or key in implied or is_under(key, unnamed):
             continue
         value = flat.get(key, override.partition("=")[2])
         named = Path(str(value)).name if key in REPLACED_BY_CONTENT else value
@@ -104,7 +105,7 @@ def _place_of(key: str) -> tuple[bool, bool, str]:
 
 
 def _name_of(key: str) -> str:
-    head, _, tail = key.partition(".")
+    head, _, tail = key.replace("/", ".").partition(".")
     return tail if head in SHORT and tail and key != DRAW else key
 
 

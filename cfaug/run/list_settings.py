@@ -98,9 +98,17 @@ def list_parts(folders: Sequence[Path], groups: Collection[str] | None = None) -
         for file in folder.glob("*/**/*.yaml")
         if groups is None or file.relative_to(folder).parts[0] in groups
     ):
-        choice = f"{group}={file.relative_to(home / group).with_suffix('').as_posix()}"
+        name = file.relative_to(home / group).with_suffix("").as_posix()
+        inner_group = f"{group}/{name.rpartition('/')[0]}"  # of what is chosen within a group
+        typed = [
+            short
+            for names in SHORT_NAMES.values()
+            for short in names
+            if names[short] == inner_group
+        ]
+        choice = f"{typed[0]}={file.stem}" if typed else f"{group}={name}"
         content = parse_yaml(file.read_text(encoding="utf-8"), file) or {}
-        for _, target in classes_of({group: choice.partition("=")[2]}):
+        for _, target in classes_of({group: name}):
             content = {TARGET: target, **content}
         for path, target in _targets(content, ""):
             place = f"{choice}{f' ({path})' if path else ''}"
