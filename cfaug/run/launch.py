@@ -166,7 +166,8 @@ def _launch(script: Script, words: Sequence[str]) -> int:
         return DONE
     typed = {key_of(word.lstrip("-")) for word in words}
     names = SHORT_NAMES.get(script.name, {})
-    _TYPED.set({full: short for short, full in names.items() if short in typed})
+    short = {full: name for name, full in names.items() if name in typed and full not in typed}
+    _TYPED.set(short)
     line = read(words, script.name, lists_of_numbers(script.command))
     refuse_settings_of_hydra(line.overrides)
     if line.hydra_flags:
