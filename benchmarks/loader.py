@@ -74,11 +74,11 @@ def ours(folder: Path, workers: int) -> Iterator[torch.Tensor]:
     from cfaug.data.index import open_index
     from cfaug.data.mixture.loader import Examples, TrainingBatches, make_loader
     from cfaug.data.mixture.mixture import plan_mixture
-    from cfaug.data.mixture.settings import DataSettings
+    from cfaug.data.mixture.settings import RatioData
 
     index = open_index(folder / "shards", folder / "cache")
     mixture = plan_mixture(index, None, cf_ratio=0, size=None, seed=1, validation=0)
-    settings = DataSettings(None, None, cf_ratio=0, batch_size=BATCH)
+    settings = RatioData(None, None, cf_ratio=0, batch_size=BATCH)
     steps = -(-len(index) // BATCH)
     shares = TrainingBatches(
         mixture, settings, seed=0, data_seed=1, start_step=0, total_steps=steps

@@ -30,7 +30,7 @@ from generation import machine
 
 ROOT = Path(__file__).resolve().parent.parent
 QUICK = [
-    "trainer.max_epochs=null", "trainer.max_steps=3", "data.batch_size=16", "data.size=null",
+    "trainer.max_epochs=null", "trainer.max_steps=3", "data.batch_size=16",
     "data.world.real_scenes=80", "data.world.counterfactual_pairs=40",
 ]  # fmt: skip
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from cfaug.core.types import Example
     from cfaug.data.index import Index
     from cfaug.data.mixture.records import Mixture
-    from cfaug.data.mixture.settings import DataSettings
+    from cfaug.data.mixture.settings import RatioData
     from cfaug.generate.job import Job
 
 PER_SHARD = 100
@@ -230,17 +230,17 @@ def index(folder: Path, sets: int) -> None:
     assert (len(real), len(counterfactual)) == (photos_of(sets), 2 * sets)
 
 
-def settings_of(folder: Path, sets: int, **changes: Any) -> DataSettings:
+def settings_of(folder: Path, sets: int, **changes: Any) -> RatioData:
     """Return the settings of a mixture of two rows a set, one of them counterfactual."""
-    from cfaug.data.mixture.settings import DataSettings
+    from cfaug.data.mixture.settings import RatioData
 
-    return DataSettings(
+    return RatioData(
         str(folder / "photos"), str(folder / "pairs"), cf_ratio=0.5, size=2 * sets, seed=108,
         batch_size=min(BATCH, sets // 16 * WORLD), validation=0.01, holdout=0.01, **changes,
     )  # fmt: skip
 
 
-def mixture(folder: Path, sets: int, **changes: Any) -> tuple[Mixture, DataSettings]:
+def mixture(folder: Path, sets: int, **changes: Any) -> tuple[Mixture, RatioData]:
     """Plan a mixture of which 1 % validates; 1 % of all groups is held out before."""
     from cfaug.data.mixture.mixture import mix
     from cfaug.data.mixture.settings import Sources

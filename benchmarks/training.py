@@ -1,9 +1,10 @@
 """One training epoch: ours against transformers' Trainer (run_clip) and open_clip_train.
 
 Every measurement runs in a process of its own that starts in an empty folder, without an index or a
-cache. Three times are measured: the epoch alone, from the request for the first batch to the last
-step; its processor time, including the loader's processes, which other work on the machine affects
-least; and the whole command, with imports, reading the list of data, loading and saving the model.
+cache. Two things are measured: the epoch alone, from the request for the first batch to the last
+step; and the whole command, with imports, reading the list of data, loading and saving the model.
+Each by the clock and by processor time, including the loader's processes, which other work on the
+machine affects least.
 Weights, images, captions, batch, loader processes and threads are the same; ours trains the Hugging
 Face checkpoint against the first, the open_clip one against the second. Rounds are interleaved;
 ratios are within a round.
@@ -17,6 +18,7 @@ import importlib.util
 import json
 import math
 import os
+import resource
 import shutil
 import statistics
 import subprocess
@@ -47,11 +49,12 @@ PAIRS = {"transformers": "clip_vit_b32", "open_clip": "open_clip"}
 
 @dataclass(frozen=True)
 class Timing:
-    """An epoch's wall-clock and processor seconds, the whole command's seconds, and the steps."""
+    """An epoch's wall-clock and processor seconds, the whole command's, and the steps."""
 
     epoch: float
     processor: float
     command: float
+    command_processor: float
     steps: int
 
 
@@ -59,6 +62,7 @@ MEASURED = {
     "epoch": "the epoch",
     "processor": "the epoch, processor time",
     "command": "the whole command",
+    "command_processor": "the whole command, processor time",
 }  # fmt: skip
 
 
@@ -169,15 +173,16 @@ def measure(command: Sequence[str], folder: Path) -> Timing:
     """Run one command on an empty cache; its last line has the times of the epoch."""
     for name in ("out", "shards"):
         shutil.rmtree(folder / name, ignore_errors=True)
-    began = time.perf_counter()
+    began, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(
         command, cwd=folder / "data", capture_output=True, text=True, encoding="utf-8"
     )
-    whole = time.perf_counter() - began
+    whole, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+    spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     if done.returncode:
         raise SystemExit(f"{' '.join(command)} failed:\n{done.stderr[-3000:]}")
     times = json.loads(done.stdout.strip().splitlines()[-1])
-    return Timing(times["epoch"], times["processor"], whole, int(times["steps"]))
+    return Timing(times["epoch"], times["processor"], whole, spent, int(times["steps"]))
 
 
 def interleaved(folder: Path, args: argparse.Namespace) -> dict[str, dict[str, list[Timing]]]:

@@ -71,7 +71,7 @@ def _targets(tree):
             yield from _targets(value)
 
 
-SETTINGS = "cfaug.data.mixture.settings.DataSettings"
+SETTINGS = "cfaug.data.mixture.settings.RatioData"
 ANY_TYPE = (
     "by_seed.", "data.world", "table.columns", "table.rows", "table.controls", "table.worlds",
 )  # fmt: skip

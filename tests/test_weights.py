@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import socket
 import threading
@@ -16,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from cfaug.core import weights
 from cfaug.core.errors import UserError
 from cfaug.core.safety.safe_loading import check_numbers
-from cfaug.core.weights import find_weights
+from cfaug.core.weights import find_weights, sha256
 from cfaug.core.worlds import is_questions, is_world, world_part
 from cfaug.editing.causal_lm import CausalLM
 from cfaug.editing.language_models import MaskedLM
@@ -390,3 +391,19 @@ def test_a_runs_folder_in_place_of_its_checkpoint_says_what_to_name(tmp_path):
     (tmp_path / "checkpoint" / "model.safetensors").touch()
     with pytest.raises(UserError, match=rf": name {tmp_path / 'checkpoint'}$"):
         find_weights(tmp_path)
+
+
+def test_settled_files_are_hashed_once_and_again_after_a_change(tmp_path, monkeypatch):
+    file = tmp_path / "weights"
+    file.write_bytes(b"before")
+    first = sha256([file])
+    file.write_bytes(b"behind")  # of the same length, and in the same instant
+    assert sha256([file]) != first
+    monkeypatch.setattr(weights, "SETTLED_S", -1)
+    second = sha256([file])
+    with monkeypatch.context() as patch:
+        patch.setattr(weights.hashlib, "sha256", None)
+        assert sha256([file]) == second
+    file.write_bytes(b"before")
+    os.utime(file, ns=(file.stat().st_atime_ns, file.stat().st_mtime_ns + 1))
+    assert sha256([file]) == first

@@ -85,7 +85,7 @@ def _bind_node(
         passed = [key for key in arguments if not get_close_matches(key, taken, 1, 0.8)]
         arguments = {key: value for key, value in arguments.items() if key not in passed}
     names = [name for name in taken if path or name not in NOT_TYPED]
-    refuse_unknown(arguments, names, path)
+    refuse_unknown(arguments, names, path, target)
     for name in names:
         required = taken[name].default is inspect.Parameter.empty and not node.get("_partial_")
         if required and name not in arguments:

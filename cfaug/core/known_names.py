@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -10,11 +11,19 @@ from typing import Any
 from cfaug.core.errors import UserError
 
 
-def refuse_unknown(node: Mapping[str, Any], taken: Sequence[str], path: str) -> None:
-    """Refuse an unknown key."""
+def refuse_unknown(
+    node: Mapping[str, Any], taken: Sequence[str], path: str, kind: Any = None
+) -> None:
+    """Refuse an unknown key.
+
+    Args:
+        kind: the class that takes the keys.
+    """
     for key in node:
         if key in taken:
             continue
+        if others := describe_variants(kind, path, str(key)):
+            raise UserError(f"nothing takes {path}{key}: {others}")
         names = [path + name for name in taken]
         hint = suggest(f"{path}{key}", names)
         if hint is None and not path and isinstance(node[key], Mapping):
@@ -35,6 +44,40 @@ def suggest(key: str, known: Sequence[str]) -> str | None:
         return f"it is called {renamed} now."
     near = nearest(key, known)
     return f"did you mean {near}?" if near else None
+
+
+def describe_variants(kind: Any, path: str, name: str) -> str:
+    """Say which variants of a class have a setting that it lacks; empty if none has.
+
+    Variants are the subclasses of one class that say by which words they are chosen, in
+    ``chosen_by``.
+
+    >>> class Data: chosen_by = None
+    >>> class Ratio(Data): chosen_by = "mixture=ratio"
+    >>> class Pairs(Data):
+    ...     chosen_by = "mixture=pairs"
+    ...     def __init__(self, negatives="text"): pass
+    >>> describe_variants(Ratio, "data.", "negatives")
+    'data.negatives is a setting of mixture=pairs, not of mixture=ratio'
+    """
+    bases = [base for base in getattr(kind, "__mro__", ()) if "chosen_by" in vars(base)]
+    waiting, variants = bases[-1:], []
+    while waiting:
+        variant = waiting.pop(0)
+        waiting += variant.__subclasses__()
+        if vars(variant).get("chosen_by") and name in inspect.signature(variant).parameters:
+            variants.append(variant)
+    alike = [each for each in variants if _learnt_from(each) == _learnt_from(kind)] or variants
+    words = " or ".join(dict.fromkeys(variant.chosen_by for variant in alike))
+    if not words or name in inspect.signature(kind).parameters:
+        return ""
+    return f"{path}{name} is a setting of {words}" + (
+        f", not of {kind.chosen_by}" if kind.chosen_by else ""
+    )
+
+
+def _learnt_from(kind: Any) -> Any:
+    return getattr(kind, "learnt", None)
 
 
 OF_RESUMING = frozenset(

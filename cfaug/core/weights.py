@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import re
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib.resources import files
@@ -258,13 +259,30 @@ def tensor_shapes(path: Path) -> dict[str, tuple[int, ...]]:
 
 
 def sha256(paths: Sequence[Path]) -> str:
-    """Return the sha256 (hex) of the files' bytes, one after the other."""
+    """Return the sha256 (hex) of the files' bytes, one after the other.
+
+    A process reads the same files once, until one of them changes.
+    """
+    stats = [require_regular(path).stat() for path in paths]
+    files = tuple((s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns) for s in stats)
+    if files in _DIGESTS:
+        return _DIGESTS[files]
+    # A file that was just written might change again without another time of change.
+    settled = all(s.st_ctime < time.time() - SETTLED_S for s in stats)
     digest = hashlib.sha256()
     for path in paths:
-        with require_regular(path).open("rb") as handle:
+        with path.open("rb") as handle:
             while block := handle.read(1 << 20):
                 digest.update(block)
+    if settled:
+        _DIGESTS[files] = digest.hexdigest()
     return digest.hexdigest()
+
+
+SETTLED_S = 10
+"""Seconds after its last change from which a file's times tell whether it changes again."""
+_DIGESTS: dict[tuple[tuple[int, ...], ...], str] = {}
+"""{the identities of files: their sha256}."""
 
 
 def hash_description(folder: Path) -> str:

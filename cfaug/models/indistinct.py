@@ -152,9 +152,6 @@ def group_equal(vectors: np.ndarray) -> np.ndarray:
     >>> group_equal(np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1e-7]])).tolist()
     [0, 1, 0]
     """
-    from scipy.sparse import coo_matrix
-    from scipy.sparse.csgraph import connected_components
-
     count, width = vectors.shape
     line = np.random.default_rng(0).standard_normal(width) / np.sqrt(width)
     places = vectors.astype(np.float64) @ line
@@ -167,6 +164,11 @@ def group_equal(vectors: np.ndarray) -> np.ndarray:
         equal = np.abs(vectors[first] - vectors[second]).max(axis=1, initial=0) <= TOLERANCE
         pairs.append((first[equal], second[equal]))
     first, second = (np.concatenate([pair[i] for pair in pairs]) for i in (0, 1))
+    if not len(first):  # as nearly always: scipy's graphs take longer to import than all of this
+        return np.arange(count, dtype=np.int32)
+    from scipy.sparse import coo_matrix
+    from scipy.sparse.csgraph import connected_components
+
     graph = coo_matrix((np.ones(len(first)), (first, second)), shape=(count, count))
     return connected_components(graph, directed=False)[1]
 

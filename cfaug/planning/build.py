@@ -21,9 +21,11 @@ from cfaug.models import specs
 SETTINGS_OF_A_RUN = frozenset(
     {
         "cfaug.data.mixture.settings.ClassificationData",
-        "cfaug.data.mixture.settings.DataSettings",
         "cfaug.data.mixture.settings.EntailmentData",
+        "cfaug.data.mixture.settings.NegativesData",
+        "cfaug.data.mixture.settings.PlanData",
         "cfaug.data.mixture.settings.QuestionData",
+        "cfaug.data.mixture.settings.RatioData",
         *(f"{kind.__module__}.{kind.__name__}" for kind in specs.every()),
         "cfaug.editing.causal_lm.CausalLM",
         "cfaug.train.generative_tasks.EditData",

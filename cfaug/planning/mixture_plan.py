@@ -94,9 +94,9 @@ def planned_mixture(task: MixtureTask, opened: Opened, content: Mapping[str, str
     data = task.data
     return TrainPlan(
         task=task,
-        data={"seed": data.seed, "cf_ratio": data.cf_ratio, "holdout": data.holdout},
+        data=data.settled(),
         # A plan is identified by its name, as it was before it became an object.
-        hashed={"plan": None if data.plan is None else data.plan.name},
+        hashed={} if data.plan is None else {"plan": data.plan.name},
         content=content,
         sources=describe_sources(data, opened),
     )
@@ -416,13 +416,10 @@ def plan_questions(data: QuestionData, request: TrainRequest) -> TrainPlan:
     wording = json.dumps(asdict(read_wording(data.wording)), sort_keys=True)
     return TrainPlan(
         task=task,
-        data={
-            "seed": data.seed, "cf_ratio": data.cf_ratio, "holdout": data.holdout,
-            "counterfactual": data.counterfactual or data.real,
-        },
-        hashed={"plan": None, "wording": None},
+        data={**data.settled(), "counterfactual": data.counterfactual or data.real},
+        hashed={"wording": None},
         content={**content, "wording": sha256_text(wording)},
-    )  # fmt: skip
+    )
 
 
 @lru_cache(maxsize=2)

@@ -238,9 +238,8 @@ def describe_below_chance(rows: Iterable[Result]) -> list[str]:
     below: dict[str, dict[str, None]] = {}
     for by_seed in answers(rows).values():
         some = list(by_seed.values())
-        if _p_of_chance(some, "two-sided") < BELOW and (
-            fmean(row.value for row in some) < fmean(row.chance or 0.0 for row in some)
-        ):
+        lower = fmean(row.value for row in some) < fmean(row.chance or 0.0 for row in some)
+        if lower and _p_of_chance(some, "two-sided") < BELOW:  # a test imports scipy.stats
             below.setdefault(some[0].benchmark, {})[some[0].metric] = None
     return [
         f"Below chance (exact binomial test, p < {BELOW}) on {benchmark}: {', '.join(metrics)}. "

@@ -153,7 +153,7 @@ def training_seconds(record: Mapping[str, Any]) -> tuple[float | None, bool]:
     """
     if record.get("wall_s") is None:
         return None, False
-    earlier = [attempt.get("seconds") for attempt in record.get("attempts", [])[:-1]]
+    earlier = [attempt.get("seconds") for attempt in (record.get("attempts") or [])[:-1]]
     known = [float(seconds) for seconds in earlier if seconds is not None and _number(seconds)]
     return float(record["wall_s"]) + sum(known), len(known) == len(earlier)
 

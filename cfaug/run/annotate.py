@@ -20,7 +20,7 @@ from cfaug.core.targets import TARGET, locate
 from cfaug.core.validation import Node, RunPaths, RunSeed, Words
 from cfaug.core.worlds import find_drawn, is_world
 from cfaug.data.index import Index
-from cfaug.data.mixture.settings import DataSettings
+from cfaug.data.mixture.settings import DataSettings, ImageData
 from cfaug.data.sources.fields import reading_by, refuse_unused
 from cfaug.planning.build import build
 from cfaug.planning.sources import label_file, open_source, permitted_roots, say_source
@@ -97,7 +97,7 @@ def annotate(settings: AnnotateSettings) -> list[Path]:
         check_place(paths[key], f"paths.{key}")
     world = None if settings.world is None else build(settings.world)
     reader = None if settings.reader is None else build(settings.reader)
-    data = DataSettings(None, name, world=world, fields=settings.fields, reader=reader)
+    data: DataSettings = ImageData(None, name, world=world, fields=settings.fields, reader=reader)
     data, shards = data.with_seed(settings.seed), paths["shards"]
 
     def oracle() -> Path:

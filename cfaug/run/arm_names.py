@@ -28,7 +28,7 @@ from cfaug.run.identity import (
     without_effect,
 )
 from cfaug.run.run_folder import RunFolder
-from cfaug.settings.arguments import flatten, key_of
+from cfaug.settings.arguments import CHOOSES, flatten, key_of
 
 UNNAMED = (*NOT_A_RESULT, "hydra", "declared")
 """Settings that never enter the name of an arm."""
@@ -84,8 +84,9 @@ def arm_slug(
     flat = flatten(config)
     unnamed = (*UNNAMED, *without_effect(config))
     pieces = {}
+    implied = {key_of(choice) for setting, choice in CHOOSES["train"].items() if setting in keys}
     for key, override in zip(keys, overrides, strict=True):
-        if key in OTHERWISE_NAMED or is_under(key, unnamed):
+        if key in OTHERWISE_NAMED or key in implied or is_under(key, unnamed):
             continue
         value = flat.get(key, override.partition("=")[2])
         named = Path(str(value)).name if key in REPLACED_BY_CONTENT else value
@@ -103,7 +104,7 @@ def _place_of(key: str) -> tuple[bool, bool, str]:
 
 
 def _name_of(key: str) -> str:
-    head, _, tail = key.partition(".")
+    head, _, tail = key.replace("/", ".").partition(".")
     return tail if head in SHORT and tail and key != DRAW else key
 
 

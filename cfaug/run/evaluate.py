@@ -199,8 +199,8 @@ def _evaluate_all(
     """
     _check_tables(tested, settings)
     prepare_worlds(tested, suite, opener)
-    if settings.device != "auto":  # a missing device is reported once, not for every run
-        choose_device(settings.device)
+    if settings.device not in ("auto", "cpu"):  # that it is missing is reported once, not per run
+        choose_device(settings.device)  # imports torch
     label_frequency = settings.label_frequency if settings.wise_ft is None else None
     mistakes = Counter[str]()
     rule = None if settings.failures is None else build(settings.failure_rule)

@@ -10,13 +10,14 @@ import shlex
 import shutil
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from cfaug.core.errors import (
@@ -33,8 +34,10 @@ from cfaug.core.progress import preparing
 from cfaug.core.safety.addresses import hide_keys, hide_words, scrub
 from cfaug.settings.arguments import (
     FOLDER_FLAGS,
+    SHORT_NAMES,
     WITH_VALUE,
     CommandLine,
+    key_of,
     own_settings,
     read,
 )
@@ -165,6 +168,10 @@ def _launch(script: Script, words: Sequence[str]) -> int:
     if "--version" in words:
         say(version_lines(), sys.stdout)
         return DONE
+    typed = {key_of(word.lstrip("-")) for word in words}
+    names = SHORT_NAMES.get(script.name, {})
+    short = {full: name for name, full in names.items() if name in typed and full not in typed}
+    _TYPED.set(short)
     line = read(words, script.name, lists_of_numbers(script.command))
     refuse_settings_of_hydra(line.overrides)
     if line.hydra_flags:
@@ -197,7 +204,10 @@ def _launch(script: Script, words: Sequence[str]) -> int:
         overrides = tuple(
             f"+{word}" if "+" + word.partition("=")[0] in added else word for word in line.overrides
         )
-        return _through_hydra(script, replace(line, overrides=overrides))
+        # So does it the choice of a file that a setting made by itself.
+        keys = {key_of(word) for word in line.overrides}
+        chosen = {word for _, words in jobs for word in words if key_of(word) not in keys}
+        return _through_hydra(script, replace(line, overrides=(*overrides, *sorted(chosen))))
     with preparing("reading the settings"):
         jobs = script.compose(line.overrides, multirun=line.multirun)
     return _run(script, jobs)
@@ -216,6 +226,8 @@ def report(error: Exception) -> int:
     A mistake of the user's is one message; CFAUG_TRACEBACK=1 shows where it was noticed.
     """
     message = explain(error)
+    for full, short in _TYPED.get().items():
+        message = message and re.sub(rf"(?<![\w./]){full}(?![\w./])", short, message)
     message = None if message is None else hide_keys(message)
     traced = isinstance(error, UserError) and os.environ.get("CFAUG_TRACEBACK") == "1"
     if message is None or traced:
@@ -277,6 +289,8 @@ def explain(error: Exception) -> str | None:
     return explain_missing(error)
 
 
+_TYPED: ContextVar[Mapping[str, str]] = ContextVar("typed", default=MappingProxyType({}))
+"""{setting: the short name by which the command line has it}, which messages repeat."""
 _REPORTED: ContextVar[list[str] | None] = ContextVar("reported", default=None)
 """Where ``report`` adds its messages while ``collect_reports`` is at work."""
 

@@ -99,9 +99,14 @@ def list_parts(folders: Sequence[Path], groups: Collection[str] | None = None) -
         for file in folder.glob("*/**/*.yaml")
         if groups is None or file.relative_to(folder).parts[0] in groups
     ):
-        choice = f"{group}={file.relative_to(home / group).with_suffix('').as_posix()}"
+        name = file.relative_to(home).with_suffix("").as_posix()
+        home_group, _, option = name.rpartition("/")
+        typed = [
+            short for names in SHORT_NAMES.values() for short in names if names[short] == home_group
+        ]
+        choice = f"{typed[0]}={option}" if typed else name.replace("/", "=", 1)
         content = read_settings(file)
-        if target := class_of(choice.replace("=", "/", 1), folders):
+        if target := class_of(name, folders):
             content = {TARGET: target, **content}
         for path, target in _targets(content, ""):
             place = f"{choice}{f' ({path})' if path else ''}"

@@ -33,6 +33,7 @@ from cfaug.data.mixture.settings import (
     ClassificationData,
     DataSettings,
     EntailmentData,
+    ImageData,
     QuestionData,
 )
 from cfaug.planning.build import build
@@ -181,7 +182,7 @@ def plan_run(settings: TrainSettings, swept: Collection[str] = ()) -> TrainJob:
         *notes(settings.preset or {}, settings.optim, settings.tuning),
         check_warmup(words, request.optim, planned.task.steps),
         check_scale(settings.model),
-        check_batch(planned.task) if type(data) is DataSettings else None,
+        check_batch(planned.task) if isinstance(planned.task, ContrastiveTask) else None,
     ]
     config = {**config, "data": {**config["data"], **planned.data}}
     hashed = {**config, "data": {**config["data"], **planned.hashed}}
@@ -211,7 +212,7 @@ PLANS: Mapping[type, Callable[[Any, TrainRequest], TrainPlan]] = {
     EntailmentData: plan_entailment,
     ClassificationData: plan_classification,
     QuestionData: plan_questions,
-    DataSettings: plan_contrastive,
+    ImageData: plan_contrastive,
     EditData: plan_language,
 }
 """The planner of each kind of data; a subclass of two kinds counts as the first."""

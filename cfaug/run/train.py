@@ -222,7 +222,7 @@ def _summarise(results: Sequence[tuple[TrainJob, int]], jobs: int) -> int:
         words = [f"name={settings.name}"] if settings.name != "main" else []
         places = {"runs": last.folder.path.parents[2], "shards": settings.paths["shards"]}
         words += [f"paths.{key}={value}" for key, value in places.items() if str(value) != key]
-        tested = data["holdout"] or shows_world(str(data["real"] or data["counterfactual"]))
+        tested = data.get("holdout") or shows_world(str(data["real"] or data["counterfactual"]))
         if isinstance(task, ContrastiveTask) and not tested:
             words += ["benchmark=retrieval", "benchmark.data=TEST_PHOTOS"]
         say(f"next: {shlex.join(['python', 'evaluate.py', *words])}")

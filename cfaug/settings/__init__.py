@@ -1,1 +1,1 @@
-"""From files and a command line to settings: declared, composed, explained, and read by something."""
+"""Settings, from files and a command line: declared, composed, checked and explained."""

@@ -64,8 +64,14 @@ FUNCTION = re.compile(
 
 
 MODEL_WEIGHTS = "model.weights"
-SHORT_NAMES = {"train": {"weights": MODEL_WEIGHTS}, "evaluate": {"weights": MODEL_WEIGHTS}}
-"""{command: {short name: the setting that it stands for}}, in words, sweeps and Python."""
+MIXTURE = "data/mixture"
+SHORT_NAMES = {
+    "train": {"weights": MODEL_WEIGHTS, "data.mixture": MIXTURE},
+    "evaluate": {"weights": MODEL_WEIGHTS},
+}
+"""{command: {short name: what it stands for}}, in words, sweeps and Python."""
+CHOOSES = {"train": {"data.negatives": f"{MIXTURE}=negatives"}}
+"""{command: {setting: the choice that has it}}, of settings that are typed without this choice."""
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from cfaug.core.safety.yaml_text import UNDERSCORED
 from cfaug.core.stores import is_address
 from cfaug.core.targets import TARGET, locate
 from cfaug.settings.arguments import (
+    CHOOSES,
     SEARCH_PATH,
     flatten,
     key_of,
@@ -57,7 +58,7 @@ from cfaug.settings.sweep_jobs import (
     refuse_duplicated,
     split_sweep,
 )
-from cfaug.settings.unread import is_under, references, refuse_unread
+from cfaug.settings.unread import NULL, is_under, references, refuse_unread
 
 WITHOUT_WORLD = {"evaluate": ("data", "folder"), "annotate": ("world", "null")}
 """{command that also works without a world: the group that chooses one, the choice without}."""
@@ -217,7 +218,16 @@ def _merge(name: str, words: Sequence[str], options: Options) -> tuple[Any, list
         and not options(key_of(word))
         and (key_of(word) not in groups or is_value(name, key_of(word)))
     }
-    files, placed = _merge_files(name, [word for word in kept if word not in plain])
+    chosen = [word for word in kept if word not in plain]
+    files, placed = _merge_files(name, chosen)
+    for setting, choice in CHOOSES.get(name, {}).items():
+        place, _, last = setting.rpartition(".")
+        node = OmegaConf.select(files, place)
+        asks = {word.partition("=")[2] for word in plain if key_of(word) == setting} - NULL
+        named = key_of(choice) in map(key_of, chosen)
+        if asks and not named and OmegaConf.is_dict(node) and last not in node:
+            words = [*words, choice]  # a launcher of Hydra's own has to choose it, too
+            files, placed = _merge_files(name, [*chosen, choice])
     tree, known = deepcopy(files), {**{word: word for word in words}, **placed}
     for override in parse_overrides([word for word in kept if word in plain], False):
         key, value, line = override.key_or_group, override.value(), override.input_line
@@ -310,6 +320,13 @@ def _job(
     telling = [word for word in words if not _says_nothing(word, options)]
     for parsed in parse_overrides(telling, False):
         check_choice(parsed, options)
+        if parsed.is_sweep_override():
+            key, text = parsed.key_or_group, parsed.input_line.partition("=")[2]
+            single = f"; {key}=[{text}] is a list, and '{key}=\"{text}\"' one text"
+            raise UserError(
+                f"{parsed.input_line} names several values, a sweep: add --multirun (-m)"
+                + ("" if "(" in text else single)
+            )
 
     def compose_words(some: Sequence[str]) -> Config:
         return _plain(_merge(name, some, options)[0])

@@ -9,10 +9,13 @@ from difflib import get_close_matches
 from typing import Any
 
 from cfaug.core.errors import UserError, command_of
-from cfaug.core.known_names import RENAMED, suggest
+from cfaug.core.known_names import RENAMED, describe_variants, suggest
+from cfaug.core.targets import TARGET, locate
 from cfaug.settings.arguments import SEARCH_PATH, flatten, key_of
 from cfaug.settings.choices import NOTHING, Options, top_level
 
+NO_MATCH = re.compile(r"^Could not override '([^'@]+)'\. No match in the defaults list")
+"""Hydra's message about a group that no chosen file names."""
 MISSING = re.compile(r"^Interpolation key '([^']+)' not found")
 """OmegaConf's message about a missing setting that another one refers to."""
 Compose = Callable[[Sequence[str]], Mapping[str, Any]]
@@ -55,9 +58,10 @@ def explain(
         return ": ".join([*at_fault[:1], " ".join([*hint, reason_of(error)])])
     # Groups may be in the user's own folder, so it is always included.
     where = [word for word in words if word.startswith(f"{SEARCH_PATH}=")]
-    groups = where + [word for word in words if options(key_of(word).partition("@")[0])]
+    groups = where + [word for word in words if _chooses(word, options)]
     if _failure(compose, groups) is not None:
-        for word in groups[len(where) :]:
+        # What is chosen within a group fits some choices of that group only.
+        for word in sorted(groups[len(where) :], key=lambda word: "/" not in key_of(word)):
             others = [other for other in groups if other != word]
             if _failure(compose, others) is None:
                 if word.partition("=")[2].startswith("["):
@@ -71,6 +75,12 @@ def explain(
             return _explain_one(word, failure, tried, compose, options)
         tried = [*tried, word]
     return reason_of(error)
+
+
+def _chooses(word: str, options: Options) -> bool:
+    """Say whether a word chooses a file, of a group or of one within a group."""
+    group = key_of(word).partition("@")[0]
+    return "/" in group or bool(options(group))
 
 
 def _failure(compose: Compose, words: Sequence[str]) -> Exception | None:
@@ -118,12 +128,26 @@ def _explain_one(
     if owners:
         take = f"{' and '.join(owners)} take{'s' * (len(owners) == 1)} it"
         return f"no setting is called {key!r}: {take}; --help lists them all"
+    if others := _name_variants(tree, key):
+        return f"no setting is called {key!r} here: {others}"
     hint = suggest(key, [*known, *sorted(nodes)]) or "--help lists them all"
     place, _, last = key.rpartition(".")
     if (renamed := f"{place}.{RENAMED.get(last)}") in known:
         value = word.partition("=")[2]
         hint = f"it is called {renamed} now; type {shlex.quote(f'{renamed}={value}')}"
     return f"no setting is called {key!r}: {hint}"
+
+
+def _name_variants(node: Any, key: str) -> str:
+    """Say which variants of the class of a node have a setting that it lacks, or part of it."""
+    names = key.split(".")
+    for number, name in enumerate(names):
+        if not isinstance(node, Mapping) or name not in node:
+            kind = node.get(TARGET) if isinstance(node, Mapping) else None
+            place = "".join(f"{part}." for part in names[:number])
+            return describe_variants(locate(kind), place, name) if kind else ""
+        node = node[name]
+    return ""
 
 
 def _below(flat: Mapping[str, Any], node: str) -> dict[str, Any]:
@@ -133,6 +157,8 @@ def _below(flat: Mapping[str, Any], node: str) -> dict[str, Any]:
 def reason_of(error: Exception | None) -> str:
     """Return the message of Hydra or OmegaConf without their internals."""
     text = str(error).split("Config search path:")[0].split("full_key:")[0].strip()
+    if unnamed := NO_MATCH.search(text):
+        return f"nothing that is chosen has a choice of {unnamed[1]}"
     missing = MISSING.search(text)
     if missing:
         return f"{missing[1]} is missing, which other settings refer to"

@@ -72,6 +72,11 @@ def usage(
     ends = ["--multirun (-m) runs every combination of key=a,b; --cfg job prints the settings."]
     if chosen:
         lists = [_list_options(key, usual, options(key)) for key in usual if key in words]
+        lists += [
+            _wrap(short + _list_within(full, users), 2, 8)
+            for short, full in SHORT_NAMES.get(name, {}).items()
+            if full.partition("/")[0] in words
+        ]
         shown = _describe_nodes(name, chosen, users, command)
         return "\n".join([*(line for lines in lists for line in lines), *shown, "", *ends]).lstrip(
             "\n"
@@ -86,10 +91,20 @@ def usage(
         example = next(key for key in ("trainer", *usual, *nodes) if key in {*usual, *nodes})
         ends.insert(0, f"{example} --help, and the like, shows the settings of a part.")
     settings = list(_settings(top, command, "", nested=False))
-    short = [(key, f"the short name of {long}") for key, long in SHORT_NAMES.get(name, {}).items()]
+    short = [
+        (key, f"the short name of {full}{_list_within(full, users)}")
+        for key, full in SHORT_NAMES.get(name, {}).items()
+    ]
     lines += ["", "Settings (key=value) and their defaults:", *_write([*settings, *short])]
     readers = _describe_readers({"": command}, [*usual, *(typed for typed, _ in settings)])
     return "\n".join([*lines, *readers, "", *ends])
+
+
+def _list_within(group: str, users: Sequence[Path]) -> str:
+    """Return the options of a group within another one, after a colon; empty for a setting."""
+    files = (file for folder in settings_folders(users) for file in (folder / group).glob("*.yaml"))
+    options = ", ".join(sorted(file.stem for file in files))
+    return f": {options}" if options else ""
 
 
 def _list_options(group: str, usual: Mapping[str, str | None], options: Sequence[str]) -> list[str]:

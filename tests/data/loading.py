@@ -14,7 +14,7 @@ from cfaug.data.mixture.loader import Examples, TrainingBatches, make_loader
 from cfaug.data.mixture.mixture import plan_mixture
 from cfaug.data.mixture.order import epoch_order
 from cfaug.data.mixture.records import Mixture
-from cfaug.data.mixture.settings import DataSettings
+from cfaug.data.mixture.settings import RatioData
 from tests.data.making import noise_image
 
 TRANSFORM = ImageTransform(8, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
@@ -38,7 +38,7 @@ def loader(
     rows: int = 200,
     **data: Any,
 ) -> torch.utils.data.DataLoader:
-    node = DataSettings(None, None, **({"batch_size": 16} | data))
+    node = RatioData(None, None, **({"batch_size": 16} | data))
     shares = TrainingBatches(
         mixture, node, seed=7, data_seed=1, start_step=start, total_steps=steps, rank=rank,
         world=world,

@@ -20,7 +20,7 @@ from cfaug.data.mixture.loader import Examples, RankBatch, TrainingBatches, Vali
 from cfaug.data.mixture.mixture import mix
 from cfaug.data.mixture.order import epoch_order
 from cfaug.data.mixture.records import COUNTERFACTUAL, Mixture
-from cfaug.data.mixture.settings import DataSettings, Sources
+from cfaug.data.mixture.settings import DataSettings, NegativesData, RatioData, Sources
 from cfaug.data.shards.shards import write_shards
 from tests.data.layouts import NEGATIVES, TEXTS, cells, images, jsonl, negclip, parquet, table
 from tests.data.loading import TRANSFORM, pixels_of
@@ -39,7 +39,9 @@ def index(tmp_path_factory):
 
 def asked(arm: str | None, **given: object) -> DataSettings:
     usual = {"cf_ratio": 1.0, "seed": 1, "batch_size": 8}
-    return DataSettings(None, "cf", negatives=arm, **(usual | given))
+    if arm is None:
+        return RatioData(None, "cf", **(usual | given))
+    return NegativesData(None, "cf", negatives=arm, **(usual | given))
 
 
 def mixed(index: Index, arm: str | None, **given: object) -> Mixture:

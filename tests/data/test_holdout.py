@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cfaug.core.errors import UserError
 from cfaug.data.mixture.leakage import hold_out, withhold
 from cfaug.data.mixture.mixture import mix
-from cfaug.data.mixture.settings import DataSettings, Sources
+from cfaug.data.mixture.settings import PlanData, RatioData, Sources
 from tests.data.making import Columns
 from tests.data.planned import PAIRS, half_up, keyed
 from tests.properties import examples
@@ -47,7 +47,8 @@ EDITS = Pictures.of((group, 2) for group in range(60))
 
 def with_holdout(real=PICTURES, counterfactual=EDITS, more_real=None, **more: Any):
     given_ = {"seed": 1, "holdout": 0.1, **more}
-    asked = DataSettings(real and "real", "cf", **given_)
+    kind = PlanData if "plan" in more else RatioData
+    asked = kind(real and "real", "cf", **given_)
     needs = asked.needed
     return mix(
         asked, Sources(real if needs[0] else None, counterfactual if needs[1] else None, more_real)
@@ -114,10 +115,10 @@ def test_nothing_is_held_out_unless_asked_for():
         mixture = with_holdout(cf_ratio=0.5, holdout=nothing)
         assert mixture.held_out is None
         assert "held_out" not in mixture.counts
-        assert DataSettings("a", "b", holdout=nothing).holdout == 0
+        assert RatioData("a", "b", holdout=nothing).holdout == 0
     for wrong in (1, -0.1, "x", True):
         with pytest.raises(UserError, match=r"data\.holdout=.* should be a number in \[0, 1\)"):
-            DataSettings("a", "b", holdout=wrong)
+            RatioData("a", "b", holdout=wrong)
 
 
 # Sets that are withheld.
@@ -151,7 +152,7 @@ def test_what_is_withheld_equals_the_slow_obvious_choice(sets, share):
 
 def test_the_papers_withheld_split():
     """COCO-CFs, A.1: of 34,820 rows 30 % test, 56 % train, 14 % validate."""
-    asked = DataSettings(None, "cf", cf_ratio=1, counterfactual_holdout=0.3, seed=108)
+    asked = RatioData(None, "cf", cf_ratio=1, counterfactual_holdout=0.3, seed=108)
     cf = Columns.of((i, 2) for i in range(PAIRS))
     mixture = mix(asked, Sources(None, cf))
     assert mixture.counts["train"] == 19_499 == int(0.56 * 34_820)

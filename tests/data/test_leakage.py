@@ -22,7 +22,7 @@ from cfaug.data.mixture.leakage import (
     withhold,
 )
 from cfaug.data.mixture.mixture import mix, plan_mixture
-from cfaug.data.mixture.settings import DataSettings, Sources
+from cfaug.data.mixture.settings import RatioData, Sources
 from cfaug.data.questions import SourceQuestion
 from cfaug.data.sources.question_sets.rows import EmbeddedImage, FileImage
 from cfaug.evaluation.benchmark import LeakAware
@@ -207,9 +207,7 @@ def test_a_photo_of_a_withheld_set_is_not_trained_on_under_another_name():
     """The sets show the photos themselves; only their bytes tell."""
     real = Columns.of(((i, 1) for i in range(10)), contents=range(10))
     cf = Columns.of(((100 + i, 2) for i in range(10)), contents=[i // 2 for i in range(20)])
-    data = DataSettings(
-        "real", "cf", cf_ratio=0, counterfactual_holdout=0.3, validation=0.2, seed=1
-    )
+    data = RatioData("real", "cf", cf_ratio=0, counterfactual_holdout=0.3, validation=0.2, seed=1)
     mixture = mix(data, Sources(real, cf))
     drawn = np.concatenate([mixture.train, mixture.validation])[:, 1]
     assert len(drawn) == 7

@@ -32,7 +32,7 @@ from cfaug.data.mixture.loader import (
 )
 from cfaug.data.mixture.mixture import plan_mixture
 from cfaug.data.mixture.records import COUNTERFACTUAL
-from cfaug.data.mixture.settings import DataSettings
+from cfaug.data.mixture.settings import RatioData
 from cfaug.data.shards.shards import write_shards
 from tests.data.loading import TRANSFORM, loader, mixture_of, planned, seen
 from tests.data.making import noise_image, pair
@@ -210,7 +210,7 @@ def test_an_image_that_breaks_later_is_named_without_a_traceback(tmp_path, worke
         handle.write(b"broken")
     mixture = plan_mixture(None, index, cf_ratio=1, size=None, seed=1, validation=0)
     shares = TrainingBatches(
-        mixture, DataSettings(None, None, cf_ratio=1, batch_size=8), seed=7, data_seed=1,
+        mixture, RatioData(None, None, cf_ratio=1, batch_size=8), seed=7, data_seed=1,
         start_step=0, total_steps=5,
     )  # fmt: skip
     # Torch waits that long for a worker that does not end, then kills it.

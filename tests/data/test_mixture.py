@@ -22,7 +22,7 @@ from cfaug.data.mixture.mixture import (
 )
 from cfaug.data.mixture.pool import choose_one_of_each, first_members
 from cfaug.data.mixture.records import COUNTERFACTUAL, REAL, Mixture, is_among, random_keys
-from cfaug.data.mixture.settings import DataSettings, Sources
+from cfaug.data.mixture.settings import RatioData, Sources
 from cfaug.data.shards.shards import write_shards
 from cfaug.models.losses import log_negative_weights
 from tests.data.loading import TRANSFORM
@@ -120,7 +120,7 @@ def test_the_first_member_of_every_set_alone_may_be_eligible():
     assert plan.counts["counterfactual"] == 8
     with pytest.raises(UserError, match="10 real and 10 counterfactual"):
         plan_mixture(singles(10), pairs(10), cf_ratio=0.6, size=18, seed=0, eligible=first)
-    asked = DataSettings("r", "c", cf_ratio=0.5, seed=0, counterfactual_members="unedited")
+    asked = RatioData("r", "c", cf_ratio=0.5, seed=0, counterfactual_members="unedited")
     mixed = mix(asked, Sources(singles(10), pairs(10)))
     assert np.array_equal(mixed.train, plan.train)
     assert np.array_equal(mixed.validation, plan.validation)
@@ -305,7 +305,7 @@ def photos_and_sets(tmp_path_factory):
 
 def planned(photos_and_sets: tuple[Index, Index], **settings) -> Mixture:
     given_ = {"cf_ratio": 0.5, "seed": 1, "validation": 0.2} | settings
-    return mix(DataSettings("real", "sets", **given_), Sources(*photos_and_sets))
+    return mix(RatioData("real", "sets", **given_), Sources(*photos_and_sets))
 
 
 def texts(mixture: Mixture, source: int) -> list[str]:
@@ -345,7 +345,7 @@ def test_unchanged_sets_never_count(photos_and_sets):
     for row in range(len(sets)):
         number = int(sets.key(row).split("_")[0])
         assert unchanged[row] == (number % UNCHANGED == 0)
-    assert count_unchanged(sets) == 14
+    assert count_unchanged(sets, unchanged) == 14
     for members, per_set in (("all", 2), ("edited", 1), ("unedited", 1)):
         mixture = planned(photos_and_sets, counterfactual_members=members, cf_ratio=1, validation=0)
         assert mixture.counts["counterfactual"] == per_set * (PHOTOS - 14)

@@ -20,7 +20,7 @@ from cfaug.core.types import CounterfactualSet, Member
 from cfaug.data.index import Index, image_hashes, open_index
 from cfaug.data.mixture.mixture import mix
 from cfaug.data.mixture.near_duplicates import find_near_duplicates
-from cfaug.data.mixture.settings import DataSettings, NearRule, Sources
+from cfaug.data.mixture.settings import NearRule, RatioData, Sources
 from cfaug.data.shards.shards import write_shards
 from cfaug.evaluation.context import EvaluationContext
 from cfaug.report import near_duplicates as pages
@@ -168,7 +168,7 @@ def rows_of(mixture) -> dict[int, list[int]]:
 
 def test_training_leaves_out_what_nearly_equals_the_held_out_test(sources):
     """The eligible rows equal those of a slow search, and whole groups are left out."""
-    usual = DataSettings("photos", "sets", holdout=0.3, cf_ratio=0.3, seed=1, validation=0)
+    usual = RatioData("photos", "sets", holdout=0.3, cf_ratio=0.3, seed=1, validation=0)
     plain = mix(usual, sources)
     assert plain.near is None
     held = plain.held_out

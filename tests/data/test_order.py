@@ -11,12 +11,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfaug.core.errors import UserError
+from cfaug.core.known_names import refuse_unknown
 from cfaug.core.pixels import DIGEST_BYTES
 from cfaug.data.index.disk_format import DIGESTS, NUMBERS
 from cfaug.data.mixture.mixture import plan_mixture
 from cfaug.data.mixture.order import MANY, epoch_order, pack, rank_share, split_sets
 from cfaug.data.mixture.records import REAL
-from cfaug.data.mixture.settings import DataSettings, EntailmentData
+from cfaug.data.mixture.settings import (
+    DataSettings,
+    EntailmentData,
+    NegativesData,
+    PlanData,
+    QuestionData,
+    RatioData,
+)
 from tests.data.making import Columns
 from tests.properties import examples
 
@@ -53,7 +61,7 @@ def test_ranks_together_see_the_plan_once(
     assert sorted(positions.tolist()) == list(range(len(plan.train)))
     assert np.array_equal(positions, order(plan, epoch, batch_size=batch_size, **mode))
     batches = [positions[i : i + batch_size] for i in range(0, len(positions), batch_size)]
-    assert len(batches) == DataSettings(None, None, batch_size=batch_size).steps_per_epoch(
+    assert len(batches) == RatioData(None, None, batch_size=batch_size).steps_per_epoch(
         len(positions)
     )
     for batch in batches:
@@ -190,7 +198,7 @@ def test_a_window_touches_few_files_at_a_time(mode):
 
 def test_drop_last_that_drops_everything():
     with pytest.raises(UserError, match=r"10 training examples.*batch_size=64"):
-        DataSettings(None, None, drop_last=True).steps_per_epoch(10)
+        RatioData(None, None, drop_last=True).steps_per_epoch(10)
 
 
 # Data settings that contradict each other are refused.
@@ -211,50 +219,70 @@ MEDIUM = Medium()
 
 
 @pytest.mark.parametrize(
-    ("given", "named"),
+    ("kind", "given", "named"),
     [
-        ({"plan": MEDIUM, "cf_ratio": 0.6}, r"data\.plan=medium .* data\.cf_ratio=0\.6"),
-        ({"plan": MEDIUM, "size": 100}, r"data\.size=100"),
-        ({"plan": MEDIUM, "counterfactual_members": "unedited"}, "counterfactual_members"),
-        ({"plan": "medium"}, r"data\.plan='medium' should be an object .*plan@data\.plan=NAME"),
-        ({"world": "fog"}, r"data\.world=fog should be null or settings of its own"),
-        ({"control": "real"}, r"data\.control=real is the control of a plan"),
-        ({"plan": MEDIUM, "control": "both"}, "choose from real, counterfactual"),
-        ({"plan": MEDIUM, "control_source": "x"}, r"data\.control_source=x needs data\.control"),
-        ({"stratify": True, "pairs_in_batch": True}, r"stratify.*pairs_in_batch"),
-        ({"shuffle": "window(0)"}, r"data\.shuffle=.*window\(8\)"),
-        ({"shuffle": 3}, r"data\.shuffle=.*should be a text"),
-        ({"split": "rows"}, "choose from group, random"),
-        ({"real_captions": "some"}, "choose from all, edited"),
-        ({"batch_size": 0}, r"data\.batch_size="),
-        ({"workers": -1}, r"data\.workers="),
-        ({"size": 0}, r"data\.size="),
-        ({"validation": 1}, r"data\.validation="),
-        ({"cf_ratio": 2}, r"data\.cf_ratio="),
-        ({"counterfactual_holdout": 1}, r"data\.counterfactual_holdout=1 should be a number in"),
-        ({"negatives": "texts"}, "none, text, image, both"),
-        ({"negatives": "text", "counterfactual_members": "edited"}, "counterfactual_members"),
-        ({"negatives": "text", "counterfactual_captions": "shuffled"}, "counterfactual_captions"),
-        ({"negatives": "none", "split": "random"}, "data.split=random"),
-        ({"negatives": "image", "human_labels": "file"}, "data.human_labels=file"),
-        ({"negatives": "text", "plan": MEDIUM, "control": "real"}, "data.control=real"),
-        ({"negatives": "image", "pairs_in_batch": True}, "an original twice in a batch"),
-        ({"negatives": "both", "stratify": True}, "exclude each other"),
+        (PlanData, {}, r"data\.plan=None should be an object .*data\.mixture=NAME"),
+        (PlanData, {"plan": "medium"}, r"data\.plan='medium' should be an object"),
+        (PlanData, {"plan": MEDIUM, "control": "both"}, "choose from real, counterfactual"),
+        (PlanData, {"plan": MEDIUM, "control_source": "x"},
+         r"data\.control_source=x needs data\.control"),
+        (RatioData, {"world": "fog"}, r"data\.world=fog should be null or settings of its own"),
+        (RatioData, {"stratify": True, "pairs_in_batch": True}, r"stratify.*pairs_in_batch"),
+        (RatioData, {"shuffle": "window(0)"}, r"data\.shuffle=.*window\(8\)"),
+        (RatioData, {"shuffle": 3}, r"data\.shuffle=.*should be a text"),
+        (RatioData, {"split": "rows"}, "choose from group, random"),
+        (RatioData, {"real_captions": "some"}, "choose from all, edited"),
+        (RatioData, {"batch_size": 0}, r"data\.batch_size="),
+        (RatioData, {"workers": -1}, r"data\.workers="),
+        (RatioData, {"size": 0}, r"data\.size="),
+        (RatioData, {"validation": 1}, r"data\.validation="),
+        (RatioData, {"cf_ratio": 2}, r"data\.cf_ratio="),
+        (RatioData, {"counterfactual_holdout": 1},
+         r"data\.counterfactual_holdout=1 should be a number in"),
+        (NegativesData, {"negatives": "texts"}, "none, text, image, both"),
+        (NegativesData, {"negatives": None}, "none, text, image, both"),
+        (NegativesData, {"negatives": "both", "stratify": True}, "exclude each other"),
     ],
-)
-def test_settings_that_are_invalid_or_contradict_each_other_are_named(given, named):
+)  # fmt: skip
+def test_settings_that_are_invalid_or_contradict_each_other_are_named(kind, given, named):
     with pytest.raises(UserError, match=named):
-        DataSettings("real", "cf", **given)
+        kind("real", "cf", **given)
 
 
-def test_entailment_has_no_wrong_answers():
-    with pytest.raises(UserError, match=r"data\.negatives=text is of a contrastive loss"):
-        EntailmentData("r", None, cf_ratio=0, negatives="text")
+# What a mixture lacks cannot be given, and has one value for everybody who reads it.
+LACKED = {
+    PlanData: ("cf_ratio", "size", "counterfactual_members", "negatives"),
+    RatioData: ("plan", "control", "control_source", "negatives"),
+    NegativesData: (
+        "plan", "control", "control_source", "split", "pairs_in_batch", "human_labels",
+        "counterfactual_members", "counterfactual_captions",
+    ),
+    EntailmentData: ("plan", "negatives", "counterfactual_captions"),
+    QuestionData: (
+        "plan", "control", "human_labels", "holdout", "counterfactual_holdout", "shuffle", "fields",
+        "reader", "near_duplicates", "negatives", "real_captions", "counterfactual_captions",
+        "counterfactual_members",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [(kind, name) for kind, names in LACKED.items() for name in names]
+)
+def test_a_mixture_lacks_what_it_determines(kind, name):
+    plan = {"plan": MEDIUM} if kind is PlanData else {}
+    with pytest.raises(TypeError, match=name):
+        kind("real", "cf", **plan, **{name: None})
+    assert getattr(kind("real", "cf", **plan), name) == getattr(DataSettings(None, None), name) or (
+        name == "cf_ratio"
+    )
+    with pytest.raises(UserError, match=rf"data\.{name} is a setting of "):
+        refuse_unknown({name: 1}, [], "data.", kind)
 
 
 def test_a_seed_follows_the_run_s_unless_it_is_given():
-    assert DataSettings("real", "cf").with_seed(107).seed == 108
-    assert DataSettings("real", "cf", seed=0).with_seed(107).seed == 0
+    assert RatioData("real", "cf").with_seed(107).seed == 108
+    assert RatioData("real", "cf", seed=0).with_seed(107).seed == 0
 
 
 # Ten million rows are planned in the time of a few sorts, within a GiB.

@@ -15,7 +15,7 @@ from cfaug.core.errors import UserError
 from cfaug.data.index import open_index
 from cfaug.data.mixture.loader import TrainingBatches
 from cfaug.data.mixture.mixture import mix
-from cfaug.data.mixture.settings import ClassificationData, DataSettings, Sources
+from cfaug.data.mixture.settings import ClassificationData, PlanData, RatioData, Sources
 from cfaug.data.shards.shards import write_shards
 from tests.data.making import noise_image, pair
 from tests.properties import examples
@@ -46,7 +46,7 @@ def sources(tmp_path_factory):
 
 def data_of(**given):
     usual = {"cf_ratio": 0, "seed": 3, "validation": 0, "batch_size": 5, "real_captions": "one"}
-    return DataSettings("real", "cf", **(usual | given))
+    return RatioData("real", "cf", **(usual | given))
 
 
 def batches(mixture, data, start=0, steps=12, rank=0, world=1, seed=7):
@@ -182,11 +182,10 @@ def test_it_is_refused_where_it_would_say_nothing(sources, tmp_path):
     index = open_index(tmp_path / "one", tmp_path / "cache")
     with pytest.raises(UserError, match="wrong captions beside each"):
         mix(data_of(), replace(sources, real=index))
-    with pytest.raises(UserError, match="is of a contrastive loss"):
+    with pytest.raises(UserError, match=r"data\.real_captions=one: choose from all, edited"):
         ClassificationData("real", None, cf_ratio=0, real_captions="one")
     with pytest.raises(UserError, match=r"data\.control_source=x is drawn from instead"):
-        DataSettings("a", "b", plan=Plan(), control="real", control_source="x",
-                     real_captions="one")  # fmt: skip
+        PlanData("a", "b", plan=Plan(), control="real", control_source="x", real_captions="one")
 
 
 class Plan:

@@ -10,7 +10,7 @@ import pytest
 from cfaug.core.errors import UserError
 from cfaug.data.index.disk_format import group_code
 from cfaug.data.mixture.leakage import withhold
-from cfaug.data.mixture.settings import DataSettings
+from cfaug.data.mixture.settings import RatioData
 from cfaug.data.shards.shards import write_shards
 from cfaug.evaluation.context import EvaluationContext
 from cfaug.run import evaluate_checkpoint
@@ -42,9 +42,7 @@ def opener(folder):
 
 def context_of(folder, opener, holdout=0.25, **data):
     given = {"cf_ratio": 1.0, "size": 30, "seed": 5, "counterfactual_holdout": holdout}
-    settings = DataSettings(
-        **{"real": None, "counterfactual": str(folder / "sets"), **given, **data}
-    )
+    settings = RatioData(**{"real": None, "counterfactual": str(folder / "sets"), **given, **data})
     target = evaluate_checkpoint.EvaluationTarget(folder, "arm", 4, None, settings, "experiment")
     return describe_data(target, opener)
 

@@ -178,6 +178,7 @@ RECORD = {
 @given(st.sampled_from([*REQUIRED, *OPTIONAL, "git"]), JSON)
 @example("identity", {"": math.nan})
 @example("identity", {"a": [math.nan]})
+@example("attempts", None)
 def test_whatever_a_record_holds_is_used_or_named(tmp_path_factory, name, value):
     record = {**RECORD, name: value}
     fits, _ = {**REQUIRED, **OPTIONAL}.get(name, (lambda _: True, ""))

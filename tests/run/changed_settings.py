@@ -24,7 +24,7 @@ EXAMPLES = {
     "data.pairs_in_batch": True, "data.counterfactual_members": "edited",
     "data.counterfactual_captions": "shuffled", "data.negatives": "text",
     "data.real": "shapescapes:unbiased", "data.counterfactual": "shapescapes:nowhere",
-    "data.control": "real", "data.control_source": "shapescapes:more_real", "loss": "negatives",
+    "loss": "negatives",
 }  # fmt: skip
 TRAINING = {
     "data.drop_last": True, "data.batch_size": 6,

@@ -17,7 +17,7 @@ from cfaug.core.protocols import DualEncoder
 from cfaug.core.types import Evaluation, Outcome
 from cfaug.core.weights import resolve
 from cfaug.data.mixture.leakage import Leaks
-from cfaug.data.mixture.settings import DataSettings
+from cfaug.data.mixture.settings import RatioData
 from cfaug.models.specs import HFClip
 from cfaug.report.charts import read_gaps
 from cfaug.report.checkpoint_tables import changes, initial_values
@@ -287,7 +287,7 @@ def test_arms_of_one_world_are_held_against_what_each_validated_on(place):
     ],
 )
 def test_a_world_is_named_by_what_is_unusual(world, data_seed, words):
-    assert world_words(DataSettings("a", "b", seed=data_seed, world=world), 107) == words
+    assert world_words(RatioData("a", "b", seed=data_seed, world=world), 107) == words
 
 
 # ``evaluate.py wise_ft=[...]``: runs between their start and their end.
@@ -341,7 +341,7 @@ def test_a_start_that_is_not_here_is_named(place, tmp_path):
     (folder / "checkpoint").mkdir(parents=True)
     (folder / "run.json").write_text(json.dumps({"state": "done", "seed": 1, "steps": 3}))
     model = "_target_: cfaug.models.specs.HFClip\n  weights: nobody/nothing-here"
-    data = "_target_: cfaug.data.mixture.settings.DataSettings\n  real: null\n  seed: 2"
+    data = "_target_: cfaug.data.mixture.settings.RatioData\n  real: null\n  seed: 2"
     (folder / "config.yaml").write_text(
         f"model:\n  {model}\ndata:\n  {data}\n  counterfactual: null\n  cf_ratio: 0\n"
     )

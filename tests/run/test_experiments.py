@@ -223,7 +223,7 @@ def laid(tmp_path):
             }  # fmt: skip
             (folder / "run.json").write_text(json.dumps(record))
             (folder / "config.yaml").write_text(
-                "data:\n  _target_: cfaug.data.mixture.settings.DataSettings\n"
+                "data:\n  _target_: cfaug.data.mixture.settings.RatioData\n"
                 "  real: null\n  counterfactual: null\n  seed: 2\n"
             )
             rows = [

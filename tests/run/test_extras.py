@@ -80,7 +80,7 @@ def finished_run(place, kind):
     (folder / "run.json").write_text('{"state": "done", "seed": 107}', encoding="utf-8")
     settings = {
         "model": {"_target_": "cfaug.models.specs.HFClip", "weights": "zoo:clip-0"},
-        "data": {"_target_": "cfaug.data.mixture.settings.DataSettings",
+        "data": {"_target_": "cfaug.data.mixture.settings.RatioData",
                  "real": "shapescapes:real", "counterfactual": None},
         "logger": {"_target_": "cfaug.train.settings.LoggerSettings", "kind": kind},
     }  # fmt: skip

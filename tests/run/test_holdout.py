@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from cfaug.data.mixture.records import HeldOutTest
-from cfaug.data.mixture.settings import DataSettings
+from cfaug.data.mixture.settings import RatioData
 from cfaug.evaluation.suites import _say_what_validation_is
 from cfaug.planning.sources import report_held_out
 from cfaug.report.results import read_results
@@ -68,7 +68,7 @@ def rows_of(experiment):
 def test_every_recall_that_says_nothing_is_named(images, said, capsys):
     source = SimpleNamespace(images=np.arange(100), source=f"{images} of 100 photos")
     held = HeldOutTest(source, np.arange(images), images, (0, 0, 0), 0)
-    report_held_out(held, DataSettings("photos", None, seed=2, holdout=0.1))
+    report_held_out(held, RatioData("photos", None, seed=2, holdout=0.1))
     line = capsys.readouterr().err
     assert (f"; {said}: a larger data.holdout" in line) == (said is not None)
     assert ("is always 1" in line) == (said is not None)

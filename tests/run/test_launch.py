@@ -58,6 +58,18 @@ def test_a_sweep_for_slurm_where_there_is_none_names_other_ways(script, monkeypa
     assert "submitit_local" in said
 
 
+def test_an_error_repeats_a_setting_as_it_was_typed(script):
+    said = refusal(script("train"), ["weights=a,b"])
+    assert said == (
+        "error: weights=a,b names several values, a sweep: add --multirun (-m); weights=[a,b] is a "
+        "list, and 'weights=\"a,b\"' one text\n"
+    )
+    assert refusal(script("train"), ["model.weights=a,b"]) == said.replace(
+        "weights", "model.weights"
+    )
+    assert "data.mixture=mine: In " in refusal(script("train"), ["data.mixture=mine"])
+
+
 def test_a_launcher_that_is_not_there_is_a_sentence(script):
     said = refusal(script("train"), ["-m", "hydra/launcher=banana", "seed=1,2"])
     assert "hydra/launcher/banana" in said
@@ -95,6 +107,18 @@ def test_parts_through_submitit_make_the_bytes_of_one_run(
     made = files(tmp_path / "launched")
     assert {"card.json", "gallery.html", "00002.tar"} <= set(made)
     assert made == files(tmp_path / "out")
+
+
+@pytest.mark.slow
+def test_a_launcher_gets_the_mixture_that_a_setting_chose(place, tmp_path):
+    launcher = [
+        "hydra/launcher=submitit_local", f"hydra.launcher.submitit_folder={tmp_path / 'submitit'}"
+    ]  # fmt: skip
+    assert place.train("-m", *launcher, "data.negatives=image", "seed=1,2") == 0
+    for seed in (1, 2):
+        identity = place.record(seed=seed)["identity"]
+        assert identity["data.negatives"] == "image"
+        assert identity["data._target_"] == "cfaug.NegativesData"
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ import pytest
 from cfaug.core.errors import UserError
 from cfaug.core.protocols import DualEncoder
 from cfaug.core.types import Evaluation, Outcome
-from cfaug.data.mixture.settings import DataSettings
+from cfaug.data.mixture.settings import RatioData
 from cfaug.models.specs import HFClip
 from cfaug.report.items import RANKINGS, read_items
 from cfaug.run.evaluate_checkpoint import EvaluationTarget, open_feature_cache, run_benchmarks
@@ -21,7 +21,7 @@ ITEMS = {"item": ["a"], "cluster": ["a"]}
 
 
 def target(root) -> EvaluationTarget:
-    data = DataSettings(None, None)
+    data = RatioData(None, None)
     return EvaluationTarget(root / "run", "a", 0, HFClip("zoo:clip-0"), data, "x")
 
 

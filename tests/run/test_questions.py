@@ -12,7 +12,7 @@ import pytest
 
 from cfaug.core.errors import UserError
 from cfaug.core.kept_records import KeptRecords
-from cfaug.data.mixture.settings import DataSettings
+from cfaug.data.mixture.settings import RatioData
 from cfaug.evaluation import cached_model
 from cfaug.models.task_specs import VisionLanguage
 from cfaug.planning.sources import open_questions
@@ -138,11 +138,11 @@ def test_a_part_takes_the_seed_of_the_data_and_the_style_of_its_name():
 def test_runs_of_one_world_share_its_questions_and_a_file_needs_no_world(tmp_path):
     main_questions([f"out={tmp_path / 'set'}", "pairs=1", "image_size=16"])
     opener = DataOpener(tmp_path, tmp_path)
-    seven, eight = (DataSettings(None, None, seed=seed, world=WORLD) for seed in (7, 8))
+    seven, eight = (RatioData(None, None, seed=seed, world=WORLD) for seed in (7, 8))
     name, file = "shapescapes_vqa:test", str(tmp_path / "set" / "questions.jsonl")
     assert opener.questions(name, seven) is opener.questions(name, seven)
     assert opener.questions(name, seven) != opener.questions(name, eight)
-    assert opener.questions(file, seven) is opener.questions(file, DataSettings(None, None))
+    assert opener.questions(file, seven) is opener.questions(file, RatioData(None, None))
     assert len(opener.questions(file, seven)) == 2
 
 
@@ -210,7 +210,7 @@ def test_what_teaches_no_answer_is_refused_before_anything_is_trained(asked, mod
             ["data.cf_ratio=0", f"data.real={none}"],
             "no basic question to learn from (1 equal_options)",
         ),
-        (["data.holdout=0.1"], "leave it at 0 with task=vqa"),
+        (["data.holdout=0.1"], "not of task=vqa"),
     ):
         assert said in plan.refused(*more), more
     other = Plan(plan.train, *(word for word in plan.words if not word.startswith("model")))

@@ -12,7 +12,7 @@ import pytest
 from cfaug.core.errors import UserError
 from cfaug.data.index import Index, open_index
 from cfaug.data.mixture.mixture import plan_mixture
-from cfaug.data.mixture.settings import DataSettings
+from cfaug.data.mixture.settings import NegativesData, RatioData
 from cfaug.data.shards.shards import write_shards
 from cfaug.planning.mixture_plan import (
     check_sets,
@@ -147,7 +147,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Index]:
 
 
 def check(source: Index, loss: LossSettings | None = None, **data: object) -> None:
-    check_sets(DataSettings("r", "c", **data), Opened(None, source, None, None), loss)
+    check_sets(RatioData("r", "c", **data), Opened(None, source, None, None), loss)
 
 
 def test_what_has_sets_with_neutral_prompts_may_be_trained_on_in_every_way(sources):
@@ -177,8 +177,8 @@ def test_what_a_source_lacks_is_named(sources, source, loss, data, message):
 def test_neutral_prompts_are_part_of_a_run_that_trains_with_them(sources, tmp_path: Path):
     """The hash of a source knows its captions, not its other columns."""
     opened = Opened(None, sources["neutral"], None, None)
-    usual = DataSettings("r", "c")
-    neutral = DataSettings("r", "c", counterfactual_captions="neutral")
+    usual = RatioData("r", "c")
+    neutral = RatioData("r", "c", counterfactual_captions="neutral")
     assert content_trained_with(usual, opened, None) == opened.content
     assert content_trained_with(usual, opened, LossSettings()) == opened.content
     assert content_trained_with(neutral, opened, None) != opened.content
@@ -198,7 +198,7 @@ REAL_ROWS, PAIR_ROWS = (Columns.of((group, members) for group in range(100)) for
 
 
 def job(ratio: float, size: int | None = None, *, seed: int = 1, steps: int = 5, name: str = "x"):
-    data = DataSettings("real", "cf", cf_ratio=ratio, size=size, seed=seed)
+    data = RatioData("real", "cf", cf_ratio=ratio, size=size, seed=seed)
     mixture = plan_mixture(REAL_ROWS, PAIR_ROWS, cf_ratio=ratio, size=size, seed=seed)
     folder = RunFolder(Path(f"runs/{name}/cf_ratio={ratio}/seed={seed}"), {})
     task = ContrastiveTask(
@@ -356,7 +356,7 @@ def test_those_of_the_training_rows_are_count_negatives(index: Index) -> None:
 @pytest.mark.parametrize(("arm", "said"), [("text", "used"), ("none", "ignored")])
 def test_an_arm_says_what_wrong_captions_are_for(index: Index, arm: str, said: str) -> None:
     """Beside NegCLIP's list; pairs need no word where the counterfactuals are left out."""
-    opened, data = Opened(None, index, None, None), DataSettings("r", "c", negatives=arm)
+    opened, data = Opened(None, index, None, None), NegativesData("r", "c", negatives=arm)
     for loss in (None, LossSettings(), LossSettings(negative_captions=said)):
         assert use_negatives(data, opened, loss) == LossSettings(negative_captions=said)
     weighted = LossSettings("masked", negative_weight=2.0)
@@ -366,7 +366,7 @@ def test_an_arm_says_what_wrong_captions_are_for(index: Index, arm: str, said: s
     other = LossSettings(negative_captions="ignored" if said == "used" else "used")
     with pytest.raises(UserError, match="contradict each other"):
         use_negatives(data, opened, other)
-    usual = DataSettings("r", "c")
+    usual = RatioData("r", "c")
     assert use_negatives(usual, opened, other) == other
     assert use_negatives(usual, opened, None) is None
 
@@ -375,19 +375,19 @@ def test_pairs_need_a_place_for_captions_where_those_are_wrong_answers(tmp_path:
     captions_csv(tmp_path / "x")
     opened = Opened(None, open_index(tmp_path / "x", tmp_path / "cache"), None, None)
     by_arm = {
-        arm: use_negatives(DataSettings("r", "c", negatives=arm), opened, None)
-        for arm in (None, "none", "text", "image", "both")
+        arm: use_negatives(NegativesData("r", "c", negatives=arm), opened, None)
+        for arm in ("none", "text", "image", "both")
     }
     assert by_arm.pop("text") == LossSettings(negative_captions="used")
     assert set(by_arm.values()) == {None}
-    real_only = DataSettings("r", "c", cf_ratio=0, negatives="text")
+    real_only = NegativesData("r", "c", cf_ratio=0, negatives="text")
     assert use_negatives(real_only, opened, None) is None
 
 
 @pytest.mark.parametrize("arm", ["text", "image"])
 def test_a_loss_of_pairs_has_no_place_for_wrong_answers_alone(arm: str) -> None:
     task = SimpleNamespace(
-        data=DataSettings("r", "c", negatives=arm), trainer=TrainerSettings(), loss=None
+        data=NegativesData("r", "c", negatives=arm), trainer=TrainerSettings(), loss=None
     )
     bridgetower = SimpleNamespace(takes_negatives=False)
     with pytest.raises(UserError, match=rf"data\.negatives={arm}: .* data\.negatives=both or none"):

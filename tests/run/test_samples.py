@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cfaug.data.mixture.settings import DataSettings
+from cfaug.data.mixture.settings import RatioData
 from cfaug.report.gallery import contrast, show
 from cfaug.run.evaluation_data import DataOpener
 
@@ -40,7 +40,7 @@ def opener(tmp_path):
 
 
 def test_pairs_of_a_list_are_shown_with_their_words_marked(pairs, tmp_path):
-    data = DataSettings(None, str(pairs), cf_ratio=1.0, seed=1)
+    data = RatioData(None, str(pairs), cf_ratio=1.0, seed=1)
     sets = opener(tmp_path).samples(data, 2)
     assert [[member.text for member in pair.members] for pair in sets] == [
         [first, second] for _, first, _, second, _ in ROWS[:2]
@@ -59,12 +59,12 @@ def test_a_source_that_is_gone_or_has_single_images_has_no_samples(pairs, tmp_pa
     (single / "captions.csv").write_text("image,caption\na.png,a ball\n")
     Image.new("RGB", (8, 8)).save(single / "a.png")
     for folder in (single, tmp_path / "gone"):
-        data = DataSettings(None, str(folder), cf_ratio=1.0, seed=1)
+        data = RatioData(None, str(folder), cf_ratio=1.0, seed=1)
         assert opener(tmp_path).samples(data, 8) == []
 
 
 def test_pale_pictures_are_stretched_and_others_are_not(pairs, tmp_path):
-    data = DataSettings(None, str(pairs), cf_ratio=1.0, seed=1)
+    data = RatioData(None, str(pairs), cf_ratio=1.0, seed=1)
     samples = [show(pair) for pair in opener(tmp_path).samples(data, 3)]
     assert contrast(member for pair in samples for member in pair.members).on
     wide = np.linspace(0, 255, 12 * 12 * 3).reshape(12, 12, 3).astype(np.uint8)

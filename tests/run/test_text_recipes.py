@@ -73,10 +73,10 @@ def test_wrong_and_right_captions_are_sets_to_train_with(recipe, script, shards,
         assert list(pair.images) == ["0"]
         assert (before.edit, before.text == after.text) == (None, False)
         assert after.extra["changes"][0]["operation"]
-    negatives = "null" if recipe == "paraphrase" else "text"
+    mixture = "data.mixture=ratio" if recipe == "paraphrase" else "data.negatives=text"
     words = [
         "data.real=null", f"data.counterfactual={tmp_path / recipe}", "data.cf_ratio=1",
-        "data.world=null", f"data.negatives={negatives}", "loss=hard_negatives", "dry_run=json",
+        "data.world=null", mixture, "loss=hard_negatives", "dry_run=json",
         "data.batch_size=8", f"paths.runs={tmp_path / 'runs'}", f"paths.shards={shards}",
     ]  # fmt: skip
     said = json.loads(stdout_of(script("train"), words).splitlines()[-1])

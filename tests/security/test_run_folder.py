@@ -17,7 +17,7 @@ from tests.models import tiny
 from tests.run.conftest import Place
 from tests.security.planting import edit
 
-DATA = "cfaug.data.mixture.settings.DataSettings"
+DATA = "cfaug.data.mixture.settings.RatioData"
 MODEL = "cfaug.models.specs.HFClip"
 
 

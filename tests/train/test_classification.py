@@ -223,8 +223,6 @@ def test_other_models_and_data_without_labels_are_refused(shelf, tmp_path):
     pieces = replace(TRAINER, micro_batch_size=2)
     with pytest.raises(UserError, match=r"micro_batch_size=2 is for contrastive"):
         plan_classification(DATA, request(TimmClassification("resnet50"), trainer=pieces))
-    with pytest.raises(UserError, match="task=classification"):
-        replace(DATA, negatives="text")
     plain = (
         replace(photo, members=tuple(replace(member, label=None) for member in photo.members))
         for photo in photos("plain", 8)

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from cfaug.core.errors import UserError
 from cfaug.core.pixels import decode_image
 from cfaug.core.types import ENTAILMENT, CounterfactualSet, Edit, Member
 from cfaug.data.index import open_index
@@ -150,8 +149,3 @@ def test_zero_steps_leave_the_row_before(folder, shelf, indexes):
     assert 0 <= result.measured["evaluation"]["accuracy"] <= 1
     base = ViltEntailment(str(shelf / "vilt")).load_to_train(7).model.state_dict()
     assert all(torch.equal(value, base[name]) for name, value in saved(folder).items())
-
-
-def test_texts_of_others_are_no_training_data():
-    with pytest.raises(UserError, match="labels of others"):
-        EntailmentData("a", "b", counterfactual_captions="shuffled")

@@ -16,7 +16,7 @@ from cfaug.core.rng import generator
 from cfaug.core.types import CounterfactualSet, Member
 from cfaug.data.index import open_index
 from cfaug.data.mixture.mixture import plan_mixture
-from cfaug.data.mixture.settings import DataSettings
+from cfaug.data.mixture.settings import RatioData
 from cfaug.data.shards.shards import write_shards
 from cfaug.models.specs import HFClip
 from cfaug.train.mixture_task import ContrastiveTask
@@ -27,7 +27,7 @@ from tests.models import tiny
 from tests.train.tasks import saved
 from tests.train.tiny_plan import rows, same_weights
 
-DATA = DataSettings("real", "cf", cf_ratio=0.6, seed=8, batch_size=16)
+DATA = RatioData("real", "cf", cf_ratio=0.6, seed=8, batch_size=16)
 TRAINER = TrainerSettings(
     max_steps=20, progress=False, accelerator="cpu", val_every_steps=4, save_every_steps=3
 )

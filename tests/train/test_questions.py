@@ -356,19 +356,6 @@ def test_equal_images_go_to_one_side_and_content_is_the_runs_identity():
         assert not all(both)  # the groups of both
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"counterfactual_captions": "neutral"}, {"real_captions": "edited"}, {"holdout": 0.1},
-        {"counterfactual_members": "edited"}, {"human_labels": "x"}, {"shuffle": "window(2)"},
-        {"negatives": "text"},
-    ],
-)  # fmt: skip
-def test_settings_of_captions_are_refused(given):
-    with pytest.raises(UserError, match=f"data.{next(iter(given))}=.*task=vqa"):
-        QuestionData("a", None, **given)
-
-
 def train_in_ranks(folder, shelf):
     # Of 38 questions in batches of 37 the second process has none in an epoch's last.
     run(folder, shelf, trainer=replace(TRAINER, max_steps=4), data=replace(DATA, batch_size=37),

@@ -143,8 +143,13 @@ def find_eligible(
     labels: Labels | None,
     barred: Barred,
     captions: PhotoCaptions | None = None,
+    unchanged: np.ndarray | None = None,
 ) -> tuple[Eligible, Join | None]:
-    """Return which rows may be drawn; of photos of whose ``captions`` one is drawn, the first."""
+    """Return which rows may be drawn; of photos of whose ``captions`` one is drawn, the first.
+
+    Args:
+        unchanged: the rows that ``find_unchanged`` finds in the counterfactual source.
+    """
     masks: list[np.ndarray | None] = [None, None]
 
     def only(source: int, mask: np.ndarray) -> None:
@@ -163,7 +168,7 @@ def find_eligible(
     if counterfactual is not None and labels is not None:
         only(COUNTERFACTUAL, labels.find_validated(counterfactual))
     if counterfactual is not None:
-        if (unchanged := find_unchanged(counterfactual)) is not None:
+        if unchanged is not None:
             only(COUNTERFACTUAL, ~unchanged)
         if settings.counterfactual_members == "unedited":
             only(COUNTERFACTUAL, first_members(counterfactual))
@@ -241,10 +246,9 @@ def holds_counterfactuals(index: Index) -> bool:
     return bool(((sets[1:] == sets[:-1]) & (images[1:] != images[:-1])).any())
 
 
-def count_unchanged(index: Index) -> int:
-    """Return the number of sets that ``find_unchanged`` finds."""
-    rows = find_unchanged(index)
-    return 0 if rows is None else len(np.unique(np.asarray(index.sets)[rows]))
+def count_unchanged(index: Index, unchanged: np.ndarray | None) -> int:
+    """Return the number of sets of the rows that ``find_unchanged`` finds."""
+    return 0 if unchanged is None else len(np.unique(np.asarray(index.sets)[unchanged]))
 
 
 # The mixture of the rows that may be drawn.
@@ -325,8 +329,9 @@ def mix(settings: DataSettings, sources: Sources) -> Mixture:
     captions = None
     if sources.real is not None and settings.drawn[REAL] and settings.real_captions == "one":
         captions = draw_captions(sources.real, barred)
+    unchanged = None if sources.counterfactual is None else find_unchanged(sources.counterfactual)
     eligible, join = find_eligible(
-        settings, sources.real, sources.counterfactual, sources.labels, barred, captions
+        settings, sources.real, sources.counterfactual, sources.labels, barred, captions, unchanged
     )
     # A source from which nothing is drawn only decided which rows of the other are eligible.
     real = sources.real if settings.drawn[REAL] else None
@@ -353,8 +358,8 @@ def mix(settings: DataSettings, sources: Sources) -> Mixture:
     )
     if settings.negatives is not None and counterfactual is not None:
         mixture = show_originals(mixture, counterfactual, settings.negatives)
-    unchanged = 0 if counterfactual is None else count_unchanged(counterfactual)
-    counts = {"unchanged": unchanged} if unchanged else {}
+    left_out = 0 if counterfactual is None else count_unchanged(counterfactual, unchanged)
+    counts = {"unchanged": left_out} if left_out else {}
     return replace(mixture, counts={**mixture.counts, **counts})
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from cfaug.core.errors import UserError
@@ -17,7 +17,8 @@ from cfaug.data.mixture.near_duplicates import (
     NearDistance,
     NearRule,
 )
-from cfaug.settings.read_with import GIVEN, Fact, ReadWith
+from cfaug.data.mixture.records import Split
+from cfaug.settings.read_with import GIVEN, Condition, Fact, ReadWith
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
@@ -27,8 +28,13 @@ if TYPE_CHECKING:
 
 Captions = Literal["own", "neutral", "shuffled"]
 """The training captions of counterfactual sets' images."""
+RealCaptions = Literal["all", "edited", "one"]
+"""The captions of the real source that are trained on."""
+Members = Literal["all", "edited", "unedited", "one", "singles"]
+"""The members of counterfactual sets that are drawn."""
 Negatives = Literal["none", "text", "image", "both"]
 """The use of a pair's counterfactual as a wrong answer in the loss."""
+OwnReader = Annotated["Reader", Makes("cfaug.data.sources.row.Reader")]
 DEFAULT_RATIO = 0.5
 DRAWN = Fact(
     {
@@ -44,29 +50,32 @@ DRAWN = Fact(
 class DataSettings:
     """Settings of two data sources, their exact mixture, and its batches.
 
+    What is drawn is chosen by ``data.mixture``: each mixture is a class of its own, whose arguments
+    are the settings that can be combined. The attributes are settings of some mixtures, and here
+    have the values that hold for all others.
+
     Args:
         real: a folder in any form that ``cfaug.data.sources`` knows, or ``shapescapes:PART``.
         counterfactual: a source of sets, named like ``real``; its unedited members count too.
+        seed: seed of the mixture and of the embedded world; ``None`` is the run's seed + 1.
+        batch_size: global batch size, over all ranks.
+        workers: number of processes that read and decode; the order does not depend on it.
+        validation: share held out for validation, in [0, 1).
+        stratify: whether to give every batch, not only the epoch, its share of counterfactuals.
+        drop_last: whether to leave out an epoch's last, partial batch.
+        world: settings of the embedded world, for ``shapescapes:PART``.
+
+    Attributes:
         counterfactual_members: the members to draw: ``all``; ``edited``, those with an edit, for
             sets whose originals are already in ``real``; ``unedited``, the first of each set, a
             control with the synthetic images but without the edits; ``one`` of each set, at random
             by ``seed``, a control for the pairing; or ``singles``, all rows of a source of single
             images without pairs, as a control. Sets of one image without any edited caption are
             not used.
-        cf_ratio: exact share of the training split from ``counterfactual``; ``None`` is one half,
-            or the plan's share.
+        cf_ratio: exact share of the training split from ``counterfactual``; ``None`` is one half.
         size: number of examples before the split; ``None`` is the largest without repetition.
-        seed: seed of the mixture and of the embedded world; ``None`` is the run's seed + 1.
-        batch_size: global batch size, over all ranks.
-        workers: number of processes that read and decode; the order does not depend on it.
-        validation: share held out for validation, in [0, 1).
-        stratify: whether to give every batch, not only the epoch, its share of counterfactuals.
         pairs_in_batch: whether to keep the members of a counterfactual set in one batch.
-        drop_last: whether to leave out an epoch's last, partial batch.
         shuffle: ``global`` shuffling, or ``window(K)``, which reads only K shards at a time.
-        world: settings of the embedded world, for ``shapescapes:PART``.
-        plan: a data set that a paper describes, as a ``cfaug.data.mixture.pool.MixturePlan``; it
-            determines ratio, size and members.
         split: the unit of the split: ``group``, whose rows are either all trained on or all
             validated on; or ``random``, single rows as in the paper, so that a caption and its
             counterfactual may be separated.
@@ -82,17 +91,9 @@ class DataSettings:
         holdout: share of the real groups kept out as the test set of an experiment, drawn first,
             and the same for every arm, size and seed; 0 or ``None`` keeps out none. Without
             ``real`` it is drawn from ``counterfactual``.
-        control: the only source of a plan's control, which has as many examples; ``None`` for none.
-        control_source: the folder of the control's examples; ``None`` is the plan's own source.
         counterfactual_captions: training captions of ``counterfactual``'s images: their ``own``
             captions; ``neutral``, the prompt of their set without attributes; or ``shuffled``, a
             control: the captions of a set permuted among its images, by ``seed``.
-        negatives: the use of the counterfactuals of pairs, see
-            ``cfaug.data.mixture.hard_negatives``: ``none``, only the originals, each as often as
-            its pair would be drawn; ``text`` or ``image``, the same, with the counterfactuals'
-            captions or images as wrong answers; ``both``, pairs in one batch, each member right
-            about its own. All of these have the numbers of examples and steps of ``both``.
-            ``None``: every member is an ordinary example.
         fields: the names of columns in the sources, ``{caption: title, image: meta.file}``, where
             they are not those that readers know (``cfaug.data.sources.fields``). A source without
             such a column is read as it is.
@@ -108,118 +109,45 @@ class DataSettings:
 
     real: str | None
     counterfactual: str | None
-    cf_ratio: Share | None = None
-    size: Positive | None = None
+    cf_ratio: Share | None = field(init=False, default=None)
+    size: Positive | None = field(init=False, default=None)
     seed: Seed | None = None
     batch_size: Positive = 64
     workers: Workers = 0
     validation: PartialShare = 0.2
     stratify: bool = False
-    pairs_in_batch: bool = False
+    pairs_in_batch: bool = field(init=False, default=False)
     drop_last: bool = False
-    shuffle: str = "global"
+    shuffle: str = field(init=False, default="global")
     world: Any = None
-    counterfactual_members: Literal["all", "edited", "unedited", "one", "singles"] = "all"
-    plan: MixturePlan | None = None
-    split: Literal["group", "random"] = "group"
-    human_labels: str | None = None
-    real_captions: Literal["all", "edited", "one"] = "all"
-    counterfactual_holdout: PartialShare = 0
-    control: Literal["real", "counterfactual"] | None = None
-    control_source: str | None = None
-    holdout: PartialShare | None = 0
-    counterfactual_captions: Captions = "own"
-    negatives: Negatives | None = None
-    fields: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
-    reader: Annotated[Reader, Makes("cfaug.data.sources.row.Reader")] | None = None
-    near_duplicates: NearAction | None = None
-    near_distance: NearDistance = DEFAULT_DISTANCE
+    counterfactual_members: Members = field(init=False, default="all")
+    plan: MixturePlan | None = field(init=False, default=None)
+    split: Split = field(init=False, default="group")
+    human_labels: str | None = field(init=False, default=None)
+    real_captions: RealCaptions = field(init=False, default="all")
+    counterfactual_holdout: PartialShare = field(init=False, default=0)
+    control: Literal["real", "counterfactual"] | None = field(init=False, default=None)
+    control_source: str | None = field(init=False, default=None)
+    holdout: PartialShare | None = field(init=False, default=0)
+    counterfactual_captions: Captions = field(init=False, default="own")
+    negatives: Negatives | None = field(init=False, default=None)
+    fields: Mapping[str, str | Sequence[str]] = field(init=False, default_factory=dict)
+    reader: OwnReader | None = field(init=False, default=None)
+    near_duplicates: NearAction | None = field(init=False, default=None)
+    near_distance: NearDistance = field(init=False, default=DEFAULT_DISTANCE)
 
     learnt: ClassVar[str] = "captions"
     """What a model learns from such data (``cfaug.settings.read_with.LEARNT``)."""
-    read_with: ClassVar[ReadWith] = {
-        "pairs_in_batch counterfactual_members counterfactual_captions negatives human_labels": {
-            DRAWN: ("counterfactual",)
-        },
-        "real_captions": {DRAWN: ("real",)},
-        "stratify": {DRAWN: ("both",)},
-        "near_distance": {"near_duplicates": GIVEN},
-    }
+    chosen_by: ClassVar[str | None] = None
+    """The words that choose this mixture; ``None`` if that takes more."""
+    read_with: ClassVar[ReadWith] = {"stratify": {DRAWN: ("both",)}}
 
     def __post_init__(self) -> None:
         check_fields(self, "data")
-        if self.fields:
-            from cfaug.data.sources.fields import read_fields
-
-            read_fields(self.fields)
         if self.world is not None and not is_dataclass(self.world):
             raise UserError(f"data.world={self.world} should be null or settings of its own")
         if self.plan is None and self.cf_ratio is None:
             object.__setattr__(self, "cf_ratio", DEFAULT_RATIO)
-        plan = self.plan
-        if plan is None and self.control is not None:
-            raise UserError(
-                f"data.control={self.control} is the control of a plan: give one, or data.cf_ratio "
-                "and data.size without a control"
-            )
-        if plan is not None:
-            if not hasattr(plan, "draw"):
-                raise UserError(
-                    f"data.plan={plan!r} should be an object that draws a mixture: choose one of "
-                    "conf/plan with plan@data.plan=NAME, or data.plan=null"
-                )
-            fixed = {"cf_ratio": None, "size": None, "counterfactual_members": "all"}
-            for name, value in fixed.items():
-                if getattr(self, name) != value:
-                    raise UserError(
-                        f"data.plan={plan.name} determines what is drawn: leave out "
-                        f"data.{name}={getattr(self, name)}, or data.plan"
-                    )
-            if plan.needs_labels and self.human_labels is None:
-                raise UserError(
-                    f"data.plan={plan.name} needs data.human_labels=FILE: jsonl, csv or tsv with "
-                    "key (of the pair), member (whose image was shown: 0 or 1) and label "
-                    "(original, counterfactual, both or neither), or shapescapes:counterfactual, "
-                    "the oracle's"
-                )
-        if self.control_source is not None and self.control is None:
-            raise UserError(
-                f"data.control_source={self.control_source} needs data.control: choose from "
-                "real, counterfactual"
-            )
-        if self.real_captions == "one" and self.control_source is not None:
-            raise UserError(
-                "data.real_captions=one draws among the captions of data.real, and "
-                f"data.control_source={self.control_source} is drawn from instead: leave out one"
-            )
-        if self.counterfactual_members == "one" and self.pairs_in_batch:
-            raise UserError(
-                "data.counterfactual_members=one draws one member of each set, so that "
-                "data.pairs_in_batch=true has nothing to keep together: leave out one of them"
-            )
-        if self.negatives is not None:
-            # Nothing may separate pairs, or show other members than their originals.
-            setting = f"data.negatives={self.negatives}"
-            shown: dict[str, Any] = {
-                "counterfactual_members": "all", "counterfactual_captions": "own",
-                "split": "group", "human_labels": None, "control": None,
-            }  # fmt: skip
-            for name, value in shown.items():
-                if getattr(self, name) != value:
-                    raise UserError(
-                        f"{setting} determines what is shown of a pair: leave out "
-                        f"data.{name}={getattr(self, name)}, or data.negatives"
-                    )
-            if self.pairs_in_batch and self.negatives != "both":
-                raise UserError(
-                    f"{setting} would have an original twice in a batch with "
-                    "data.pairs_in_batch=true: leave one of them out (data.negatives=both brings "
-                    "pairs together by itself)"
-                )
-            if self.stratify and self.negatives == "both":
-                raise UserError(f"{setting} and data.stratify exclude each other: choose one")
-        if self.holdout is None:
-            object.__setattr__(self, "holdout", 0)
         if self.stratify and self.pairs_in_batch:
             raise UserError("data.stratify and data.pairs_in_batch exclude each other: choose one")
         self.window()
@@ -272,17 +200,30 @@ class DataSettings:
     def with_seed(self, seed: int) -> DataSettings:
         """Return these settings with a seed: their own, or the one derived from a run's seed.
 
-        >>> DataSettings(None, None).with_seed(107).seed
+        >>> RatioData(None, None).with_seed(107).seed
         108
-        >>> DataSettings(None, None, seed=5).with_seed(107).seed
+        >>> RatioData(None, None, seed=5).with_seed(107).seed
         5
         """
         return self if self.seed is not None else replace(self, seed=data_seed(seed))
 
+    def settled(self) -> dict[str, Any]:
+        """Return the settings that were derived, those of them that this mixture has.
+
+        >>> RatioData(None, None, seed=5).settled()
+        {'cf_ratio': 0.5, 'seed': 5, 'holdout': 0}
+        """
+        derived = ("cf_ratio", "seed", "holdout")
+        return {
+            entry.name: getattr(self, entry.name)
+            for entry in fields(self)
+            if entry.init and entry.name in derived
+        }
+
     def steps_per_epoch(self, rows: int) -> int:
         """Return the number of global batches in an epoch of ``rows`` examples.
 
-        >>> DataSettings(None, None, batch_size=64).steps_per_epoch(130)
+        >>> RatioData(None, None, batch_size=64).steps_per_epoch(130)
         3
         """
         whole, part = divmod(rows, self.batch_size)
@@ -297,7 +238,7 @@ class DataSettings:
     def window(self) -> int | None:
         """Return the number of shards that are shuffled together; ``None`` for all.
 
-        >>> DataSettings(None, None, shuffle="window(8)").window()
+        >>> RatioData(None, None, shuffle="window(8)").window()
         8
         """
         if self.shuffle == "global":
@@ -311,31 +252,180 @@ class DataSettings:
 
 
 @dataclass(frozen=True)
-class LabelData(DataSettings):
-    """Two sources of labelled images; mixed and read like any others.
+class ImageData(DataSettings):
+    """Two sources of images with texts: shards, folders, lists, or parts of a world.
 
     The arguments are those of :class:`DataSettings`.
     """
 
-    task: ClassVar[str]
+    shuffle: str = "global"
+    counterfactual_holdout: PartialShare = 0
+    holdout: PartialShare | None = 0
+    fields: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
+    reader: OwnReader | None = None
+    near_duplicates: NearAction | None = None
+    near_distance: NearDistance = DEFAULT_DISTANCE
+
+    read_with: ClassVar[ReadWith] = {"near_distance": {"near_duplicates": GIVEN}}
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.counterfactual_captions != "own":
+        if self.fields:
+            from cfaug.data.sources.fields import read_fields
+
+            read_fields(self.fields)
+        if self.holdout is None:
+            object.__setattr__(self, "holdout", 0)
+
+
+OF_SETS: Condition = {DRAWN: ("counterfactual",)}
+
+
+@dataclass(frozen=True)
+class MixedData(ImageData):
+    """Images with texts, an exact share of them counterfactual.
+
+    The arguments are those of :class:`DataSettings`.
+    """
+
+    cf_ratio: Share | None = None
+    size: Positive | None = None
+    counterfactual_members: Members = "all"
+    human_labels: str | None = None
+    split: Split = "group"
+    pairs_in_batch: bool = False
+    real_captions: RealCaptions = "all"
+
+    read_with: ClassVar[ReadWith] = {
+        "pairs_in_batch counterfactual_members human_labels": OF_SETS,
+        "real_captions": {DRAWN: ("real",)},
+    }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.counterfactual_members == "one" and self.pairs_in_batch:
             raise UserError(
-                f"data.counterfactual_captions={self.counterfactual_captions} would give texts the "
-                f"labels of others: leave it out with task={self.task}"
+                "data.counterfactual_members=one draws one member of each set, so that "
+                "data.pairs_in_batch=true has nothing to keep together: leave out one of them"
             )
-        if self.negatives is not None:
+
+
+@dataclass(frozen=True)
+class RatioData(MixedData):
+    """Images with captions, an exact share of them counterfactual.
+
+    The arguments are those of :class:`DataSettings`.
+    """
+
+    counterfactual_captions: Captions = "own"
+
+    chosen_by: ClassVar[str | None] = "data.mixture=ratio"
+    read_with: ClassVar[ReadWith] = {"counterfactual_captions": OF_SETS}
+
+
+@dataclass(frozen=True)
+class NegativesData(ImageData):
+    """Images with captions, and of pairs only the original as an example of its own.
+
+    Nothing may separate pairs, or show other members than their originals. Other arguments are as
+    for :class:`DataSettings`.
+
+    Args:
+        negatives: the use of the counterfactuals of pairs, see
+            ``cfaug.data.mixture.hard_negatives``: ``none``, only the originals, each as often as
+            its pair would be drawn; ``text`` or ``image``, the same, with the counterfactuals'
+            captions or images as wrong answers; ``both``, pairs in one batch, each member right
+            about its own. All of these have the numbers of examples and steps of ``both``.
+    """
+
+    negatives: Negatives = "text"
+    cf_ratio: Share | None = None
+    size: Positive | None = None
+    real_captions: RealCaptions = "all"
+
+    chosen_by: ClassVar[str | None] = "data.mixture=negatives"
+    read_with: ClassVar[ReadWith] = {
+        "negatives": OF_SETS,
+        "real_captions": {DRAWN: ("real",)},
+    }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.stratify and self.negatives == "both":
             raise UserError(
-                f"data.negatives={self.negatives} is of a contrastive loss: leave it out with "
-                f"task={self.task}"
+                f"data.negatives={self.negatives} and data.stratify exclude each other: choose one"
             )
-        if self.real_captions == "one":
+
+
+@dataclass(frozen=True)
+class PlanData(ImageData):
+    """Images with captions, drawn as a paper describes.
+
+    The plan determines ratio, size and members. Other arguments are as for :class:`DataSettings`.
+
+    Args:
+        plan: a data set that a paper describes, as a ``cfaug.data.mixture.pool.MixturePlan``.
+        control: the only source of a plan's control, which has as many examples; ``None`` for none.
+        control_source: the folder of the control's examples; ``None`` is the plan's own source.
+    """
+
+    plan: MixturePlan | None = None
+    control: Literal["real", "counterfactual"] | None = None
+    control_source: str | None = None
+    counterfactual_captions: Captions = "own"
+    real_captions: RealCaptions = "all"
+    human_labels: str | None = None
+    split: Split = "group"
+    pairs_in_batch: bool = False
+
+    chosen_by: ClassVar[str | None] = "a paper's data.mixture"
+    read_with: ClassVar[ReadWith] = {
+        "pairs_in_batch counterfactual_captions human_labels": OF_SETS,
+        "real_captions": {DRAWN: ("real",)},
+        "control_source": {"control": GIVEN},
+    }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        plan = self.plan
+        if plan is None or not hasattr(plan, "draw"):
             raise UserError(
-                "data.real_captions=one is of a contrastive loss: a label belongs to its text, or "
-                f"to the image whatever the text; leave it out with task={self.task}"
+                f"data.plan={plan!r} should be an object that draws a mixture: choose a "
+                "paper's by data.mixture=NAME"
             )
+        if plan.needs_labels and self.human_labels is None:
+            raise UserError(
+                f"data.plan={plan.name} needs data.human_labels=FILE: jsonl, csv or tsv with "
+                "key (of the pair), member (whose image was shown: 0 or 1) and label "
+                "(original, counterfactual, both or neither), or shapescapes:counterfactual, "
+                "the oracle's"
+            )
+        if self.control_source is not None and self.control is None:
+            raise UserError(
+                f"data.control_source={self.control_source} needs data.control: choose from "
+                "real, counterfactual"
+            )
+        if self.real_captions == "one" and self.control_source is not None:
+            raise UserError(
+                "data.real_captions=one draws among the captions of data.real, and "
+                f"data.control_source={self.control_source} is drawn from instead: leave out one"
+            )
+
+
+@dataclass(frozen=True)
+class LabelData(MixedData):
+    """Two sources of labelled images; mixed and read like any others.
+
+    A label belongs to its text, or to the image whatever the text, so that captions stay as they
+    are. Other arguments are as for :class:`DataSettings`.
+
+    Args:
+        real_captions: ``all`` captions, or the ``edited`` ones, which ``counterfactual`` edited.
+    """
+
+    real_captions: Literal["all", "edited"] = "all"
+
+    task: ClassVar[str]
 
 
 @dataclass(frozen=True)
@@ -346,6 +436,7 @@ class EntailmentData(LabelData):
     """
 
     task: ClassVar[str] = "entailment"
+    chosen_by: ClassVar[str | None] = "task=entailment"
     learnt: ClassVar[str] = "hypotheses"
 
 
@@ -357,6 +448,7 @@ class ClassificationData(LabelData):
     """
 
     task: ClassVar[str] = "classification"
+    chosen_by: ClassVar[str | None] = "task=classification"
     learnt: ClassVar[str] = "labels"
 
 
@@ -373,24 +465,16 @@ class QuestionData(DataSettings):
         wording: the words around a question, a value of ``benchmark.wording``.
     """
 
+    cf_ratio: Share | None = None
+    size: Positive | None = None
+    split: Split = "group"
+    pairs_in_batch: bool = False
     wording: str = "plain"
 
+    task: ClassVar[str] = "vqa"
+    chosen_by: ClassVar[str | None] = "task=vqa"
     learnt: ClassVar[str] = "questions"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        usual: dict[str, Any] = {
-            "plan": None, "control": None, "human_labels": None, "real_captions": "all",
-            "counterfactual_members": "all", "counterfactual_captions": "own",
-            "counterfactual_holdout": 0, "holdout": 0, "shuffle": "global",
-            "negatives": None, "fields": {}, "reader": None, "near_duplicates": None,
-        }  # fmt: skip
-        for name, value in usual.items():
-            if getattr(self, name) != value:
-                raise UserError(
-                    f"data.{name}={getattr(self, name)} is of images with captions: leave it at "
-                    f"{'null' if value is None else value} with task=vqa"
-                )
+    read_with: ClassVar[ReadWith] = {"pairs_in_batch": OF_SETS}
 
     @property
     def on_world(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import unicodedata
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path, PurePath
 from typing import Any
@@ -150,8 +150,12 @@ def locate(
         folders: folders below the list's in which the image may be.
     """
     inside = not PurePath(image).is_absolute() and ".." not in PurePath(image).parts
-    targets = [Path(os.path.normpath(path / folder / image)) for folder in folders]
-    for target in targets if inside else targets[:1]:
+
+    def target_in(folder: str) -> Path:
+        return Path(os.path.normpath(os.path.join(path, folder, image)))
+
+    for folder in folders if inside else folders[:1]:  # the first one nearly always has it
+        target = target_in(folder)
         if not any(target.is_relative_to(home) for home in (path, *roots)):
             raise UserError(
                 f"{where}: {image!r} leads out of {path}; it is not read. To permit the folder "
@@ -165,14 +169,14 @@ def locate(
             f"{where}: {without_secrets(image)} is an address, and the images that a list names "
             "are not fetched: download them, for instance by img2dataset, whose shards are read"
         )
-    hint = "; folders are separated by / here, not by \\" if "\\" in image else _alike(targets)
-    hint = hint or _elsewhere(path, image)
+    hint = "; folders are separated by / here, not by \\" if "\\" in image else ""
+    hint = hint or _alike(map(target_in, folders)) or _elsewhere(path, image)
     raise UserError(
         f"{where}: there is no image {image!r} in {path}; add it or remove the line{hint}"
     )
 
 
-def _alike(targets: Sequence[Path]) -> str:
+def _alike(targets: Iterable[Path]) -> str:
     def plain(stem: str) -> str:
         return unicodedata.normalize("NFC", stem).casefold()
 

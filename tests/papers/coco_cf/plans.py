@@ -8,7 +8,7 @@ import numpy as np
 
 from cfaug.data.mixture.mixture import mix
 from cfaug.data.mixture.records import Mixture
-from cfaug.data.mixture.settings import DataSettings, Sources
+from cfaug.data.mixture.settings import PlanData, Sources
 from cfaug.papers.coco_cf.mixtures import PaperMixture
 from tests.data.making import Columns
 
@@ -17,9 +17,9 @@ VALIDATED = 25_482
 """How many rows people validated."""
 
 
-def settings_of(plan: str, **more: Any) -> DataSettings:
+def settings_of(plan: str, **more: Any) -> PlanData:
     given = {"seed": 108, "human_labels": "labels" if plan == "human_validated" else None}
-    return DataSettings("real", "cf", plan=PaperMixture(plan), **(given | more))
+    return PlanData("real", "cf", plan=PaperMixture(plan), **(given | more))
 
 
 class Validated:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -15,7 +13,7 @@ from cfaug.data.mixture.leakage import hold_out, withhold
 from cfaug.data.mixture.loader import TrainingBatches
 from cfaug.data.mixture.mixture import mix
 from cfaug.data.mixture.records import COUNTERFACTUAL, REAL
-from cfaug.data.mixture.settings import DataSettings, Sources
+from cfaug.data.mixture.settings import NegativesData, PlanData, Sources
 from cfaug.data.shards.shards import write_shards
 from cfaug.papers.coco_cf.mixtures import PaperMixture
 from tests.data.making import Columns, pair
@@ -36,7 +34,7 @@ def index(tmp_path_factory):
 
 def test_a_plan_of_rows_that_people_validated_needs_their_labels():
     with pytest.raises(UserError, match=r"human_labels=FILE: .*key.*member.*label"):
-        DataSettings("real", "cf", plan=PaperMixture("human_validated"))
+        PlanData("real", "cf", plan=PaperMixture("human_validated"))
 
 
 @pytest.mark.parametrize("plan", ["real", "base", "medium", "all"])
@@ -107,7 +105,7 @@ def test_the_papers_real_data_are_the_captions_that_were_edited():
     photos = [(i // 5, f"caption number {i}.") for i in range(25_014)]
     edited = [(g, text.upper()) for g, text in photos[:17_407]]
     edited += [(1, "gone"), (2, "caption number 5."), (10**6, "caption number 1.")]
-    asked = DataSettings("real", "cf", plan=PaperMixture("real"), real_captions="edited", seed=108)
+    asked = PlanData("real", "cf", plan=PaperMixture("real"), real_captions="edited", seed=108)
     mixture = mix(asked, Sources(real_of(photos), pairs_of(edited)))
     assert mixture.join.missed == (
         ("key17407_34814", "gone"), ("key17408_34816", "caption number 5."),
@@ -119,11 +117,11 @@ def test_the_papers_real_data_are_the_captions_that_were_edited():
 
 
 @pytest.mark.parametrize("arm", ["none", "text", "both"])
-def test_a_papers_data_set_has_the_same_arms(index, arm):
-    """The plan draws rows as it does without; then its pairs show what the arm says."""
-    data = DataSettings("r", "c", plan=PaperMixture("base"), seed=1)
-    usual = mix(data, Sources(index, index))
-    mixture = mix(replace(data, negatives=arm), Sources(index, index))
+def test_a_ratio_draws_the_rows_of_a_papers_data_set_and_has_its_arms(index, arm):
+    """The plan draws rows as its ratio does; then pairs show what the arm says."""
+    usual = mix(PlanData("r", "c", plan=PaperMixture("all"), seed=1), Sources(index, index))
+    data = NegativesData("r", "c", negatives=arm, cf_ratio=0.5, size=160, seed=1)
+    mixture = mix(data, Sources(index, index))
     drawn = usual.train[:, 0] == COUNTERFACTUAL
     np.testing.assert_array_equal(mixture.train[:, 0], usual.train[:, 0])
     np.testing.assert_array_equal(mixture.train[~drawn], usual.train[~drawn])

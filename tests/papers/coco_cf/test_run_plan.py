@@ -108,9 +108,14 @@ def test_misses_are_said_once_a_sweep_and_images_without_a_label(paper, plan, tm
 @pytest.mark.parametrize(
     ("name", "words", "said"),
     [
-        ("medium", ["data.cf_ratio=0.6"], "data.plan=medium determines"),
-        ("all", ["data.size=100"], "data.size=100"),
-        ("base", ["data.counterfactual_members=unedited"], "counterfactual_members"),
+        ("medium", ["data.cf_ratio=0.6"], "data.cf_ratio is a setting of data.mixture="),
+        ("all", ["data.size=100"], "not of a paper's data.mixture"),
+        ("base", ["data.counterfactual_members=unedited"], "counterfactual_members is a setting"),
+        (
+            "base",
+            ["data.negatives=text"],
+            "a setting of data.mixture=negatives, not of",
+        ),
         ("human_validated", [], "data.human_labels=FILE"),
         ("medium", ["data.human_labels=/nowhere.csv"], "/nowhere.csv"),
         (
@@ -126,7 +131,7 @@ def test_what_a_named_plan_refuses(paper, plan, name, words, said):
     assert said in plan.refused("data=coco_cf", f"data.plan.name={name}", *words, *sources)
 
 
-PLAN = "plan@data.plan=coco_cf"
+PLAN = "data.mixture=coco_cf"
 WORLD_PLANS = {
     # 80 real scenes and 40 pairs; the oracle matches all but 0.2682 x 80 images: 59.
     f"{PLAN} data.plan.name=real": (64, 0),
@@ -166,7 +171,7 @@ def test_a_planned_run_is_recorded_and_tested_on_what_it_validated_on(place):
 
 def test_a_control_of_counterfactuals_without_pairs_is_refused(plan: Plan, tmp_path: Path) -> None:
     real, cf, other = photos(tmp_path / "real"), lay_pairs(tmp_path / "cf"), classes(tmp_path / "c")
-    words = [f"data.real={real}", f"data.counterfactual={cf}", "plan@data.plan=coco_cf"]
+    words = [f"data.real={real}", f"data.counterfactual={cf}", "data.mixture=coco_cf"]
     words.append("data.plan.name=medium")
     control = ["data.control=counterfactual", f"data.control_source={other}"]
     said = plan.refused(*words, *control)

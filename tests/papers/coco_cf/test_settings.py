@@ -11,7 +11,7 @@ def test_an_arm_has_the_shared_settings_and_its_own():
     assert arms["all"]["arm"] == "all"
     assert arms["all"]["name"] == "coco_cf_3"
     assert arms["all"]["defaults"] == [
-        {"override /scale": "shapescapes"}, {"override /plan@data.plan": "coco_cf"},
+        {"override /scale": "shapescapes"}, {"override /data/mixture": "coco_cf"},
     ]  # fmt: skip
     assert arms["human_validated"]["name"] == "coco_cf_11"
     assert names_itself(settings_file("experiment/coco_cf_3"))

@@ -124,7 +124,7 @@ def test_a_dry_run_says_which_data_are_missing(rival, tmp_path, monkeypatch, scr
     assert f"{tmp_path}/data/{FOLDERS[rival]}" in missing
 
 
-@pytest.mark.parametrize("negatives", ["both", "image", "null"])
+@pytest.mark.parametrize("negatives", ["both", "image"])
 def test_a_loss_of_wrong_captions_without_any_is_refused(negatives, tmp_path, monkeypatch, script):
     monkeypatch.chdir(tmp_path)
     words = [
