@@ -25,7 +25,7 @@ def refuse_unknown(
         if others := describe_variants(kind, path, str(key)):
             raise UserError(f"nothing takes {path}{key}: {others}")
         names = [path + name for name in taken]
-        hint = suggest(f"{path}{key}", names)
+        hint = suggest(str(key), taken, path)
         if hint is None and not path and isinstance(node[key], Mapping):
             hint = f"a file of {key}/ with settings of every group begins with "
             hint += "`# @package _global_`."
@@ -34,16 +34,20 @@ def refuse_unknown(
         )
 
 
-def suggest(key: str, known: Sequence[str]) -> str | None:
-    """Return a sentence on what an unknown setting probably means; ``None`` if nothing is near."""
+def suggest(key: str, known: Sequence[str], path: str = "") -> str | None:
+    """Return a sentence on what an unknown setting probably means; ``None`` if nothing is near.
+
+    Args:
+        path: what comes before the names, which are compared without it.
+    """
     place, dot, last = key.rpartition(".")
     if last in OF_RESUMING:
         return f"{HOW_RUNS_RESUME}."
     renamed = f"{place}{dot}{RENAMED.get(last)}"
     if renamed in known:
-        return f"it is called {renamed} now."
+        return f"it is called {path}{renamed} now."
     near = nearest(key, known)
-    return f"did you mean {near}?" if near else None
+    return f"did you mean {path}{near}?" if near else None
 
 
 def describe_variants(kind: Any, path: str, name: str) -> str:

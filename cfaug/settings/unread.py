@@ -123,7 +123,7 @@ def refuse_or_note(jobs: Sequence[tuple[Sequence[str], Iterable[tuple[str, str]]
     """Refuse settings that none of the jobs reads in which they were typed; report the others.
 
     Args:
-        jobs: of each job its words, and (word, why it is not read) of some of them.
+        jobs: the words of each job, with (word, why it is not read) of some of them.
     """
     reasons: dict[str, str] = {}
     typed, unread = Counter[str](), Counter[str]()
