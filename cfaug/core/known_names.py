@@ -38,7 +38,7 @@ def suggest(key: str, known: Sequence[str], path: str = "") -> str | None:
     """Return a sentence on what an unknown setting probably means; ``None`` if nothing is near.
 
     Args:
-        path: what comes before the names, which are compared without it.
+        path: the place before the names, which are compared without it.
     """
     place, dot, last = key.rpartition(".")
     if last in OF_RESUMING:
