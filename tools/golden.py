@@ -54,15 +54,6 @@ SHARED = {
         "recipe.draws.candidates=2 recipe.image_editor.steps=2 recipe.selection.min_clip_text=-1 "
         "recipe.selection.min_clip_image=-1 recipe.selection.min_clip_direction=null"
     ),
-    "EDITS": (
-        "data.source=shapescapes:real limit=4 data.world.seed=31 'data.world.domains=[photo]' "
-        "'recipe.editor.editor.kinds=[background,adjective]' recipe.editor.editor.per_kind=2 "
-        "'recipe.selection.controls=[reconstruction,background,adjective]'"
-    ),
-    "EDITORS": (
-        "seed=107,108 paths.runs=runs/editors data.size=40 data.batch_size=10 data.cf_ratio=0.1 "
-        "trainer.max_epochs=null trainer.max_steps=2 trainer.progress=false"
-    ),
     "ANNOTATED": (
         "pairs=shapescapes:counterfactual world.seed=108 world.real_scenes=60 "
         "world.counterfactual_pairs=60"
