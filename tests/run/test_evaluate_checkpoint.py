@@ -5,7 +5,10 @@ from __future__ import annotations
 import csv
 import json
 import shutil
+import subprocess
+import sys
 from dataclasses import dataclass
+from itertools import product
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -29,6 +32,7 @@ from cfaug.run.evaluate_checkpoint import FeatureCache, check_factors, run_bench
 from cfaug.run.evaluation_data import refuse_contradictions, world_words
 from cfaug.stats.ranking import GAPS
 from cfaug.worlds.shapescapes import WorldSettings
+from tests.data.making import noise_image
 from tests.run.conftest import SCENES, Place, compose, refusal, stderr_of, stdout_of
 
 
@@ -464,3 +468,34 @@ def test_weights_and_a_model_that_contradict_each_other(tmp_path, script, capsys
     assert said in capsys.readouterr().err
     words = ["model=tiny_clip", "weights=zoo:clip-1"]
     refuse_contradictions(compose("evaluate", *words)["model"], words)  # these agree
+
+
+ASKED_AGAIN = """
+import sys
+from cfaug.run.evaluate import main
+assert main(sys.argv[1:]) == 0
+print(sorted({"torch", "transformers"} & set(sys.modules)))
+"""
+
+
+@pytest.mark.slow
+def test_an_evaluation_whose_embeddings_are_kept_loads_no_model(tmp_path):
+    (tmp_path / "photos").mkdir()
+    rows = ["image,caption"]
+    for number, (colour, shape) in enumerate(product(("red", "blue"), ("ball", "cube", "star"))):
+        (tmp_path / "photos" / f"{number}.png").write_bytes(noise_image(number))
+        rows.append(f"{number}.png,a {colour} {shape} on the grass")
+    (tmp_path / "photos/captions.csv").write_text("\n".join(rows) + "\n")
+    words = ["weights=zoo:clip-0", "device=cpu", "benchmark=retrieval",
+             f"benchmark.data={tmp_path / 'photos'}",
+             f"paths.runs={tmp_path / 'runs'}", f"paths.shards={tmp_path / 'shards'}"]  # fmt: skip
+    loaded = []
+    for _ in range(2):
+        shutil.rmtree(tmp_path / "runs", ignore_errors=True)
+        done = subprocess.run(
+            [sys.executable, "-c", ASKED_AGAIN, *words], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        loaded.append(done.stdout.splitlines()[-1])
+    assert "'torch'" in loaded[0]
+    assert loaded[1] == "[]"
