@@ -165,7 +165,7 @@ def leave_out_duplicated(
         text = json.dumps(_plain_words(config), sort_keys=True, default=str)
         same = first.setdefault(text, (config, words))
         if same[1] is not words:
-            pairs = zip(words, same[1], strict=True)
+            pairs = zip(words, same[1], strict=False)  # a choice made by itself is one more
             duplicated |= {f"{word} is {other}": None for word, other in pairs if word != other}
     if duplicated and speaks():
         say(
