@@ -22,6 +22,7 @@ import csv
 import itertools
 import json
 import resource
+import shutil
 import statistics
 import subprocess
 import sys
@@ -265,6 +266,7 @@ def denoise(engine: str, args: argparse.Namespace) -> dict[str, Any]:
 
 def measure(engine: str, name: str, folder: Path, argv: Sequence[str]) -> dict[str, Any]:
     """Measure in a process of its own, whose last line is the result."""
+    shutil.rmtree(folder / "runs", ignore_errors=True)  # of the round before, which is done
     command = [sys.executable, __file__, *argv, "--child", engine, name, str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", cwd=folder)
     if done.returncode:
