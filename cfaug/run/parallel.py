@@ -75,8 +75,12 @@ def run_at_once(
         process = idle.get()
         try:
             code = process.submit(run, job).result()
-        except BrokenProcessPool as error:
-            say(f"error: {error}")
+        except BrokenProcessPool:
+            say(
+                "error: a process ended without a word, as one does that is killed when memory "
+                f"runs out: fewer at once than parallel={processes} need less of it. What was "
+                "complete is kept, and the same command again makes the rest"
+            )
             process.shutdown(wait=False)
             process, code = _one_process(), FAILED
         finally:

@@ -95,6 +95,7 @@ def test_parallel_that_cannot_be_is_refused(place):
 def test_a_killed_process_fails_its_own_job_only(capfd):
     results = run_at_once(range(5), die_unless_even, 2)
     assert results == [(0, DONE), (1, FAILED), (2, DONE), (3, FAILED), (4, DONE)]
+    assert capfd.readouterr().err.count("memory runs out: fewer at once than parallel=2") == 2
     results = run_at_once([0, 1, 2], die_unless_even, 1, stop_on_error=True)
     assert results == [(0, DONE), (1, FAILED)]
 
