@@ -61,8 +61,16 @@ def usage(
     top = {key: value for key, value in root.items() if key not in (DEFAULTS, "hydra")}
     nodes = [key for key, value in top.items() if isinstance(value, Mapping) and value]
     chosen: dict[str, str | None] = {}
+    within: list[str] = []
     for key, _, typed in (word.partition("=") for word in words):
-        if key in usual:
+        inner = SHORT_NAMES.get(name, {}).get(key, key)
+        group = inner.partition("/")[0]
+        if "/" in inner and group in usual and typed:  # a choice within a group
+            if find_settings(settings_folders(users), f"{inner}/{typed}") is None:
+                raise UserError(f"{key}={typed}: choose from{_list_within(inner, users)[1:]}")
+            chosen.setdefault(group, usual[group])
+            within.append(f"{inner}={typed}")
+        elif key in usual:
             known = find_settings(settings_folders(users), f"{key}/{typed}")
             if typed and typed not in options(key) and known is None:
                 raise UserError(f"{key}={typed}: choose from {', '.join(options(key))}")
@@ -77,7 +85,7 @@ def usage(
             for short, full in SHORT_NAMES.get(name, {}).items()
             if full.partition("/")[0] in words
         ]
-        shown = _describe_nodes(name, chosen, users, command)
+        shown = _describe_nodes(name, chosen, users, command, within)
         return "\n".join([*(line for lines in lists for line in lines), *shown, "", *ends]).lstrip(
             "\n"
         )
@@ -139,13 +147,16 @@ def _describe_nodes(
     chosen: Mapping[str, str | None],
     users: Sequence[Path],
     command: Callable[..., Any] | None,
+    within: Sequence[str] = (),
 ) -> list[str]:
     """Return the settings of some nodes of a command, and what else their choices set.
 
     Args:
         chosen: {node: the choice of its group; ``None`` if nothing is chosen}.
+        within: words that choose a file within a group.
     """
     words = [f"{group}={option}" for group, option in chosen.items() if option is not None]
+    words += within
     tree, usual = compose_files(name, words, users), flatten(compose_files(name, [], users))
     lines: list[str] = []
     targets, shown = {"": command}, []

@@ -431,6 +431,16 @@ def test_choices_of_ones_own_are_listed_beside_ours(tmp_path, script, capsys):
     assert "benchmark.name=mine " in shown
 
 
+def test_a_choice_within_a_group_beside_help_shows_its_settings(script):
+    said = stdout_of(script("train"), ["data.mixture=negatives", "--help"])
+    assert "data.negatives=text " in said
+    assert "data.pairs_in_batch" not in said
+    assert "labels, negatives, plan" in stdout_of(script("train"), ["data", "-h"])
+    assert "data.mixture=mine: choose from " in refusal(
+        script("train"), ["data.mixture=mine", "--help"]
+    )
+
+
 def test_a_choice_beside_help_shows_its_settings(script):
     said = stdout_of(script("evaluate"), ["benchmark=stress", "--help"])
     assert "benchmark.clusters=null " in said
