@@ -31,7 +31,7 @@ from cfaug.settings.read_with import declared_by, describe_conditions
 from cfaug.settings.settings_files import find_settings, settings_folders
 from cfaug.settings.unread import is_under
 
-WIDTH, COLUMN = 110, 32
+WIDTH, COLUMN = 120, 28
 """The characters of a line, and those before the sentence of a setting."""
 SENTENCE = re.compile(r"(?<!\.)\.\s(?=[A-Z])")
 """The end of a sentence that another one follows."""
@@ -104,7 +104,7 @@ def usage(
         for key, full in SHORT_NAMES.get(name, {}).items()
     ]
     lines += ["", "Settings (key=value) and their defaults:", *_write([*settings, *short])]
-    readers = _describe_readers({"": command}, [*usual, *(typed for typed, _ in settings)])
+    readers = describe_readers({"": command})
     return "\n".join([*lines, *readers, "", *ends])
 
 
@@ -175,7 +175,7 @@ def _describe_nodes(
     if others:
         lines += ["", f"Settings elsewhere that {' '.join(words)} changes:"]
         lines += [f"{key}={write_value(value)}" for key, value in others.items()]
-    return [*lines, *_describe_readers(targets, shown)]
+    return [*lines, *describe_readers(targets, shown)]
 
 
 def _class_of(node: Mapping[str, Any], usual: Any = None) -> Any:
@@ -217,23 +217,23 @@ def _settings(
             yield from _settings(value, inner, f"{place}{key}.")
 
 
-def _describe_readers(
-    targets: Mapping[str, Callable[..., Any] | None], shown: Sequence[str]
+def describe_readers(
+    targets: Mapping[str, Callable[..., Any] | None], shown: Sequence[str] | None = None
 ) -> list[str]:
-    """Return the conditions under which only settings are read, each with these settings.
+    """Return a line for each condition under which only settings are read, after a title.
 
     Args:
         targets: {node: its class}; the class of a command has no node, "".
-        shown: the settings to tell of, or what holds them.
+        shown: the settings to tell of, or what holds them; ``None`` for all.
     """
     readers: dict[str, list[str]] = {}
-    keys = [typed.partition("=")[0] for typed in shown]
+    keys = None if shown is None else [typed.partition("=")[0] for typed in shown]
     for node, target in targets.items():
         place = f"{node}." if node else ""
         for name, conditions in ({} if target is None else declared_by(target)).items():
-            if conditions != [{}] and any(is_under(key, [place + name]) for key in keys):
+            told = keys is None or any(is_under(key, [place + name]) for key in keys)
+            if conditions != [{}] and told:
                 words = describe_conditions(conditions, place)
                 readers.setdefault(words, []).append(place + name)
-    lines = [_wrap(f"{', '.join(names)}: {words}", 2, 8) for words, names in readers.items()]
-    title = ["", "Settings that are read only in some cases:"]
-    return [*title, *(line for wrapped in lines for line in wrapped)] if lines else []
+    lines = [f"  {', '.join(names)}: {words}" for words, names in readers.items()]
+    return ["", "Settings that are read only in some cases:", *lines] if lines else []
