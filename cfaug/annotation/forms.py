@@ -268,7 +268,8 @@ class CaptionForm(Form):
     Args:
         per_kind: number of photos for each kind of caption, drawn at random; ``None`` for every
             caption of every photo.
-        attention: number of attention checks for everyone (A.1).
+        attention: number of attention checks for everyone (A.1); annotators who fail one are left
+            out.
         examples: number of photos with original captions that are shown first as a reference,
             without questions.
     """

@@ -6,13 +6,14 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, is_typeddict
 
 import pytest
 import yaml
 from annotated_types import Interval
 from jsonschema import Draft202012Validator
 
+from cfaug.core.annotations import annotation_of, base_of
 from cfaug.core.targets import TARGET, locate
 from cfaug.run.list_settings import class_of, list_parts, list_settings, main, schema
 from cfaug.settings.declarations import declarations, meanings_of, schema_of
@@ -176,16 +177,18 @@ OTHERS = {"benchmark/stress.yaml", "benchmark/ood.yaml"}
 """Files with a comment on how to type a longer value."""
 
 
-def lines_with_a_meaning(node: yaml.Node | None, target: str | None) -> Iterator[int]:
+def lines_with_a_meaning(node: yaml.Node | None, kind: Any) -> Iterator[int]:
     """Yield the numbers of the lines of YAML with a setting that its class explains."""
     if not isinstance(node, yaml.MappingNode):
         return
-    named = next((value.value for key, value in node.value if key.value == TARGET), target)
-    meanings = meanings_of(locate(named)) if named else {}
+    target = next((value.value for key, value in node.value if key.value == TARGET), None)
+    kind = kind if target is None else locate(target)
+    meanings = {} if kind is None else meanings_of(kind)
     for key, value in node.value:
         if meanings.get(key.value):
             yield key.start_mark.line
-        yield from lines_with_a_meaning(value, None)
+        inner = None if kind is None else base_of(annotation_of(kind, key.value))
+        yield from lines_with_a_meaning(value, inner if is_typeddict(inner) else None)
 
 
 @pytest.mark.parametrize(
@@ -194,11 +197,13 @@ def lines_with_a_meaning(node: yaml.Node | None, target: str | None) -> Iterator
      "model", "annotate"],
 )  # fmt: skip
 def test_no_file_says_again_what_the_class_says(group):
-    for file in sorted((ROOT / "conf" / group).glob("*.yaml")):
+    for file in sorted((ROOT / "conf" / group).rglob("*.yaml")):
         if f"{group}/{file.name}" in OTHERS:
             continue
         lines = file.read_text(encoding="utf-8").splitlines()
-        target = class_of(f"{group}/{file.stem}", settings_folders())
-        for number in lines_with_a_meaning(yaml.compose("\n".join(lines), yaml.SafeLoader), target):
+        name = file.relative_to(ROOT / "conf").with_suffix("").as_posix()
+        target = class_of(name, settings_folders())
+        kind = None if target is None else locate(target)
+        for number in lines_with_a_meaning(yaml.compose("\n".join(lines), yaml.SafeLoader), kind):
             comment = lines[number].partition(" #")[2]
             assert not comment or SOURCE.search(comment), f"{file}: {lines[number]}"
