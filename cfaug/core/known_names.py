@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import difflib
-import inspect
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from cfaug.core.annotations import signature_of
 from cfaug.core.errors import UserError
 
 
@@ -69,19 +69,16 @@ def describe_variants(kind: Any, path: str, name: str) -> str:
     while waiting:
         variant = waiting.pop(0)
         waiting += variant.__subclasses__()
-        if vars(variant).get("chosen_by") and name in inspect.signature(variant).parameters:
+        if vars(variant).get("chosen_by") and name in signature_of(variant):
             variants.append(variant)
-    alike = [each for each in variants if _learnt_from(each) == _learnt_from(kind)] or variants
+    learnt = getattr(kind, "learnt", None)
+    alike = [each for each in variants if getattr(each, "learnt", None) == learnt] or variants
     words = " or ".join(dict.fromkeys(variant.chosen_by for variant in alike))
-    if not words or name in inspect.signature(kind).parameters:
+    if not words or name in signature_of(kind):
         return ""
     return f"{path}{name} is a setting of {words}" + (
         f", not of {kind.chosen_by}" if kind.chosen_by else ""
     )
-
-
-def _learnt_from(kind: Any) -> Any:
-    return getattr(kind, "learnt", None)
 
 
 OF_RESUMING = frozenset(
