@@ -231,8 +231,8 @@ def describe_readers(
     for node, target in targets.items():
         place = f"{node}." if node else ""
         for name, conditions in ({} if target is None else declared_by(target)).items():
-            told = keys is None or any(is_under(key, [place + name]) for key in keys)
-            if conditions != [{}] and told:
+            listed = keys is None or any(is_under(key, [place + name]) for key in keys)
+            if conditions != [{}] and listed:
                 words = describe_conditions(conditions, place)
                 readers.setdefault(words, []).append(place + name)
     lines = [f"  {', '.join(names)}: {words}" for words, names in readers.items()]
