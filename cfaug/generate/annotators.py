@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from cfaug.core.errors import RejectedError, UnavailableError, UserError, say
 from cfaug.core.kept_records import KeptRecords, Record
@@ -25,7 +25,7 @@ from cfaug.data.sources.lists import list_records
 from cfaug.editing.protocols import TAGS, Tagger
 from cfaug.editing.sentence import split
 from cfaug.generate.crop_attributes import CropAttributes
-from cfaug.settings.read_with import ReadWith
+from cfaug.settings.read_if import ReadIf
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -295,13 +295,12 @@ class DetectMentioned(DetectObjects):
     OpenVocabularyDetector.
     """
 
+    model: Annotated[Checkpoint, ReadIf(of="vocabulary")]
     tagger: Tagger | None = None
     """the tagger of parts of speech"""
 
     reads: ClassVar[tuple[str, ...]] = ("image", "texts")
     protocol: ClassVar[type] = OpenVocabularyDetector
-
-    read_with: ClassVar[ReadWith] = {"model.vocabulary": []}
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -2,7 +2,7 @@
 
 A class declares a setting once: the field with its annotation and its default, and its sentence,
 under the field or, for several together, under ``Args:`` of the class. What it reads only beside
-others stands in ``read_with`` (``cfaug.settings.read_with``).
+others stands in ``ReadIf`` (``cfaug.settings.read_if``).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from cfaug.core.annotations import (
 )
 from cfaug.core.targets import TARGET
 from cfaug.core.validation import adapter_of, describe_type, write_value
-from cfaug.settings.read_with import declared_by, describe_conditions
+from cfaug.settings.read_if import declared_by, describe_conditions
 
 ENTRY = re.compile(r"( *)(\w+): (.*)")
 """The first line of an entry under ``Args:`` or ``Attributes:``."""

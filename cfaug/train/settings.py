@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from annotated_types import Interval
 
@@ -23,7 +23,7 @@ from cfaug.core.validation import (
     check_fields,
 )
 from cfaug.data.mixture.settings import DRAWN
-from cfaug.settings.read_with import ABOVE_ZERO, GIVEN, Condition, Fact, ReadWith
+from cfaug.settings.read_if import ABOVE_ZERO, GIVEN, Condition, Fact, ReadIf
 
 Factory = Callable[..., Any]
 """A function without arguments that makes a new object, as a run's process needs one of its own."""
@@ -35,6 +35,8 @@ BatchShare = Annotated[float, Interval(gt=0, le=1)]
 DIVIDED = Fact({True: "in batches of more examples than that on each process (data.batch_size)"})
 """Whether a process encodes its share of a batch in several pieces."""
 IN_STEPS: Condition = {"max_steps": ABOVE_ZERO}
+IN_TRAINING = ReadIf(IN_STEPS)
+VALIDATED = ReadIf({**IN_STEPS, "/data.validation": ABOVE_ZERO})
 
 
 @dataclass(frozen=True)
@@ -106,37 +108,38 @@ class TrainerSettings:
     """the number of machines; torchrun says which this is"""
     accelerator: Literal["auto", "cpu", "gpu", "mps"] = "auto"
     device: str | None = None
-    precision: Literal["32", "bf16", "bf16-mixed", "16-mixed"] = "32"
-    accumulate_grad_batches: Positive = 1
-    micro_batch_size: Positive | None = None
-    gradient_clip: PositiveNumber | None = 1.0
-    val_every_steps: Positive | None = None
-    val_metrics: tuple[str, ...] = ()
-    early_stopping: Positive | None = None
-    ema_decay: Annotated[float, Interval(gt=0, lt=1)] | None = None
+    precision: Annotated[Literal["32", "bf16", "bf16-mixed", "16-mixed"], IN_TRAINING] = "32"
+    accumulate_grad_batches: Annotated[Positive, IN_TRAINING] = 1
+    micro_batch_size: Annotated[Positive | None, ReadIf({**IN_STEPS, DIVIDED: (True,)})] = None
+    gradient_clip: Annotated[PositiveNumber | None, IN_TRAINING] = 1.0
+    val_every_steps: Annotated[
+        Positive | None,
+        VALIDATED,
+    ] = None
+    val_metrics: Annotated[
+        tuple[str, ...],
+        VALIDATED,
+    ] = ()
+    early_stopping: Annotated[
+        Positive | None,
+        VALIDATED,
+    ] = None
+    ema_decay: Annotated[Annotated[float, Interval(gt=0, lt=1)] | None, IN_TRAINING] = None
     checkpoint: Literal["best", "last"] = "best"
     save_every_steps: Positive | None = None
     save_every_minutes: PositiveNumber | None = 5.0
     keep_last: bool = False
     log_every_steps: Positive = 1
     progress: bool = True
-    callbacks: Mapping[str, CallbackFactory] | None = None
-    strategy: str | StrategyFactory = "auto"
-    profiler: Literal["simple", "advanced", "pytorch"] | ProfilerFactory | None = None
-    limit_train_batches: Positive | BatchShare | None = None
-    overfit_batches: Positive | None = None
-    gradient_checkpointing: bool = False
-    deterministic: bool | Literal["warn"] = False
-
-    read_with: ClassVar[ReadWith] = {
-        "gradient_clip ema_decay accumulate_grad_batches precision callbacks strategy profiler "
-        "limit_train_batches overfit_batches gradient_checkpointing deterministic": IN_STEPS,
-        "val_every_steps early_stopping val_metrics": {
-            **IN_STEPS,
-            "/data.validation": ABOVE_ZERO,
-        },
-        "micro_batch_size": {**IN_STEPS, DIVIDED: (True,)},
-    }
+    callbacks: Annotated[Mapping[str, CallbackFactory] | None, IN_TRAINING] = None
+    strategy: Annotated[str | StrategyFactory, IN_TRAINING] = "auto"
+    profiler: Annotated[
+        Literal["simple", "advanced", "pytorch"] | ProfilerFactory | None, IN_TRAINING
+    ] = None
+    limit_train_batches: Annotated[Positive | BatchShare | None, IN_TRAINING] = None
+    overfit_batches: Annotated[Positive | None, IN_TRAINING] = None
+    gradient_checkpointing: Annotated[bool, IN_TRAINING] = False
+    deterministic: Annotated[bool | Literal["warn"], IN_TRAINING] = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "precision", str(self.precision))
@@ -257,9 +260,9 @@ class OptimSettings:
     warmup_steps: Count = 0
     warmup_ratio: PartialShare | None = None
     layer_decay: Annotated[float, Interval(gt=0, le=1)] | None = None
-    decay_rule: Literal["matrices", "huggingface"] = "matrices"
-
-    read_with: ClassVar[ReadWith] = {"decay_rule": {"weight_decay": GIVEN}}
+    decay_rule: Annotated[Literal["matrices", "huggingface"], ReadIf({"weight_decay": GIVEN})] = (
+        "matrices"
+    )
 
     def __post_init__(self) -> None:
         check_fields(self, "optim")
@@ -295,6 +298,9 @@ class OptimSettings:
         return left if self.schedule == "linear" else (1 - math.cos(math.pi * left)) / 2
 
 
+OF_WRONG_CAPTIONS = ReadIf({"/data.negatives": ("text",)}, {"negative_captions": ("used",)})
+
+
 @dataclass(frozen=True)
 class LossSettings:
     """The negatives of the contrastive loss, and their weights.
@@ -328,25 +334,17 @@ class LossSettings:
     """
 
     same_image: Literal["negative", "masked"] = "negative"
-    hard_negative_weight: PositiveNumber = 1.0
+    hard_negative_weight: Annotated[PositiveNumber, ReadIf({DRAWN: ("counterfactual",)})] = 1.0
     negative_captions: Literal["used", "ignored"] | None = None
     set_invariance: Weight = 0.0
-    invariance: Literal["variance", "kl"] = "variance"
-    negative_weight: PositiveNumber = 1.0
-    intra_modal: Weight = 0.0
-    ranking: Weight = 0.0
-    ranking_limit: PositiveNumber = 10.0
-
-    read_with: ClassVar[ReadWith] = {
-        "hard_negative_weight": {DRAWN: ("counterfactual",)},
-        "negative_weight": [
-            {"/data.negatives": ("text", "image")},
-            {"negative_captions": ("used",)},
-        ],
-        "intra_modal ranking": [{"/data.negatives": ("text",)}, {"negative_captions": ("used",)}],
-        "invariance": {"set_invariance": GIVEN},
-        "ranking_limit": {"ranking": GIVEN},
-    }
+    invariance: Annotated[Literal["variance", "kl"], ReadIf({"set_invariance": GIVEN})] = "variance"
+    negative_weight: Annotated[
+        PositiveNumber,
+        ReadIf({"/data.negatives": ("text", "image")}, {"negative_captions": ("used",)}),
+    ] = 1.0
+    intra_modal: Annotated[Weight, OF_WRONG_CAPTIONS] = 0.0
+    ranking: Annotated[Weight, OF_WRONG_CAPTIONS] = 0.0
+    ranking_limit: Annotated[PositiveNumber, ReadIf({"ranking": GIVEN})] = 10.0
 
     def __post_init__(self) -> None:
         check_fields(self, "loss")
@@ -408,15 +406,9 @@ class LoggerSettings:
     """
 
     kind: Literal["csv", "wandb", "tensorboard", "trackio"] = "csv"
-    project: str = "cfaug"
-    group: str | None = None
-    mode: Literal["online", "offline"] = "online"
-
-    read_with: ClassVar[ReadWith] = {
-        "project": {"kind": ("wandb", "trackio")},
-        "group": {"kind": ("wandb", "trackio")},
-        "mode": {"kind": ("wandb",)},
-    }
+    project: Annotated[str, ReadIf({"kind": ("wandb", "trackio")})] = "cfaug"
+    group: Annotated[str | None, ReadIf({"kind": ("wandb", "trackio")})] = None
+    mode: Annotated[Literal["online", "offline"], ReadIf({"kind": ("wandb",)})] = "online"
 
     def __post_init__(self) -> None:
         check_fields(self, "logger")

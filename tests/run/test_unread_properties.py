@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any
 
 import pytest
 
@@ -20,7 +20,7 @@ from cfaug.planning.build import build
 from cfaug.run.annotation_steps import AnnotationSource
 from cfaug.run.generate import WHERE_IT_RUNS
 from cfaug.settings.arguments import flatten
-from cfaug.settings.read_with import Job
+from cfaug.settings.read_if import Job, ReadIf
 from tests.contributed import contributed
 from tests.files_of_settings import other_values, settings_file, settings_files
 from tests.run import annotated_steps, evaluated_sources
@@ -175,9 +175,7 @@ class WithDead(Retrieval):
     """A benchmark with a setting that nothing reads, and one that is read in another form."""
 
     dead: int = 0
-    spare: int = 0
-
-    read_with: ClassVar = {"spare": {"captions_per_image": (2,)}}
+    spare: Annotated[int, ReadIf({"captions_per_image": (2,)})] = 0
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -13,7 +13,7 @@ from cfaug.core.protocols import Answerer, DualEncoder, Matcher
 from cfaug.evaluation.choices.pairs import PairMatching
 from cfaug.evaluation.retrieval import Retrieval
 from cfaug.run.list_settings import list_parts
-from cfaug.settings.read_with import LEARNT, MODEL, TRAINED, WORLD, declared_by
+from cfaug.settings.read_if import LEARNT, MODEL, TRAINED, WORLD, declared_by
 from cfaug.settings.settings_files import settings_folders
 from cfaug.settings.unread import place_of, refuse_unread_by_runs
 from cfaug.settings.usage import describe_readers

@@ -48,7 +48,7 @@ from cfaug.papers.xmai.insertions.scores import (
     Weights,
     score_candidates,
 )
-from cfaug.settings.read_with import Job
+from cfaug.settings.read_if import Job
 
 KIND = "insertion"
 NAMED = 5
