@@ -273,7 +273,7 @@ class CaptionForm(Form):
     """
 
     attention: Checks = 3
-    leave_out: Sequence[str] = dataclasses.field(default=("reconstruction",), init=False)
+    leave_out: Sequence[str] = dataclasses.field(default=(), init=False)
     examples: Annotated[Checks, ReadIf({"per_kind": GIVEN})] = 5
 
     def __post_init__(self) -> None:

@@ -150,5 +150,5 @@ def nearest(key: str, known: Sequence[str]) -> str | None:
     whole = difflib.get_close_matches(key, settings, 1, 0.6)
     if whole and whole[0].rpartition(".")[0] == parent:
         return whole[0]
-    near = difflib.get_close_matches(tail, list(last), 1, 0.65)
+    near = difflib.get_close_matches(tail, list(last), 1, 0.75)
     return last[near[0]] if near else (whole[0] if whole else None)

@@ -191,8 +191,10 @@ def find_reasons(
     Args:
         place: the place of the node, with its dot.
 
+    >>> from typing import Annotated
+    >>> def ask(order="given", seed=0): pass
     >>> shuffled = ReadIf({"order": ("shuffled", "reversed")})
-    >>> def ask(order: str = "given", seed: Annotated[int, shuffled] = 0): pass
+    >>> ask.__annotations__ = {"seed": Annotated[int, shuffled]}
     >>> find_reasons(ask, {"seed": 3}, "vqa.", Job({}))
     {'vqa.seed': 'with vqa.order=shuffled or vqa.order=reversed'}
     >>> find_reasons(ask, {"seed": 3, "order": "shuffled"}, "vqa.", Job({}))

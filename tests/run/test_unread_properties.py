@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import pytest
 
@@ -220,8 +220,7 @@ def test_every_setting_of_a_member_is_read_if_the_member_is_run(name, place):
         read = {part for part, word in keys.items() if word not in unread}
         assert read == {"_target_", "world" if place == "world" else "own"}
         return
-    nothing: Any = None
-    there = EvaluationContext(nothing, has_world=place == "world", held_out=lambda: None)
+    there = EvaluationContext(cast(Any, None), has_world=place == "world", held_out=lambda: None)
     for only in (None, [[*build(node)._chosen(there)][-1]]):
         altered = {**node, "only": only}
         chosen = build(altered)._chosen(there)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from typing import is_typeddict
 
 import pytest
 
@@ -187,7 +188,7 @@ def test_help_lists_who_reads_what(name):
 def test_every_declaration_names_settings_that_there_are():
     top = {name for command in COMMANDS.values() for name in signature_of(command)}
     for kind in {part.kind for part in list_parts(settings_folders())}:
-        known = signature_of(kind)
+        known = kind.__annotations__ if is_typeddict(kind) else signature_of(kind)
         for name, conditions in declared_by(kind).items():
             conditions = [] if isinstance(conditions, str) else conditions
             settings = {key for each in conditions for key in each if isinstance(key, str)}
