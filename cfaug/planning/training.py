@@ -389,7 +389,7 @@ def notes(
 
 def check_warmup(overrides: Sequence[str], optim: OptimSettings, steps: int) -> str | None:
     """Return a warning if the learning rate never reaches its peak, as the warm-up is longer."""
-    warmup = optim.warmup(steps)
+    warmup = optim.warmup_steps(steps)
     if not steps or warmup < steps:
         return None
     reached = optim.lr * optim.factor(steps - 1, steps)  # it rises until the end
@@ -397,9 +397,9 @@ def check_warmup(overrides: Sequence[str], optim: OptimSettings, steps: int) -> 
         f"the warm-up of {warmup:,} steps is as long as the run of {steps:,} steps, or longer: the "
         f"learning rate is at most {reached:.3g}, and never optim.lr={optim.lr:g}"
     )
-    if any(word.startswith(("optim.warmup_steps=", "optim.warmup_ratio=")) for word in overrides):
+    if any(word.startswith("optim.warmup=") for word in overrides):
         raise UserError(f"{message}: give a shorter warm-up, or more trainer.max_steps")
-    return f"{message}; optim.warmup_steps=0 starts at the full rate"
+    return f"{message}; optim.warmup=0 starts at the full rate"
 
 
 def check_batch(task: Task) -> str | None:

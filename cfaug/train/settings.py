@@ -244,9 +244,8 @@ class OptimSettings:
         betas: AdamW's decay rates of the two moments.
         eps: AdamW's term in the denominator.
         schedule: ``linear`` or ``cosine`` decay to 0 at the last step, or ``constant``.
-        warmup_steps: the number of steps of a linear rise from 0 before that.
-        warmup_ratio: the warm-up as a share of all steps, in [0, 1), rounded up; ``None`` leaves it
-            to ``warmup_steps``, which must otherwise be 0.
+        warmup: the number of steps of a linear rise from 0 before that, or their share of all steps
+            in [0, 1) if it is written with a point, rounded up.
         layer_decay: the factor of the learning rate from each layer of a tower to the one below it,
             in (0, 1] (Bao et al., 2022, BEiT, appendix; the rule is in
             ``cfaug.train.module.layer_rates``); ``None`` is the same rate for all.
@@ -257,8 +256,7 @@ class OptimSettings:
     betas: tuple[PartialShare, PartialShare] = (0.9, 0.999)
     eps: PositiveNumber = 1e-8
     schedule: Literal["linear", "cosine", "constant"] = "linear"
-    warmup_steps: Count = 0
-    warmup_ratio: PartialShare | None = None
+    warmup: Count | PartialShare = 0
     layer_decay: Annotated[float, Interval(gt=0, le=1)] | None = None
     decay_rule: Annotated[Literal["matrices", "huggingface"], ReadIf({"weight_decay": GIVEN})] = (
         "matrices"
@@ -266,30 +264,25 @@ class OptimSettings:
 
     def __post_init__(self) -> None:
         check_fields(self, "optim")
-        if self.warmup_ratio is not None and self.warmup_steps:
-            raise UserError(
-                f"optim.warmup_ratio={self.warmup_ratio} beside optim.warmup_steps="
-                f"{self.warmup_steps}: give one of them; optim.warmup_steps=0 takes the ratio"
-            )
 
-    def warmup(self, total_steps: int) -> int:
+    def warmup_steps(self, total_steps: int) -> int:
         """Return the number of steps before the peak.
 
-        >>> OptimSettings(warmup_ratio=0.1).warmup(101)
+        >>> OptimSettings(warmup=0.1).warmup_steps(101)
         11
         """
-        if self.warmup_ratio is None:
-            return self.warmup_steps
-        return math.ceil(self.warmup_ratio * total_steps)
+        if isinstance(self.warmup, int):
+            return self.warmup
+        return math.ceil(self.warmup * total_steps)
 
     def factor(self, step: int, total_steps: int) -> float:
         """Return the factor of the peak learning rate in step ``step`` (from 0) of ``total_steps``.
 
-        >>> settings = OptimSettings(warmup_steps=2)
+        >>> settings = OptimSettings(warmup=2)
         >>> [settings.factor(step, 6) for step in range(6)]
         [0.0, 0.5, 1.0, 0.75, 0.5, 0.25]
         """
-        warmup = self.warmup(total_steps)
+        warmup = self.warmup_steps(total_steps)
         if step < warmup:
             return step / warmup
         if self.schedule == "constant":
