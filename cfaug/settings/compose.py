@@ -271,14 +271,15 @@ def _resolve_known(tree: Any) -> Config:
 def _merge_files(name: str, words: Sequence[str]) -> tuple[Any, dict[str, str]]:
     """Return what Hydra makes of chosen files, and {word: as Hydra needs it}.
 
-    A group that is added at a place (``recipe_part@recipe=NAME``) gets Hydra's ``+``, and one that
-    is changed there does not: which it is, only Hydra knows.
+    A group that is added (``recipe_part@recipe=NAME``, ``preset=NAME``) gets Hydra's ``+``, and one
+    that a chosen file has already does not: which it is, only Hydra knows.
     """
     from hydra.errors import ConfigCompositionException
 
-    at_places = [word for word in words if "@" in key_of(word) and word[0] not in "+~"]
-    for count in range(len(at_places) + 1):
-        for added in combinations(at_places, count):
+    keys = {word: key_of(word) for word in words if word[0] not in "+~"}
+    perhaps = [word for word, key in keys.items() if "@" in key or key == PRESET]
+    for count in range(len(perhaps) + 1):
+        for added in combinations(perhaps, count):
             known = {word: f"+{word}" if word in added else word for word in words}
             try:
                 return _merge_words(name, tuple(known.values())), known

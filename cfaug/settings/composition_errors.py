@@ -170,7 +170,7 @@ def reason_of(error: BaseException | None) -> str:
         if missing.startswith("preset."):
             return (
                 "the model's file names no preset to take optimiser, batch and length from: add "
-                "`defaults: [/preset@_global_.preset: paper]` to it, or type +preset=paper"
+                "`defaults: [/preset@_global_.preset: paper]` to it, or type preset=paper"
             )
         return f"{missing} is missing, which {error.full_key} takes"
     return str(error).strip().partition("\n")[0] or type(error).__name__

@@ -123,10 +123,10 @@ def test_a_model_without_a_preset_is_told_how_to_name_one(tmp_path):
     mine = {"_target_": "cfaug.models.specs.HFClip", "weights": "/my/clip"}
     (tmp_path / "conf/model/mine.yaml").write_text(yaml.safe_dump(mine))
     words = [search_also(str(tmp_path), "--config-dir"), "model=mine"]
-    with pytest.raises(UserError, match=r"names no preset .* type \+preset=paper"):
+    with pytest.raises(UserError, match=r"names no preset .* type preset=paper"):
         compose_jobs("train", words, multirun=False, command=TrainSettings)
     [(config, _)] = compose_jobs(
-        "train", [*words, "+preset=paper"], multirun=False, command=TrainSettings
+        "train", [*words, "preset=paper"], multirun=False, command=TrainSettings
     )
     assert chosen(config, PAPER) == PAPER
 
