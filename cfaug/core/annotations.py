@@ -48,7 +48,14 @@ class MayRepeat:
 
 
 class Aside:
-    """A mark around a whole annotation that says nothing of the values: when a setting is read."""
+    """A mark around a whole annotation that says nothing of the values."""
+
+
+class NoResult(Aside):
+    """The mark of a setting of place, speed or frequency, which never changes a result."""
+
+
+NO_RESULT = NoResult()
 
 
 @dataclass(frozen=True)
@@ -171,6 +178,15 @@ def asides_of(target: Callable[..., Any], name: str) -> list[Aside]:
         return []
     marks = get_args(whole)[1:] if get_origin(whole) is Annotated else ()
     return [mark for mark in marks if isinstance(mark, Aside)]
+
+
+@cache
+def without_result(target: Callable[..., Any]) -> frozenset[str]:
+    """Return the settings of a class that never change a result, such as its device."""
+    marked = {name: asides_of(target, name) for name in signature_of(target)}
+    return frozenset(
+        name for name, asides in marked.items() if any(isinstance(a, NoResult) for a in asides)
+    )
 
 
 def _resolve(target: Callable[..., Any], name: str) -> Any:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
+from cfaug.core.annotations import NO_RESULT
 from cfaug.core.errors import UserError
 from cfaug.core.text import normalise_caption
 from cfaug.core.types import Edit, Edited, Example, Proposal
@@ -86,7 +87,7 @@ class Substitution:
     repair_article: bool = False
     edits: Positive = 1
     kind: str | None = None
-    chunk: Positive = 1000
+    chunk: Annotated[Positive, NO_RESULT] = 1000
     max_words: Positive = 1500
     _parts: tuple[CandidateFilter, ...] = field(init=False, repr=False)
 

@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
+from cfaug.core.annotations import NO_RESULT
 from cfaug.core.errors import RejectedError, UnavailableError, UserError, say
 from cfaug.core.kept_records import KeptRecords, Record
 from cfaug.core.pixels import decode_image, open_image, stack_pixels
@@ -49,7 +50,7 @@ class ModelAnnotator:
 
     model: Checkpoint
     name: str
-    device: str = "auto"
+    device: Annotated[str, NO_RESULT] = "auto"
 
     reads: ClassVar[tuple[str, ...]] = ("image",)
     protocol: ClassVar[type] = object

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from annotated_types import Interval
 
+from cfaug.core.annotations import NO_RESULT
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import stack_pixels
 from cfaug.core.processes import check_device, choose_device
@@ -56,8 +57,8 @@ class CropAttributes:
     most: Positive = 3
     padding: Annotated[float, Interval(ge=0, le=10)] = 0.1
     template: str = "a photo of a {attribute} {object}"
-    chunk: Positive = 64
-    device: str = "auto"
+    chunk: Annotated[Positive, NO_RESULT] = 64
+    device: Annotated[str, NO_RESULT] = "auto"
     """auto, cpu, cuda, cuda:1, mps"""
 
     def __post_init__(self) -> None:

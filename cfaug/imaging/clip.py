@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Literal, cast
 
+from cfaug.core.annotations import NO_RESULT
 from cfaug.core.devices import send
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import as_floats, stack_pixels
@@ -113,7 +114,7 @@ class LazyClipScorer(CosineScorer):
     preprocessing: Literal["ip2p", "standard"] = "ip2p"
     """``ip2p``: InstructPix2Pix's, of the decoder's floats before any rounding; ``standard``:
     CLIP's own"""
-    device: str = "auto"
+    device: Annotated[str, NO_RESULT] = "auto"
     prefix: str = ""
     consistency: Unit | None = None
     all_pairs: bool = False

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cfaug.core import weights
-from cfaug.core.annotations import OneOf
+from cfaug.core.annotations import NO_RESULT, OneOf
 from cfaug.core.devices import send
 from cfaug.core.errors import UserError, say_once
 from cfaug.core.processes import check_device, choose_device, uncollected
@@ -148,7 +148,7 @@ class DiffusionWeights:
     vae_revision: Annotated[str | None, ReadIf({"vae": GIVEN})] = None
     """the commit of ``vae`` on the Hub; null: the newest"""
     dtype: Annotated[str, OneOf(DTYPES)] = "fp32"
-    device: str = "auto"
+    device: Annotated[str, NO_RESULT] = "auto"
     channels_last: bool = False
     """the memory format of convolutions, faster on some GPUs"""
     compile: bool = False
@@ -332,7 +332,7 @@ class PipelineFolder:
     revision: str | None = None
     pipeline: str | None = None
     dtype: Annotated[str, OneOf(DTYPES)] = "fp32"
-    device: str = "auto"
+    device: Annotated[str, NO_RESULT] = "auto"
 
     def __post_init__(self) -> None:
         check_fields(self, "recipe.image_editor.model")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
-from cfaug.core.annotations import Means
+from cfaug.core.annotations import NO_RESULT, Means
 from cfaug.core.errors import OutputSettings, UserError
 from cfaug.core.files import require_regular
 from cfaug.core.fitting import Config
@@ -173,9 +173,9 @@ IN_STEPS = ReadIf({"trainer.max_steps": ABOVE_ZERO})
 class TrainSettings(OutputSettings):
     """The settings of ``cfaug train``: those of one run."""
 
-    name: str
+    name: Annotated[str, NO_RESULT]
     """the experiment: runs that belong in one table"""
-    arm: str | None
+    arm: Annotated[str | None, NO_RESULT]
     """the arm's name; null: a name from the overrides that change the result"""
     seed: RunSeed
     """the seed of the order of examples and of dropout; the papers use 107 to 131"""
@@ -194,49 +194,62 @@ class TrainSettings(OutputSettings):
     trainer: Annotated[Node, Makes("cfaug.train.settings.TrainerSettings")]
     """the length of the training, its precision, processes and checkpoints"""
     logger: Annotated[
-        Node, Makes("cfaug.train.settings.LoggerSettings", "lightning.pytorch.loggers.Logger")
+        Node,
+        Makes("cfaug.train.settings.LoggerSettings", "lightning.pytorch.loggers.Logger"),
+        NO_RESULT,
     ]
     """where metrics are logged"""
     paths: Annotated[
         RunPaths,
         ReadIf("by chosen files that name it (${paths....})"),
         ReadIf({}, of="runs shards cache image_roots"),
+        NO_RESULT,
     ]
     """folders of ``runs``, ``shards``, ``cache``, of ``data`` for scale=paper, and
     ``image_roots`` in which a list may name images"""
-    dry_run: DryRun | Annotated[Literal["measure"], Means("the time of three real steps")]
+    dry_run: Annotated[
+        DryRun | Annotated[Literal["measure"], Means("the time of three real steps")], NO_RESULT
+    ]
     """print counts, steps and the time it will take, and stop; ``json``: the same for programs;
     ``measure``: time three steps"""
-    overwrite: bool
+    overwrite: Annotated[bool, NO_RESULT]
     """start anew in a folder that holds another run"""
-    debugging: bool = False
+    debugging: Annotated[bool, NO_RESULT] = False
     """the run goes to ``paths.runs``/.debug, which no table reads; debug=... sets it"""
-    part: int = 0
+    part: Annotated[int, NO_RESULT] = 0
     """this process trains the runs of a sweep whose number has this remainder when divided by
     ``parts``"""
-    parts: int = 1
+    parts: Annotated[int, NO_RESULT] = 1
     """the number of processes that share a sweep, as sweeps/train.sbatch has it"""
     parallel: Annotated[
-        Processes, Means("runs at once"), ReadIf({SWEPT: (True,), "engine": (None,)})
+        Processes,
+        Means("runs at once"),
+        ReadIf({SWEPT: (True,), "engine": (None,)}),
+        NO_RESULT,
     ] = 1
     """runs of a sweep at once, each with its share of the cores"""
-    engine: Node | None = None
+    engine: Annotated[Node | None, NO_RESULT] = None
     """where the runs of a sweep are trained; null: on this machine"""
-    on_error: Annotated[Literal["continue", "stop"], ReadIf({SWEPT: (True,)})] = "continue"
+    on_error: Annotated[Literal["continue", "stop"], ReadIf({SWEPT: (True,)}), NO_RESULT] = (
+        "continue"
+    )
     """``continue`` with the other runs of a sweep when one fails, or ``stop``"""
-    share_image_cache: bool = False
+    share_image_cache: Annotated[bool, NO_RESULT] = False
     """runs of a sweep share decoded images; results are byte-identical"""
     image_cache_mib: Annotated[
-        Positive, Means("MiB of decoded images"), ReadIf({"share_image_cache": (True,)})
+        Positive,
+        Means("MiB of decoded images"),
+        ReadIf({"share_image_cache": (True,)}),
+        NO_RESULT,
     ] = 4096
     """memory of the shared images in MiB, in all processes together"""
-    extend: bool = False
+    extend: Annotated[bool, NO_RESULT] = False
     """continue a finished run to more steps (``trainer.max_steps``, ``max_epochs``) from the
     state that ``trainer.keep_last=true`` kept; the schedule is computed anew for the new length"""
-    optimized_metric: str | None = None
+    optimized_metric: Annotated[str | None, NO_RESULT] = None
     """what a sweeper of Hydra's (hydra/sweeper=optuna) gets of each run: ``train/loss``,
     ``val/loss``, or ``val/`` and one of ``trainer.val_metrics``"""
-    threads: Threads = None
+    threads: Annotated[Threads, NO_RESULT] = None
     """torch's threads on a CPU; null: all cores"""
     tuning: Annotated[Node | None, IN_STEPS] = None
     """the parameters that are trained; null: all"""
@@ -245,10 +258,10 @@ class TrainSettings(OutputSettings):
     declared: str | None = None
     """a file of what is compared, which ``cfaug table NAME declare=true`` writes before anything
     is trained: its hash is part of each run, and the table calls everything else exploratory"""
-    model_name: str | None = None
+    model_name: Annotated[str | None, NO_RESULT] = None
     """the name of the model in its card, as on the Hub, such as my-clip; null: one of the
     initial model, the experiment and the seed"""
-    export: RunExports = field(default_factory=lambda: RunExports(used=None))
+    export: Annotated[RunExports, NO_RESULT] = field(default_factory=lambda: RunExports(used=None))
     """what is written about the run beside its folder"""
     preset: Annotated[
         Preset | None,

@@ -61,7 +61,7 @@ def explain(words: Sequence[str], error: Exception, compose: Compose, options: O
         for word in words:
             group, choice = key_of(word).partition("@")[0], word.partition("=")[2]
             if f"{group}/{choice}" == error.missing_cfg_file:
-                there = options(group) or error.options or ()
+                there = [*dict.fromkeys([*options(group), *(error.options or ())])]
                 near = get_close_matches(choice, there, 1)
                 hint = f" (did you mean {key_of(word)}={near[0]}?)" if near else ""
                 listed = f"from {', '.join(there)}"

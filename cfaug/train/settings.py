@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import Interval
 
+from cfaug.core.annotations import NO_RESULT
 from cfaug.core.errors import UserError
 from cfaug.core.processes import check_device
 from cfaug.core.targets import Makes
@@ -103,11 +104,11 @@ class TrainerSettings:
 
     max_steps: Count | None = None
     max_epochs: Count | None = 3
-    devices: Processes = 1
-    num_nodes: Positive = 1
+    devices: Annotated[Processes, NO_RESULT] = 1
+    num_nodes: Annotated[Positive, NO_RESULT] = 1
     """the number of machines; torchrun says which this is"""
-    accelerator: Literal["auto", "cpu", "gpu", "mps"] = "auto"
-    device: str | None = None
+    accelerator: Annotated[Literal["auto", "cpu", "gpu", "mps"], NO_RESULT] = "auto"
+    device: Annotated[str | None, NO_RESULT] = None
     precision: Annotated[Literal["32", "bf16", "bf16-mixed", "16-mixed"], IN_TRAINING] = "32"
     accumulate_grad_batches: Annotated[Positive, IN_TRAINING] = 1
     micro_batch_size: Annotated[Positive | None, ReadIf({**IN_STEPS, DIVIDED: (True,)})] = None
@@ -119,6 +120,7 @@ class TrainerSettings:
     val_metrics: Annotated[
         tuple[str, ...],
         VALIDATED,
+        NO_RESULT,
     ] = ()
     early_stopping: Annotated[
         Positive | None,
@@ -126,15 +128,17 @@ class TrainerSettings:
     ] = None
     ema_decay: Annotated[Annotated[float, Interval(gt=0, lt=1)] | None, IN_TRAINING] = None
     checkpoint: Literal["best", "last"] = "best"
-    save_every_steps: Positive | None = None
-    save_every_minutes: PositiveNumber | None = 5.0
-    keep_last: bool = False
-    log_every_steps: Positive = 1
-    progress: bool = True
+    save_every_steps: Annotated[Positive | None, NO_RESULT] = None
+    save_every_minutes: Annotated[PositiveNumber | None, NO_RESULT] = 5.0
+    keep_last: Annotated[bool, NO_RESULT] = False
+    log_every_steps: Annotated[Positive, NO_RESULT] = 1
+    progress: Annotated[bool, NO_RESULT] = True
     callbacks: Annotated[Mapping[str, CallbackFactory] | None, IN_TRAINING] = None
     strategy: Annotated[str | StrategyFactory, IN_TRAINING] = "auto"
     profiler: Annotated[
-        Literal["simple", "advanced", "pytorch"] | ProfilerFactory | None, IN_TRAINING
+        Literal["simple", "advanced", "pytorch"] | ProfilerFactory | None,
+        IN_TRAINING,
+        NO_RESULT,
     ] = None
     limit_train_batches: Annotated[Positive | BatchShare | None, IN_TRAINING] = None
     overfit_batches: Annotated[Positive | None, IN_TRAINING] = None

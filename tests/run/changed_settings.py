@@ -93,8 +93,8 @@ OF_GENERATION = {
     "force": "whether photos are refused that a zoo of drawn scenes knows nothing of",
     "dry_run": "whether anything is made",
 }
-"""Settings at the top, each with the reason why a result does not depend on it. For those of a
-recipe see ``cfaug.run.generate.WHERE_IT_RUNS``."""
+"""Settings at the top, each with the reason why a result does not depend on it. Those of a recipe
+are marked ``NO_RESULT`` by their classes."""
 
 IN_OTHER_TESTS = (
     "data.",

@@ -11,14 +11,15 @@ from typing import Annotated, Any, cast
 import pytest
 
 import cfaug
+from cfaug.core.annotations import without_result
 from cfaug.core.errors import UserError
 from cfaug.core.files import read_yaml
 from cfaug.core.targets import locate
 from cfaug.evaluation.context import EvaluationContext
 from cfaug.evaluation.retrieval import Retrieval
 from cfaug.planning.build import build
+from cfaug.run import generate
 from cfaug.run.annotation_steps import AnnotationSource
-from cfaug.run.generate import WHERE_IT_RUNS
 from cfaug.settings.arguments import flatten
 from cfaug.settings.read_if import Job, ReadIf
 from tests.contributed import contributed
@@ -66,8 +67,7 @@ def test_every_setting_of_a_run_changes_its_weights_or_is_refused(ratio, worlds,
         file = run.folder / "checkpoint/model.safetensors"
         return hashlib.sha256(file.read_bytes()).hexdigest()
 
-    plain = weights()
-    assert plain is not None
+    assert (plain := weights()) is not None
     unread = [key for key, value in TRAINED[ratio].items() if weights(**{key: value}) == plain]
     assert [key for key in unread if key not in OTHERWISE_TRAINED] == []
     assert weights(**{key: value for key, (value, _) in OTHERWISE_TRAINED.items()}) is not None
@@ -270,5 +270,5 @@ def test_every_setting_of_every_recipe_is_recorded_or_refused(words, tried):
 @pytest.mark.slow
 def test_that_property_finds_a_setting_without_effect(monkeypatch):
     """An identity that ignores the number of steps."""
-    monkeypatch.setattr("cfaug.run.generate.WHERE_IT_RUNS", {**WHERE_IT_RUNS, "steps": "planted"})
+    monkeypatch.setattr(generate, "without_result", lambda k: {*without_result(k), "steps"})
     assert find_dead(merge("parts=2"), set()) == ["recipe.image_editor.steps"]

@@ -190,8 +190,8 @@ def test_every_declaration_names_settings_that_there_are():
     for kind in {part.kind for part in list_parts(settings_folders())}:
         known = kind.__annotations__ if is_typeddict(kind) else signature_of(kind)
         for name, conditions in declared_by(kind).items():
-            conditions = [] if isinstance(conditions, str) else conditions
-            settings = {key for each in conditions for key in each if isinstance(key, str)}
+            each = (case for case in conditions if not isinstance(case, str))
+            settings = {key for case in each for key in case if isinstance(key, str)}
             for key in {name, *settings}:
                 there = top if key[0] == "/" else known
                 assert key.lstrip("/").partition(".")[0] in there, (kind, key)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
+from cfaug.core.annotations import NO_RESULT
 from cfaug.core.errors import UserError
 from cfaug.core.targets import Makes
 from cfaug.core.validation import PartialShare, Positive, Seed, Share, Workers, check_fields
@@ -113,7 +114,7 @@ class DataSettings:
     size: Positive | None = field(init=False, default=None)
     seed: Seed | None = None
     batch_size: Positive = 64
-    workers: Workers = 0
+    workers: Annotated[Workers, NO_RESULT] = 0
     validation: PartialShare = 0.2
     stratify: Annotated[bool, ReadIf({DRAWN: ("both",)})] = False
     pairs_in_batch: bool = field(init=False, default=False)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 
+from cfaug.core.annotations import NO_RESULT
 from cfaug.core.errors import UserError, say
 from cfaug.core.files import require_regular
 from cfaug.core.pixels import decode_image, stack_pixels
@@ -120,7 +121,7 @@ class ImageTextDistance:
 
     model: Annotated[Checkpoint, ReadIf(of="logit_scale_min logit_scale_max")]
     prefix: str = "This is "
-    device: str = "auto"
+    device: Annotated[str, NO_RESULT] = "auto"
     dtype: Literal["float32", "float64"] = "float32"
 
     def __post_init__(self) -> None:
