@@ -159,9 +159,9 @@ def plain_defaults(target: Callable[..., Any]) -> Mapping[str, Any]:
 def _is_plain(value: Any) -> bool:
     if isinstance(value, Mapping):
         return all(isinstance(key, str) and _is_plain(item) for key, item in value.items())
-    return isinstance(value, PLAIN) or (
-        isinstance(value, list | tuple) and all(map(_is_plain, value))
-    )
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, value))
+    return isinstance(value, PLAIN) and "${" not in str(value)
 
 
 def as_written(value: Any) -> Any:

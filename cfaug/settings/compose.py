@@ -316,6 +316,7 @@ def _forget_other_files(users: Sequence[Path]) -> None:
                 files.add((file, status.st_mtime_ns, status.st_size))
     if users or files != _merged_files:
         _merge_words.cache_clear()
+        _merge_whole.cache_clear()
         _merged_files.clear()
         _merged_files.update(files)
 

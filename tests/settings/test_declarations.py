@@ -19,8 +19,9 @@ from cfaug.run.list_settings import class_of, list_parts, list_settings, main, s
 from cfaug.settings.declarations import declarations, meanings_of, schema_of
 from cfaug.settings.read_if import ReadIf
 from cfaug.settings.settings_files import find_settings, settings_folders
+from cfaug.settings.unread import nodes_of
 from tests.files_of_settings import is_whole, settings_file, settings_files
-from tests.run.conftest import compose
+from tests.run.conftest import COMMANDS, compose
 from tests.scripts import ROOT
 
 PAGE = ROOT / "docs" / "settings.md"
@@ -168,6 +169,23 @@ def test_every_choice_of_the_tool_is_on_the_page(parts):
             text = yaml.safe_load(settings_file(f"{group}/{file.stem}").read_text()) or {}
             ours = str(text.get(TARGET, "")).startswith("cfaug.")
             assert not ours or f"{group}={file.stem}" in named, file
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "train", "train model=clip_vit_b32 tuning=lora", "train task=vqa", "generate",
+        "generate recipe=photo_edits zoo=paper", "evaluate weights=zoo:clip-0 benchmark=ood",
+        "generate recipe=deletion recipe.editor._target_=cfaug.editing.baselines.NegclipSwaps",
+    ],
+)  # fmt: skip
+def test_every_setting_of_a_class_is_in_the_tree_whatever_its_file_holds(words):
+    command, *typed = words.split()
+    config = compose(command, *typed)
+    nodes = [(place, locate(node[TARGET]), node) for place, node in nodes_of(config)]
+    assert len(nodes) > 3
+    for place, kind, node in [("", COMMANDS[command], config), *nodes]:
+        assert plain_defaults(kind).keys() - {*node, "preset"} == set(), place
 
 
 SOURCE = re.compile(r"section|\bTable|[A-C]\.\d|appendix|et al|paper|docs/|20\d\d", re.IGNORECASE)
