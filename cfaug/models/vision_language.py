@@ -108,16 +108,16 @@ class VisionLanguageModel(Wrapped):
                 with_image = "pixel_values" in batch[0][0][1].inputs
                 if with_image not in self._checked:
                     ends = [batch[0], batch[-1]] if len(batch) > 1 else [batch[0]]
-                    self._check([asked[:2] for asked in ends], with_image)
-                of_images = [[question for _, question in asked] for asked in batch]
+                    self._check([group[:2] for group in ends], with_image)
+                of_images = [[question for _, question in group] for group in batch]
                 if self.shares[with_image]:
                     scored = self.scoring.shared(of_images, self.tokens_at_once)
                 else:
                     scored = [[self.scoring.whole(q) for q in of_image] for of_image in of_images]
                 by_place |= {
                     place: of_options
-                    for asked, of_image in zip(batch, scored, strict=True)
-                    for (place, _), of_options in zip(asked, of_image, strict=True)
+                    for group, of_image in zip(batch, scored, strict=True)
+                    for (place, _), of_options in zip(group, of_image, strict=True)
                 }
         answers: list[list[Answered]] = []
         for i, of_image in enumerate(encoded):
