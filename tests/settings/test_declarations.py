@@ -176,7 +176,7 @@ def test_every_choice_of_the_tool_is_on_the_page(parts):
     [
         "train", "train model=clip_vit_b32 tuning=lora", "train task=vqa", "generate",
         "generate recipe=photo_edits zoo=paper", "evaluate weights=zoo:clip-0 benchmark=ood",
-        "generate recipe=deletion recipe.editor._target_=cfaug.editing.baselines.NegclipSwaps",
+        "generate recipe=eda recipe.selection={_target_:cfaug.imaging.select.Selection}",
     ],
 )  # fmt: skip
 def test_every_setting_of_a_class_is_in_the_tree_whatever_its_file_holds(words):
