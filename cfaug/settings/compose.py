@@ -195,7 +195,11 @@ def _register_resolvers() -> None:
 
 
 def _merge(
-    name: str, words: Sequence[str], options: Options, command: Callable[..., Any]
+    name: str,
+    words: Sequence[str],
+    options: Options,
+    command: Callable[..., Any],
+    chooses: Mapping[str, str] | None = None,
 ) -> tuple[Any, list[str]]:
     """Return one job's settings with interpolations unresolved, and its words as Hydra needs them.
 
@@ -221,7 +225,8 @@ def _merge(
     }
     chosen = [word for word in kept if word not in plain]
     files, placed = _merge_files(name, chosen)
-    for setting, choice in CHOOSES.get(name, {}).items():
+    typed = words
+    for setting, choice in (CHOOSES.get(name, {}) if chooses is None else chooses).items():
         place, _, last = setting.rpartition(".")
         node = OmegaConf.select(files, place)
         asks = {word.partition("=")[2] for word in plain if key_of(word) == setting} - NULL
@@ -238,6 +243,8 @@ def _merge(
             if _set(tree, files, override):
                 known[override.input_line] = f"+{override.input_line}"
         except Exception as error:  # OmegaConf does not wrap all errors of its callees
+            if words is not typed:  # the setting that chose a file contradicts another word
+                return _merge(name, typed, options, command, {})
             before = deepcopy(whole)  # as a word may fail halfway
             for earlier in values[:number]:
                 _set(before, files, earlier)
