@@ -22,6 +22,7 @@ from cfaug.report.results import (
     NAME_OF_PART,
     RECORD,
     RESULTS,
+    WEIGHTS,
     Cell,
     Result,
     every_result,
@@ -268,8 +269,6 @@ def _change(points: Points, factor: float, cell: Cell) -> dict[int, float]:
 
 WATCHED = ("acc1", "image_to_text_R@1", "text_to_image_R@1")
 """Metrics of zero-shot classification and retrieval, in any benchmark."""
-WEIGHTS = "weights"
-"""The experiment of checkpoints that are not runs."""
 ResultKey = tuple[str, str, str, str]
 """Hash of the weights, benchmark, metric, hash of the data."""
 

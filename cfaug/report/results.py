@@ -21,6 +21,8 @@ from cfaug.core.types import Better
 
 RESULTS = "results.jsonl"
 RECORD = "run.json"
+WEIGHTS = "weights"
+"""The experiment of checkpoints that are not runs."""
 
 
 def append_results(path: Path, rows: Iterable[Result], *, once: bool = False) -> None:

@@ -32,8 +32,8 @@ from cfaug.planning.sources import (
     part_folder,
     say_source,
 )
-from cfaug.report.checkpoint_tables import WEIGHTS
 from cfaug.report.records import read_config, setting_node
+from cfaug.report.results import WEIGHTS
 from cfaug.run.evaluate_checkpoint import EvaluationTarget
 from cfaug.run.folder_names import clean_name
 from cfaug.settings.arguments import key_of

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from cfaug.core.errors import UserError
 from cfaug.core.files import check_place, read_yaml
-from cfaug.report.checkpoint_tables import WEIGHTS
+from cfaug.report.results import WEIGHTS
 
 LONGEST = 100
 """Most characters of a folder's name; a longer one ends in a hash."""

@@ -28,7 +28,6 @@ from cfaug.core.processes import check_logger, hold_lock, is_checkout
 from cfaug.core.safety.json_text import load_json
 from cfaug.planning.build import build
 from cfaug.report.arms import ABSENT, same_identity
-from cfaug.report.checkpoint_tables import alarms, changes, initial_values, unshown_falls
 from cfaug.report.records import UNFINISHED, check_record, read_config, read_run, setting_node
 from cfaug.report.results import RESULTS, read_record
 from cfaug.run.folder_names import check_owner
@@ -423,6 +422,7 @@ def hand_over(
     Returns:
         {benchmark: its warnings}.
     """
+    from cfaug.report.checkpoint_tables import alarms, changes, initial_values, unshown_falls
     from cfaug.train.card import write_card
 
     initial = initial_values(experiment)
