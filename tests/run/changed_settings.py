@@ -75,9 +75,13 @@ OF_MEMBERS = (
     "question",
     "blind.world.skewed",
     "blind.world.skewed_subjects",
-    ".test.restrict",
+    ".restrict",
+    ".images",
+    ".missing",
+    ".form",
 )
-"""Settings that no checkpoint of a dual encoder reads, and those of a world without a skew."""
+"""Settings that no checkpoint of a dual encoder reads, those of a world without a skew, and those
+of photos in folders, which a part of the world lacks."""
 
 OF_GENERATION = {
     "threads": "cores of this machine",

@@ -215,9 +215,9 @@ def test_every_setting_of_a_member_is_read_if_the_member_is_run(name, place):
         config = compose("evaluate", *words)
     node = config["benchmark"]
     if name == "auto":  # a suite for each kind of run
-        keys = {key.split(".")[1]: f"{key}=x" for key in flatten({"benchmark": node})}
-        unread = find_unread("evaluate", [*words, *keys.values()], config)
-        read = {part for part, word in keys.items() if word not in unread}
+        typed = [f"{key}=x" for key in flatten({"benchmark": node})]
+        unread = find_unread("evaluate", [*words, *typed], config)
+        read = {word.split(".")[1].partition("=")[0] for word in typed if word not in unread}
         assert read == {"_target_", "world" if place == "world" else "own"}
         return
     there = EvaluationContext(cast(Any, None), has_world=place == "world", held_out=lambda: None)
