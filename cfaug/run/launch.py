@@ -87,11 +87,12 @@ class Script:
     examples: str
     measure: Callable[[Jobs], float | None] | None = None
 
-    def compose(self, overrides: Sequence[str], *, multirun: bool) -> Jobs:
+    def compose(self, overrides: Sequence[str], *, multirun: bool, for_hydra: bool = False) -> Jobs:
         """Compose every job of a command line; see ``compose_jobs``."""
         return compose_jobs(
-            self.name, hide_words(overrides), multirun=multirun, command=self.command
-        )
+            self.name, hide_words(overrides), multirun=multirun, command=self.command,
+            for_hydra=for_hydra,
+        )  # fmt: skip
 
 
 def launch(script: Script, argv: Sequence[str] | None = None) -> int:
@@ -195,10 +196,10 @@ def _launch(script: Script, words: Sequence[str]) -> int:
             if not word.lstrip("+~").startswith("hydra") or word.startswith("hydra.searchpath=")
         ]
         if SWEEPER in plugins:
-            jobs = script.compose(first_values(mine), multirun=False)
+            jobs = script.compose(first_values(mine), multirun=False, for_hydra=True)
             _check_sweeper(script, line, plugins[SWEEPER], jobs[0][0])
         else:
-            jobs = script.compose(mine, multirun=line.multirun)
+            jobs = script.compose(mine, multirun=line.multirun, for_hydra=True)
         # Hydra itself needs the + of a setting that no file has.
         added = {word.partition("=")[0] for _, words in jobs for word in words}
         overrides = tuple(

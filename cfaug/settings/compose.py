@@ -73,7 +73,12 @@ PLAIN = re.compile(r"(?!\+?hydra)(\+\w+\.)?[\w.]+=", re.ASCII)
 
 
 def compose_jobs(
-    name: str, overrides: Sequence[str], *, multirun: bool, command: Callable[..., Any]
+    name: str,
+    overrides: Sequence[str],
+    *,
+    multirun: bool,
+    command: Callable[..., Any],
+    for_hydra: bool = False,
 ) -> list[tuple[Config, list[str]]]:
     """Compose every job of a command line, before any of them runs.
 
@@ -82,10 +87,12 @@ def compose_jobs(
             jobs.
         command: the function that will receive the top-level keys; keys that it does not take are
             refused.
+        for_hydra: whether overrides are returned as Hydra itself needs them: with a ``+`` where no
+            file has the setting, and with the choice that a setting makes by itself.
 
     Returns:
         One (resolved configuration, overrides of this job) per job, in the order of the sweep;
-        jobs with equal configurations are one job. Overrides have the ``+`` that Hydra needs.
+        jobs with equal configurations are one job.
     """
     overrides = write_in_full(name, overrides)
     parsed = parse_overrides(overrides, multirun)
@@ -122,15 +129,17 @@ def compose_jobs(
             for job in jobs[1:]:
                 merged.append(_job(name, job, command, options))
                 progress.advance()
-        before = {tuple(words): job for (_, words), job in zip(merged, jobs, strict=True)}
-        composed = leave_out_duplicated(merged)
+        as_typed = [(config, job) for (config, _), job in zip(merged, jobs, strict=True)]
+        composed = leave_out_duplicated(as_typed)
 
         def written(words: Sequence[str]) -> Config:
             return flatten(_container(_merge(name, words, options, command)[0], resolve=False))
 
-        as_typed = [(config, before[tuple(words)]) for config, words in composed]
-        refuse_unread(command, as_typed, multirun, written)
-        return composed
+        refuse_unread(command, composed, multirun, written)
+        if not for_hydra:
+            return composed
+        in_hydra = {tuple(job): words for (_, words), job in zip(merged, jobs, strict=True)}
+        return [(config, in_hydra[tuple(words)]) for config, words in composed]
 
 
 @contextmanager
@@ -235,9 +244,13 @@ def _merge(
             words = [*words, choice]  # a launcher of Hydra's own has to choose it, too
             chosen = [*chosen, choice]
             files, placed = _merge_files(name, chosen)
-    whole = _merge_whole(name, tuple(placed[word] for word in chosen), command)
-    tree, known = deepcopy(whole), {**{word: word for word in words}, **placed}
     values = parse_overrides([word for word in kept if word in plain], False)
+    # Where another class is typed, it has other settings than the one in the files.
+    swaps = any(TARGET in override.input_line for override in values)
+    whole = files
+    if not swaps:
+        whole = _merge_whole(name, tuple(placed[word] for word in chosen), command)
+    tree, known = deepcopy(whole), {**{word: word for word in words}, **placed}
     for number, override in enumerate(values):
         try:
             if _set(tree, files, override):
@@ -248,9 +261,11 @@ def _merge(
             before = deepcopy(whole)  # as a word may fail halfway
             for earlier in values[:number]:
                 _set(before, files, earlier)
+            if swaps:
+                _add_defaults(before, command)
             raise UnsetError(override.input_line, _resolve_known(before)) from error
-    if any(TARGET in override.input_line for override in values):  # a class that files do not name
-        _add_defaults(tree, None)
+    if swaps:
+        _add_defaults(tree, command)
     return tree, [known[word] for word in words]
 
 

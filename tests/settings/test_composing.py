@@ -27,6 +27,7 @@ from cfaug.settings.choices import (
     options_in,
     read_arms,
 )
+from cfaug.settings.compose import compose_jobs
 from cfaug.settings.usage import WIDTH, usage
 from tests.files_of_settings import settings_file
 from tests.properties import examples
@@ -144,6 +145,10 @@ FILTER = "recipe.editor.filters.sibling"
 )  # fmt: skip
 def test_a_setting_that_its_file_leaves_out_needs_no_plus(name, typed, added):
     [(config, words)] = jobs_of(name, *typed)
+    assert words == typed
+    [(_, words)] = compose_jobs(
+        name, typed, multirun=False, command=COMMANDS[name], for_hydra=True
+    )  # a launcher of Hydra's own needs it
     assert sum(word.startswith("+") for word in words) == added
     assert jobs_of(name, *words) == [(config, words)]  # typed with it: the same settings
 
@@ -202,7 +207,10 @@ def test_whatever_is_typed_composes_as_hydra_has_it_or_is_a_sentence(words):
     known = words
     if not isinstance(fast, str):
         assert all(type(config["seed"]) is int for config, _ in fast)
-        [(_, known)] = fast  # with the + that Hydra needs
+        [(_, known)] = compose_jobs(
+            "train", read(words).overrides, multirun=False, command=COMMANDS["train"],
+            for_hydra=True,
+        )  # fmt: skip
 
     def merge_by_hydra(
         name: str, words: Sequence[str], options: Options, command: Any

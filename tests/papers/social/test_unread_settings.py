@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.run.conftest import compose, jobs_of, refuse_as_unread
+from cfaug.settings.compose import compose_jobs
+from tests.run.conftest import COMMANDS, compose, jobs_of, refuse_as_unread
 
 
 @pytest.mark.parametrize(
@@ -31,5 +32,9 @@ def test_a_setting_is_accepted_where_it_is_read(words):
 def test_a_part_of_the_recipe_needs_no_plus():
     typed = ["recipe=social", "zoo=paper", "recipe_part@recipe=found_labels"]
     [(config, words)] = jobs_of("generate", *typed)
+    assert words == typed
+    [(_, words)] = compose_jobs(
+        "generate", typed, multirun=False, command=COMMANDS["generate"], for_hydra=True
+    )
     assert sum(word.startswith("+") for word in words) == 1
     assert jobs_of("generate", *words) == [(config, words)]
