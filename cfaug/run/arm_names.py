@@ -143,7 +143,7 @@ def find_arm(
 
     Args:
         names: names that the arm may have, the preferred one first.
-        identity: what the runs of the arm share (:func:`arm_identity`).
+        identity: the settings that the runs of the arm share (:func:`arm_identity`).
         arm: the setting ``arm`` of the run that is planned.
         draw_typed: whether ``data.seed`` was typed: such an arm is found by its name alone.
         extend: whether a run of another length is the same.
@@ -173,7 +173,7 @@ def other_settings(
 
     Args:
         folder: the folder of an arm.
-        identity: what the runs of an arm share (:func:`arm_identity`).
+        identity: the settings that the runs of an arm share (:func:`arm_identity`).
         without: settings that may differ.
     """
     for run, there in _runs_of(folder):
