@@ -19,7 +19,7 @@ from cfaug.core.errors import UserError
 from cfaug.core.fitting import bind
 from cfaug.core.targets import OF_NODES, locate
 from cfaug.generate.recipe import Stage
-from cfaug.planning.build import SETTINGS_OF_A_RUN, build
+from cfaug.planning.build import SETTINGS_OF_A_RUN, build, build_untrusted
 from cfaug.run.generate import build_recipe
 from cfaug.run.generate_settings import GenerateSettings
 from cfaug.settings.arguments import flatten, sweep_overrides
@@ -402,4 +402,4 @@ def test_a_benchmarks_name_means_one_thing():
 )
 def test_a_run_may_not_name_foreign_targets(node):
     with pytest.raises(UserError, match="may not name"):
-        build(node, trusted=False)
+        build_untrusted(node)

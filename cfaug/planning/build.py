@@ -45,17 +45,13 @@ OF_ANY_CLASS = Annotated[Callable[..., Any], Makes("builtins.object")]
 """What :func:`build` is given: a command's settings say of which class, and are bound before."""
 
 
-def build(node: Mapping[str, Any], trusted: bool = True) -> Any:
-    """Make the object that a node describes, and the objects inside it first.
+def build(node: Mapping[str, Any]) -> Any:
+    """Make the object that a node of a command describes, and the objects inside it first.
 
     Args:
         node: a mapping with ``_target_``, a class; with ``_partial_`` a function that makes the
             object is returned.
-        trusted: whether the node may name any class that its place takes; false for settings from a
-            run's folder, whose targets are among ``SETTINGS_OF_A_RUN``.
     """
-    if not trusted:
-        return _build_settings(node)
     return _make(locate_all(node, OF_ANY_CLASS, "settings"))
 
 
@@ -91,8 +87,11 @@ def _make(value: Any) -> Any:
         raise UserError(f"{name} cannot be made: {type(error).__name__}: {error}") from error
 
 
-def _build_settings(node: Any) -> Any:
-    """Make a run's settings: our classes, plain values, no interpolation."""
+def build_untrusted(node: Any) -> Any:
+    """Make the object that a node in a run's folder describes, which anybody may have written.
+
+    Its classes are among ``SETTINGS_OF_A_RUN``, its values plain and without interpolation.
+    """
     left = [MOST_SETTINGS]
 
     def made(item: Any) -> Any:

@@ -131,8 +131,9 @@ def _join(parts: Sequence[str]) -> str:
 def find_arm(
     experiment: Path,
     names: Sequence[str],
-    wanted: Mapping[str, Any],
+    identity: Mapping[str, Any],
     *,
+    arm: str | None = None,
     draw_typed: bool = False,
     extend: bool = False,
 ) -> str:
@@ -142,62 +143,61 @@ def find_arm(
 
     Args:
         names: names that the arm may have, the preferred one first.
-        wanted: ``identity`` and ``by_seed`` of the run that is planned, as a record has them, and
-            the setting ``arm``.
+        identity: the settings that the runs of the arm share (:func:`arm_identity`).
+        arm: the setting ``arm`` of the run that is planned.
         draw_typed: whether ``data.seed`` was typed: such an arm is found by its name alone.
         extend: whether a run of another length is the same.
     """
     length = (*LENGTH, EXTENDED) if extend else ()
-    known = [name for name in names if _has_runs_of(experiment / name, wanted, length)]
+    known = [name for name in names if _has_runs_of(experiment / name, identity, length)]
     if known:
         return known[0]
     others = sorted(experiment.iterdir()) if experiment.is_dir() and not draw_typed else ()
     for folder in others:
         if f"{DRAW}=" in folder.name:
             continue
-        if _has_runs_of(folder, wanted, length) and not _is_named_by_hand(folder, wanted):
+        if _has_runs_of(folder, identity, length) and not _is_named_by_hand(folder, arm):
             return folder.name
     for name in names:
-        if other_settings(experiment / name, wanted) is None:
+        if other_settings(experiment / name, identity) is None:
             return name
     return names[-1]
 
 
 def other_settings(
-    arm: Path, wanted: Mapping[str, Any], without: Collection[str] = ()
+    folder: Path, identity: Mapping[str, Any], without: Collection[str] = ()
 ) -> tuple[Path, str] | None:
     """Return a run of an arm's folder with other settings, and one that differs; ``None`` if none.
 
     Other content of the same data does not count: the run's own folder is compared with that.
 
     Args:
-        wanted: ``identity`` and ``by_seed`` of a run.
+        folder: the folder of an arm.
+        identity: the settings that the runs of an arm share (:func:`arm_identity`).
         without: settings that may differ.
     """
-    identity = arm_identity(wanted)
-    for folder, there in _runs_of(arm):
+    for run, there in _runs_of(folder):
         for key in differences(there, identity) if there != identity else ():
             if not key.startswith("content.") and key not in without:
-                return folder, key
+                return run, key
     return None
 
 
-def _has_runs_of(arm: Path, wanted: Mapping[str, Any], without: Collection[str]) -> bool:
-    identity = arm_identity(wanted)
+def _has_runs_of(folder: Path, identity: Mapping[str, Any], without: Collection[str]) -> bool:
     return any(
         there == identity or (without and set(differences(there, identity)) <= set(without))
-        for _, there in _runs_of(arm)
+        for _, there in _runs_of(folder)
     )
 
 
-def _is_named_by_hand(arm: Path, wanted: Mapping[str, Any]) -> bool:
+def _is_named_by_hand(folder: Path, arm: str | None) -> bool:
     """Say whether ``arm=NAME`` was typed, or an experiment's arm is another than the wanted one."""
-    for file in sorted(arm.glob("seed=*/config.yaml"))[:1]:
+    for file in sorted(folder.glob("seed=*/config.yaml"))[:1]:
         try:
             there = read_config(file.parent).get("arm")
         except UserError:
             return True
-        return there is not None and there != wanted.get("arm") and "=" not in str(there)
+        return there is not None and there != arm and "=" not in str(there)
     return True
 
 

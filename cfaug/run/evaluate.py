@@ -29,7 +29,7 @@ from cfaug.data.mixture.settings import DataSettings
 from cfaug.evaluation.benchmark import ChecksData, HasPrimaryMetrics, KeepsPages
 from cfaug.evaluation.failures import ModelFailure, write_failures
 from cfaug.evaluation.suites import check_member, open_member
-from cfaug.planning.build import build
+from cfaug.planning.build import build, build_untrusted
 from cfaug.planning.sources import permitted_roots
 from cfaug.report.common_seeds import check_experiment
 from cfaug.report.records import Run, experiment_folder, read_config, read_run, setting_node
@@ -434,7 +434,7 @@ def _find_finished(
 def _read_tested(run: Run, reader: Mapping[str, Any] | None) -> EvaluationTarget:
     config = read_config(run.folder)
     try:
-        model = build(setting_node(config, "model", run.folder), trusted=False)
+        model = build_untrusted(setting_node(config, "model", run.folder))
         data = build_run_data(config, run.folder, reader)
     except UserError as error:
         raise UserError(f"{run.folder}: {error}") from error

@@ -40,7 +40,7 @@ from cfaug.evaluation.failures import (
 )
 from cfaug.models.indistinct import DEFAULT_LIMIT, refuse_indistinct
 from cfaug.models.lora import Ends, Factor, Interpolated
-from cfaug.planning.build import build
+from cfaug.planning.build import build_untrusted
 from cfaug.report.checkpoint_tables import interpolated_arm
 from cfaug.report.comparison import describe_below_chance
 from cfaug.report.items import (
@@ -473,7 +473,7 @@ def interpolate_runs(
         node = setting_node(read_config(target.folder), "model", target.folder)
         try:
             # A run may be somebody else's: only local weights are used, nothing is downloaded.
-            initial: ModelSpec = build(node, trusted=False).on_this_machine()
+            initial: ModelSpec = build_untrusted(node).on_this_machine()
             initial.weights_hash()
         except UserError as error:
             raise UserError(

@@ -23,7 +23,7 @@ from cfaug.data.sources.fields import reading_by, refuse_unused
 from cfaug.data.sources.row import Reader
 from cfaug.evaluation.benchmark import LeakAware
 from cfaug.models.specs import HFClip, NoModelSpec
-from cfaug.planning.build import build
+from cfaug.planning.build import build, build_untrusted
 from cfaug.planning.sources import (
     label_file,
     open_data,
@@ -217,7 +217,7 @@ def build_run_data(
     """
     node = setting_node(config, "data", folder)
     named = node.get("reader")
-    data = build({name: value for name, value in node.items() if name != "reader"}, trusted=False)
+    data = build_untrusted({name: value for name, value in node.items() if name != "reader"})
     if not (isinstance(named, Mapping) and hasattr(data, "reader")):
         return data
     return replace(data, reader=build(named) if named == reader else UnnamedReader(named))
@@ -450,7 +450,7 @@ def initial_checkpoints(finished: Sequence[EvaluationTarget], root: Path) -> lis
     initial: dict[tuple[Path, str], EvaluationTarget] = {}
     for target in finished:
         node = setting_node(read_config(target.folder), "model", target.folder)
-        model = build(node, trusted=False)
+        model = build_untrusted(node)
         name = _own_name(model)
         # A run may be somebody else's: only local weights are used, nothing is downloaded.
         tested = _build_untrained(name, model.on_this_machine(), target.data, target.seed, root)

@@ -101,7 +101,15 @@ def generate(settings: GenerateSettings) -> int:
         if settings.engine is not None:
             make = partial(_make_on_engine, build(settings.engine), partial(_shard_maker, settings))
         summary = make_part(job, make)
-        following = _publish(job, settings) if draws else None
+        following = None
+        if draws:
+            card = json_file(folder / CARD)
+            complete = len(card["shards"]) == card["of"]
+            if complete:
+                _write_pages(job, card, f"{job.recipe.name}, zoo {settings.zoo['name']}")
+            write_exports(folder, export, overwrite=overwrite)
+            if complete and card["sets"]:
+                following = _next_command(folder, card["sets"], settings.data["source"])
         for line in yield_lines(summary.yields) if summary.yields else ():
             say(line)
         for number in summary.unpublished:
@@ -344,45 +352,37 @@ def _shard_maker(
     return make
 
 
-def _publish(job: Job, settings: GenerateSettings) -> str | None:
-    """Write gallery and scores of a complete folder, and every export; return the next command.
-
-    Pages that are newer than all of the shards are kept.
-
-    Returns:
-        The command to type next; ``None`` while other parts are missing.
-    """
+def _write_pages(job: Job, card: Mapping[str, Any], title: str) -> None:
+    """Write gallery and scores of a complete folder, unless they are newer than all its shards."""
     from cfaug.data.shards.shards import read_sets
+    from cfaug.report.candidates import write_candidates
+    from cfaug.report.gallery import write_gallery
 
     folder = job.folder
-    card = json_file(folder / CARD)
-    complete = len(card["shards"]) == card["of"]
-    if complete:
-        from cfaug.report.candidates import write_candidates
-        from cfaug.report.gallery import write_gallery
+    commits = list(folder.glob("[0-9]*.json"))
+    if card["candidates"] and not _is_newer(folder / CANDIDATES, *commits):
+        meanings: dict[str, str] = {}
+        for scorer in job.pipeline.scorers.values():
+            meanings |= getattr(scorer, "meanings", dict.fromkeys(scorer.names, ""))
+        write_candidates(folder, meanings, job.pipeline.select.minimum)
+        say(f"wrote {shown(folder)}/{CANDIDATES}", level=Verbosity.QUIET)
+        publish_files(folder, [CANDIDATES])
+    if card["sets"] and not _is_newer(folder / GALLERY, *commits):
+        # Of a store the first tars alone are read again, not all of them for a sample.
+        most = None if mirror_of(folder) is None else MOST_SHOWN
+        write_gallery(islice(read_sets(folder), most), folder / GALLERY, title=title)
+        say(f"wrote {shown(folder)}/{GALLERY}", level=Verbosity.QUIET)
+        publish_files(folder, [GALLERY])
 
-        commits = list(folder.glob("[0-9]*.json"))
-        if card["candidates"] and not _is_newer(folder / CANDIDATES, *commits):
-            meanings: dict[str, str] = {}
-            for scorer in job.pipeline.scorers.values():
-                meanings |= getattr(scorer, "meanings", dict.fromkeys(scorer.names, ""))
-            write_candidates(folder, meanings, job.pipeline.select.minimum)
-            say(f"wrote {shown(folder)}/{CANDIDATES}", level=Verbosity.QUIET)
-            publish_files(folder, [CANDIDATES])
-        if card["sets"] and not _is_newer(folder / GALLERY, *commits):
-            # Of a store the first tars alone are read again, not all of them for a sample.
-            most = None if mirror_of(folder) is None else MOST_SHOWN
-            title = f"{job.recipe.name}, zoo {settings.zoo['name']}"
-            write_gallery(islice(read_sets(folder), most), folder / GALLERY, title=title)
-            say(f"wrote {shown(folder)}/{GALLERY}", level=Verbosity.QUIET)
-            publish_files(folder, [GALLERY])
-    write_exports(folder, settings.export, overwrite=settings.overwrite)
-    if complete and 0 < card["sets"] < FEWEST:
+
+def _next_command(folder: Path, sets: int, source: str | None) -> str:
+    """Return what to type after the sets of a folder are complete: to look at them, or to train."""
+    from cfaug.data.shards.shards import read_sets
+
+    if sets < FEWEST:
         page = shlex.quote(f"{shown(folder)}/{GALLERY}")
-        return f"open {page} in a browser; {card['sets']} sets are few to train on"
-    if not complete or not card["sets"]:
-        return None
-    words, source = ["python", "train.py", "--multirun"], settings.data["source"]
+        return f"open {page} in a browser; {sets} sets are few to train on"
+    words = ["python", "train.py", "--multirun"]
     if not shows_world(str(folder)):
         photos = source if source is not None and Path(source).is_dir() else "PHOTOS"
         words += ["data=folder", f"data.real={photos}"]

@@ -26,7 +26,7 @@ from cfaug.core.files import write_json
 from cfaug.core.outputs import RECORD, remove_own
 from cfaug.core.processes import check_logger, hold_lock, is_checkout
 from cfaug.core.safety.json_text import load_json
-from cfaug.planning.build import build
+from cfaug.planning.build import build_untrusted
 from cfaug.report.arms import ABSENT, same_identity
 from cfaug.report.records import UNFINISHED, check_record, read_config, read_run, setting_node
 from cfaug.report.results import RESULTS, read_record
@@ -406,7 +406,7 @@ def publish_runs(folders: Sequence[Path], experiment: Path | None) -> None:
         if logger.get("kind") == "wandb":  # the other loggers get only curves
             from cfaug.train.wandb_runs import publish
 
-            publish(build(logger, trusted=False), folder, experiment)
+            publish(build_untrusted(logger), folder, experiment)
 
 
 def hand_over(

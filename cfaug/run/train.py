@@ -41,19 +41,12 @@ from cfaug.report.results import read_record
 from cfaug.run import run_folder
 from cfaug.run.arm_names import swept_keys
 from cfaug.run.arm_sizes import equal_data, unequal_sizes
+from cfaug.run.dry_run import check_parts, describe, measure_seconds, rehearse
 from cfaug.run.identity import EXTENDED
 from cfaug.run.launch import DONE, GOES_ON, SWEPT, Jobs, Script, launch, report
 from cfaug.run.parallel import RayEngine, run_at_once, shared_pixels, start_ranks
 from cfaug.run.run_folder import Verdict
-from cfaug.run.run_plan import (
-    TrainJob,
-    check_parts,
-    describe,
-    measure_seconds,
-    plan_run,
-    prepare_data,
-    rehearse,
-)
+from cfaug.run.run_plan import TrainJob, plan_run, prepare_data
 from cfaug.run.used_examples import check_used, write_used
 from cfaug.settings.arguments import flatten, key_of
 from cfaug.settings.unread import refuse_or_note
@@ -69,17 +62,17 @@ ESTIMATE = ("estimate_s", "estimate_range_s", "estimate_from")
 
 def run_jobs(jobs: Jobs) -> int:
     """Plan the jobs of this part, then run them, ``parallel`` at once; return the exit code."""
-    part, parts = jobs[0][0]["part"], jobs[0][0]["parts"]
+    every = [TrainSettings(**config, overrides=words) for config, words in jobs]
+    part, parts = every[0].part, every[0].parts
     check_part(part, parts)
-    swept = SWEPT.get() | swept_keys([words for _, words in jobs])
-    jobs = jobs[part::parts]
-    if not jobs:
+    swept = SWEPT.get() | swept_keys([job.overrides for job in every])
+    sweep = every[part::parts]
+    if not sweep:
         say("nothing to do: there are more parts than runs")
         return DONE
-    for kind in {str(config["logger"].get("kind")): None for config, _ in jobs}:
-        check_logger(kind)
-    sweep = [TrainSettings(**config, overrides=words) for config, words in jobs]
     settings = sweep[0]
+    for kind in dict.fromkeys(str(job.logger.get("kind")) for job in sweep):
+        check_logger(kind)
     prepare_data(sweep)
     planned = [
         plan_run(each, swept) for each in watch(sweep, "planning the sweep", len(sweep), "jobs")

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cfaug.core.files import write_json
-from cfaug.report.arms import CUT
+from cfaug.report.arms import CUT, arm_identity
 from cfaug.run.arm_names import LONGEST_NAME, arm_slug, find_arm, other_settings, swept_keys
 from tests.run.conftest import output_of, refusal
 
@@ -114,8 +114,8 @@ def begin(root, name, seed=1, arm=None, state="done", **identity):
     write_json(folder / "config.yaml", {"arm": arm})
 
 
-def wanted(seed=2, arm=None, **identity):
-    return {"identity": {"seed": seed, **identity}, "by_seed": {}, "arm": arm}
+def wanted(seed=2, **identity):
+    return arm_identity({"identity": {"seed": seed, **identity}, "by_seed": {}})
 
 
 NAMES = ("cf_ratio=0", "cf_ratio=0,size=9")
@@ -152,7 +152,7 @@ def test_arms_named_by_hand_and_by_a_draw_are_found_by_their_names_alone(tmp_pat
     begin(tmp_path, "mine", arm="mine", size=9)
     begin(tmp_path, "data.seed=3", size=9)
     assert find_arm(tmp_path, NAMES, wanted(size=9)) == NAMES[0]
-    assert find_arm(tmp_path, NAMES, wanted(size=9, arm="mine")) == "mine"
+    assert find_arm(tmp_path, NAMES, wanted(size=9), arm="mine") == "mine"
     (tmp_path / "damaged" / "seed=1").mkdir(parents=True)
     (tmp_path / "damaged" / "seed=1" / "run.json").write_text("{")
     assert find_arm(tmp_path, NAMES, wanted(size=9)) == NAMES[0]

@@ -11,8 +11,8 @@ from itertools import count
 
 import pytest
 
-from cfaug.run import run_plan
-from cfaug.run.run_plan import _matrix_rate, measure_seconds
+from cfaug.run import dry_run
+from cfaug.run.dry_run import _matrix_rate, measure_seconds
 from cfaug.train.step_timing import StepTimes, predict_seconds
 from tests.data.layouts import images
 from tests.run.conftest import lay_photos, output_of, refusal, stdout_of
@@ -25,8 +25,8 @@ DRAWN = ["data.world.id_scenes=20", "data.world.counterfactual_pairs=10"]
 def test_the_rate_is_of_a_cores_own_time(monkeypatch):
     """Four equal commands said 3:20, 6:40, 38:53 and 66:40 hours on a busy machine."""
     times = count(step=0.25)
-    monkeypatch.setattr(run_plan.time, "thread_time", lambda: next(times))
-    monkeypatch.delattr(run_plan.time, "perf_counter")
+    monkeypatch.setattr(dry_run.time, "thread_time", lambda: next(times))
+    monkeypatch.delattr(dry_run.time, "perf_counter")
     assert _matrix_rate() == 2 * 64 * 64**3 / 0.25
 
 
@@ -53,14 +53,14 @@ def fail(task):
 
 @pytest.mark.parametrize(("end", "name"), [(be_killed, "SIGKILL"), (be_stopped, "SIGTERM")])
 def test_a_process_that_a_signal_ended_is_not_said_to_lack_memory(monkeypatch, end, name):
-    monkeypatch.setattr(run_plan, "_measure", end)
-    with pytest.raises(run_plan.UserError, match=f"{name} ended the process") as said:
+    monkeypatch.setattr(dry_run, "_measure", end)
+    with pytest.raises(dry_run.UserError, match=f"{name} ended the process") as said:
         measure_seconds(job(0.5, steps=5))
     assert ("memory" in str(said.value)) is (name == "SIGKILL")
 
 
 def test_an_error_in_the_process_that_takes_the_steps_is_shown_whole(monkeypatch):
-    monkeypatch.setattr(run_plan, "_measure", fail)
+    monkeypatch.setattr(dry_run, "_measure", fail)
     with pytest.raises(RuntimeError, match=r"(?s)failed:.*list index out of range"):
         measure_seconds(job(0.5, steps=5))
 
@@ -71,25 +71,25 @@ def name_process(task):
 
 def test_a_process_with_torch_is_not_forked(monkeypatch):
     """After training on a device, autograd refuses to work in a fork."""
-    monkeypatch.setattr(run_plan, "_measure", name_process)
+    monkeypatch.setattr(dry_run, "_measure", name_process)
     monkeypatch.setitem(sys.modules, "torch", sys.modules.get("torch"))
-    with pytest.raises(run_plan.UserError, match="SpawnProcess"):
+    with pytest.raises(dry_run.UserError, match="SpawnProcess"):
         measure_seconds(job(0.5, steps=5))
     monkeypatch.delitem(sys.modules, "torch")
-    with pytest.raises(run_plan.UserError, match="ForkProcess"):
+    with pytest.raises(dry_run.UserError, match="ForkProcess"):
         measure_seconds(job(0.5, steps=5))
 
 
 def test_what_no_new_process_can_be_given_is_said(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", sys.modules.get("torch"))  # as if it were imported
-    monkeypatch.setattr(run_plan, "_measure", lambda task: None)
-    with pytest.raises(run_plan.UserError, match="type the command in a terminal"):
+    monkeypatch.setattr(dry_run, "_measure", lambda task: None)
+    with pytest.raises(dry_run.UserError, match="type the command in a terminal"):
         measure_seconds(job(0.5, steps=5))
 
 
 def test_several_processes_are_not_timed_by_one(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(run_plan.UserError, match="dry_run=true"):
+    with pytest.raises(dry_run.UserError, match="dry_run=true"):
         measure_seconds(job(0.5, steps=5))
 
 

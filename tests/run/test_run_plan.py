@@ -23,9 +23,10 @@ from cfaug.planning.mixture_plan import (
 from cfaug.planning.sources import Opened, check_negatives
 from cfaug.planning.training import TrainSettings
 from cfaug.run.arm_sizes import equal_data, unequal_sizes
+from cfaug.run.dry_run import _seconds_per_step
 from cfaug.run.identity import config_hash
 from cfaug.run.run_folder import RunFolder
-from cfaug.run.run_plan import _seconds_per_step, plan_run
+from cfaug.run.run_plan import plan_run
 from cfaug.train.mixture_task import ContrastiveTask
 from cfaug.train.settings import LoggerSettings, LossSettings, OptimSettings, TrainerSettings
 from tests.data.layouts import captions_csv, negclip, table

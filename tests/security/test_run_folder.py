@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from cfaug.core.errors import UserError
-from cfaug.planning.build import build
+from cfaug.planning.build import build_untrusted
 from cfaug.run.run_folder import RunFolder
 from cfaug.train.card import write_card
 from tests.models import tiny
@@ -78,14 +78,14 @@ ASK = ("benchmark.world.only=[shapescapes_id_retrieval]",)
 )
 def test_a_runs_node_makes_our_settings_or_nothing(node):
     with pytest.raises(UserError, match=r"config\.yaml"):
-        build(node, trusted=False)
+        build_untrusted(node)
 
 
 def test_nothing_is_interpolated(monkeypatch):
     monkeypatch.setenv("CFAUG_SECRET", "secret")
     for text in ("${oc.env:CFAUG_SECRET}", "${oc.decode:1}", "${_target_}", "a${x}b"):
         node = {"_target_": MODEL, "weights": text}
-        assert build(node, trusted=False).weights == text
+        assert build_untrusted(node).weights == text
 
 
 def test_anchors_that_multiply_are_refused():
@@ -93,7 +93,7 @@ def test_anchors_that_multiply_are_refused():
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9)]
     node = {"_target_": DATA, "real": yaml.safe_load("\n".join(lines))["a8"]}
     with pytest.raises(UserError, match="more than"):
-        build(node, trusted=False)
+        build_untrusted(node)
 
 
 def test_evaluate_runs_no_target_of_a_run(received, trap, capsys):
