@@ -283,7 +283,7 @@ def tune(settings: PerturberSettings, base: Path, folder: Path) -> dict[str, Any
     task = LanguageTask(
         model=CausalLM(str(base), device="cpu"),
         optim=OptimSettings(
-            lr=settings.tune_lr, weight_decay=0.0, schedule="cosine", warmup_steps=settings.warmup
+            lr=settings.tune_lr, weight_decay=0.0, schedule="cosine", warmup=settings.warmup
         ),
         trainer=TrainerSettings(
             max_steps=settings.tune_steps, max_epochs=None, accelerator="cpu",

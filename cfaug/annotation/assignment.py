@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 from annotated_types import Interval
@@ -20,7 +20,7 @@ from cfaug.core.errors import UserError
 from cfaug.core.rng import derive, generator
 from cfaug.core.validation import Positive, Seed, Share, check_fields
 from cfaug.data.mixture.records import decimal, half_up
-from cfaug.settings.read_with import GIVEN, ReadWith
+from cfaug.settings.read_if import GIVEN, ReadIf
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
@@ -81,13 +81,11 @@ class Assignment:
     """
 
     annotators: Annotated[int, Interval(ge=1, le=1000)] = 3
-    annotators_per_item: int = 3
+    annotators_per_item: Annotated[int, ReadIf({"overlap_fraction": GIVEN})] = 3
     overlap_fraction: Share = 0.1
     sample: Positive | None = None
     seed: Seed = 0
     """the seed of what is drawn"""
-
-    read_with: ClassVar[ReadWith] = {"annotators_per_item": {"overlap_fraction": GIVEN}}
 
     def __post_init__(self) -> None:
         check_fields(self, "annotate.assignment")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from cfaug.annotation.answers import CHECK_TEXT, PREFIX, Checks, draw_check
 from cfaug.annotation.findings import Findings, ReportSection
@@ -20,7 +20,7 @@ from cfaug.core.validation import Positive, check_fields
 from cfaug.data.index import Index
 from cfaug.data.index.index import pair_rows
 from cfaug.report.page import p_text
-from cfaug.settings.read_with import GIVEN, ReadWith
+from cfaug.settings.read_if import GIVEN, ReadIf
 from cfaug.stats.item_tests import mcnemar
 
 Kind = Literal["scale", "check", "text"]
@@ -54,11 +54,9 @@ class Field:
     text: str
     """the statement or question that people rate"""
     kind: Kind
-    low: int = 1
-    high: int = 5
-    ends: Sequence[str] = ()
-
-    read_with: ClassVar[ReadWith] = {name: {"kind": ("scale",)} for name in ("low", "high", "ends")}
+    low: Annotated[int, ReadIf({"kind": ("scale",)})] = 1
+    high: Annotated[int, ReadIf({"kind": ("scale",)})] = 5
+    ends: Annotated[Sequence[str], ReadIf({"kind": ("scale",)})] = ()
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(Kind):
@@ -275,12 +273,8 @@ class CaptionForm(Form):
     """
 
     attention: Checks = 3
-    examples: Checks = 5
-
-    read_with: ClassVar[ReadWith] = {
-        "examples": {"per_kind": GIVEN},
-        "leave_out": (),  # a caption is original or changed, by whatever kind of edit
-    }
+    leave_out: Sequence[str] = dataclasses.field(default=(), init=False)
+    examples: Annotated[Checks, ReadIf({"per_kind": GIVEN})] = 5
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -47,6 +47,17 @@ class MayRepeat:
     """
 
 
+class Aside:
+    """A mark around a whole annotation that says nothing of the values."""
+
+
+class NoResult(Aside):
+    """The mark of a setting of place, speed or frequency, which never changes a result."""
+
+
+NO_RESULT = NoResult()
+
+
 @dataclass(frozen=True)
 class Keys:
     """The keys of a mapping, for ``Annotated``.
@@ -147,10 +158,38 @@ class _Names(dict[str, Any]):
 
 @cache
 def annotation_of(target: Callable[..., Any], name: str) -> Any:
-    """Return the resolved annotation of one argument of a function or class.
+    """Return the resolved annotation of one argument of a function or class, without asides.
 
     A name under ``if TYPE_CHECKING`` counts as some class; a missing annotation is ``Any``.
     """
+    whole = _resolve(target, name)
+    if get_origin(whole) is not Annotated:
+        return whole
+    kind, *marks = get_args(whole)
+    kept = [mark for mark in marks if not isinstance(mark, Aside)]
+    return Annotated[(kind, *kept)] if kept else kind
+
+
+def asides_of(target: Callable[..., Any], name: str) -> list[Aside]:
+    """Return what the annotation of an argument says besides its values."""
+    try:
+        whole = _resolve(target, name)
+    except Exception:  # others may annotate in any way
+        return []
+    marks = get_args(whole)[1:] if get_origin(whole) is Annotated else ()
+    return [mark for mark in marks if isinstance(mark, Aside)]
+
+
+@cache
+def without_result(target: Callable[..., Any]) -> frozenset[str]:
+    """Return the settings of a class that never change a result, such as its device."""
+    marked = {name: asides_of(target, name) for name in signature_of(target)}
+    return frozenset(
+        name for name, asides in marked.items() if any(isinstance(a, NoResult) for a in asides)
+    )
+
+
+def _resolve(target: Callable[..., Any], name: str) -> Any:
     written, module = _written_annotation(target, name)
     written = getattr(written, "__forward_arg__", written)
     if not isinstance(written, str):

@@ -14,7 +14,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache
-from typing import IO, Any, NoReturn, TextIO
+from typing import IO, Annotated, Any, NoReturn, TextIO
+
+from cfaug.core.annotations import NO_RESULT
 
 # The one error a user is meant to read.
 
@@ -128,9 +130,9 @@ URGENT = re.compile(r"(error|warning|failed|interrupted)\b")
 class OutputSettings:
     """How much a command prints."""
 
-    quiet: bool = False
+    quiet: Annotated[bool, NO_RESULT] = False
     """print only the sentence at the end, the paths of what was written, errors and warnings"""
-    verbose: bool = False
+    verbose: Annotated[bool, NO_RESULT] = False
     """print also what is otherwise only in the files: the numbers of each run, all metrics and
     tests, details of the sources"""
 

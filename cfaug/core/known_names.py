@@ -91,15 +91,21 @@ HOW_RUNS_RESUME = (
     "weights=FOLDER starts from other weights, in train.py as in evaluate.py"
 )
 
-RENAMED = MappingProxyType({"name_or_path": "weights", "pretrained": "weights"})
+RENAMED = MappingProxyType(
+    {
+        "name_or_path": "weights",
+        "pretrained": "weights",
+        "warmup_steps": "warmup",
+        "warmup_ratio": "warmup",
+    }
+)
 """{former name of a setting: its name}, which an error gives with the word to type."""
 
 USUAL_NAMES: Mapping[str, Sequence[str]] = MappingProxyType(
     {
         "lr": ("learning_rate", "learningrate", "rate"),
         "weight_decay": ("wd", "decay"),
-        "warmup_steps": ("warmup", "num_warmup_steps"),
-        "warmup_ratio": ("warmup_proportion", "warmup_fraction"),
+        "warmup": ("num_warmup_steps", "warmup_proportion", "warmup_fraction"),
         "max_epochs": ("epochs", "epoch", "num_epochs", "num_train_epochs"),
         "max_steps": ("steps", "num_steps", "total_steps", "iterations"),
         "accumulate_grad_batches": (
@@ -150,5 +156,5 @@ def nearest(key: str, known: Sequence[str]) -> str | None:
     whole = difflib.get_close_matches(key, settings, 1, 0.6)
     if whole and whole[0].rpartition(".")[0] == parent:
         return whole[0]
-    near = difflib.get_close_matches(tail, list(last), 1, 0.65)
+    near = difflib.get_close_matches(tail, list(last), 1, 0.75)
     return last[near[0]] if near else (whole[0] if whole else None)

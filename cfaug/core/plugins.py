@@ -54,8 +54,9 @@ def _installed() -> tuple[Plugin, ...]:
         for folder in sorted((PACKAGE / kind).glob("*/"))
         if (folder / "__init__.py").is_file()
     ]
+    every = entry_points()  # which reads the metadata of every package that is installed
     for kind in KINDS:
-        for entry in sorted(entry_points(group=f"cfaug.{kind}"), key=lambda entry: entry.name):
+        for entry in sorted(every.select(group=f"cfaug.{kind}"), key=lambda entry: entry.name):
             # The current folder is on sys.path for modules that settings name: what lies there is
             # not installed, and may be somebody's data.
             if entry.dist is None or Path(str(entry.dist.locate_file(""))).resolve() == Path.cwd():

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from annotated_types import MinLen
@@ -23,7 +23,7 @@ from cfaug.editing.negation import CATEGORY, add_object
 from cfaug.editing.paraphrase import Phrases, find_phrases
 from cfaug.editing.protocols import CHANGES, replaced_run
 from cfaug.editing.sentence import Sentence, Slot
-from cfaug.settings.read_with import ReadWith
+from cfaug.settings.read_if import ReadIf
 
 Kind = Literal["object", "relation", "swap", "full"]
 """The kinds of details, and ``full``, their control."""
@@ -69,8 +69,9 @@ class HalfTruth(ObjectEditor):
     """
 
     kinds: Annotated[Sequence[Kind], MinLen(1)] = ("object", "relation", "swap")
-
-    read_with: ClassVar[ReadWith] = {"objects": {"kinds": ("object",)}}
+    objects: Annotated[
+        Annotated[Sequence[str], MinLen(1)] | None, ReadIf({"kinds": ("object",)})
+    ] = None
 
     def edit(self, examples: Sequence[Example]) -> list[Edited]:
         """Return the proposals for the first text of each example, in order."""

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -42,7 +42,6 @@ from cfaug.editing.protocols import (
 )
 from cfaug.editing.sentence import Slot, copy_case, normalise, replace_slot, split
 from cfaug.editing.word_lists import list_words
-from cfaug.settings.read_with import ReadWith
 
 NO_WORDS = "words"
 """The stage at which a caption without words is rejected: its captioner returned nothing."""
@@ -280,7 +279,7 @@ class InstructModel(_LanguageEdits):
     ``Qwen/Qwen3-4B-Instruct-2507``.
     """
 
-    read_with: ClassVar[ReadWith] = {"add_start_token": []}
+    add_start_token: bool = field(default=True, init=False)  # its chat template has its own
 
     def _say(self, request: VariationRequest) -> str:
         caption = request.caption

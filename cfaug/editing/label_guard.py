@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from cfaug.core.weights import sha256_text
 from cfaug.editing.protocols import CaptionEdit, SentenceEmbedder, Verdict, round_digits
 from cfaug.editing.sentence import split
 from cfaug.editing.wordnet import Synset, WordNet
-from cfaug.settings.read_with import GIVEN, ReadWith
+from cfaug.settings.read_if import GIVEN, ReadIf
 
 WNID = re.compile(r"n(\d{8})")
 """ImageNet's name of a class: the offset of its sense in WordNet 3.0."""
@@ -46,9 +46,7 @@ class ClassWords:
 
     wordnet: WordNet | None = None
     file: str | None = None
-    kinds: bool = True
-
-    read_with: ClassVar[ReadWith] = {"kinds": {"wordnet": GIVEN}}
+    kinds: Annotated[bool, ReadIf({"wordnet": GIVEN})] = True
 
     def names(self, label: str) -> tuple[str, ...]:
         """Return the names of a class, in lower case, the label's own words first.
@@ -254,14 +252,10 @@ class NoOpGuard:
     encoder: SentenceEmbedder | None = None
     words: ClassWords = field(default_factory=ClassWords)
     """the words of each class, by which a text names it"""
-    threshold: float = 0.95
+    # Without an encoder only equal words are compared, whose similarity is 1.
+    threshold: Annotated[float, ReadIf({"encoder": GIVEN}, {"threshold": (1,)})] = 0.95
 
     name = "no_op"
-
-    read_with: ClassVar[ReadWith] = {
-        # Without an encoder only equal words are compared, whose similarity is 1.
-        "threshold": [{"encoder": GIVEN}, {"threshold": (1,)}]
-    }
 
     def judge(self, edits: Sequence[CaptionEdit]) -> list[Verdict]:
         """Return a verdict on whether each edit changes the meaning; insertions and deletions do.

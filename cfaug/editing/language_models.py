@@ -8,9 +8,9 @@ them as ``cfaug.editing.language_models.NAME``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 from annotated_types import Interval
@@ -22,7 +22,7 @@ from cfaug.editing.causal_lm import CausalLM
 from cfaug.editing.pretrained import Pretrained, by_length
 from cfaug.editing.protocols import Blank, Fill, MaskFiller, SentenceEmbedder
 from cfaug.editing.sentence import Pieces
-from cfaug.settings.read_with import GIVEN, ReadWith
+from cfaug.settings.read_if import GIVEN, ReadIf
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -141,12 +141,12 @@ class SampledLM(CausalLM):
     """
 
     temperature: Weight = 0.7
-    top_p: Annotated[float, Interval(gt=0, le=1)] = 0.95
+    top_p: Annotated[float, Interval(gt=0, le=1), ReadIf({"temperature": GIVEN})] = 0.95
     max_new_tokens: Positive = 400
 
     role = "perturber"
 
-    read_with: ClassVar[ReadWith] = {"top_p": {"temperature": GIVEN}, "share_prefixes": []}
+    share_prefixes: bool = field(default=True, init=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()

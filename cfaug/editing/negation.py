@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal, get_args
+from typing import Annotated, Literal, get_args
 
 import numpy as np
 from annotated_types import MinLen
@@ -33,7 +33,7 @@ from cfaug.editing.paraphrase import (
 )
 from cfaug.editing.protocols import CHANGES, replaced_run
 from cfaug.editing.sentence import Sentence, copy_case
-from cfaug.settings.read_with import ReadWith
+from cfaug.settings.read_if import ReadIf
 
 Kind = Literal["statement", "absent", "present", "affirmed"]
 """The kinds of negation, and ``affirmed``, their control."""
@@ -42,6 +42,9 @@ Phrase = Literal["no", "without", "not"]
 
 CATEGORY = "category"
 """The column by which tests report the kinds of negation."""
+
+
+WITH_OBJECTS = ReadIf({"kinds": ("absent", "present", "affirmed")})
 
 
 @dataclass(frozen=True)
@@ -60,11 +63,8 @@ class Negate(ObjectEditor):
     """
 
     kinds: Annotated[Sequence[Kind], MinLen(1)] = ("statement", "absent")
-    phrases: Annotated[Sequence[Phrase], MinLen(1)] = get_args(Phrase)
-
-    read_with: ClassVar[ReadWith] = {
-        name: {"kinds": ("absent", "present", "affirmed")} for name in ("objects", "phrases")
-    }
+    objects: Annotated[Annotated[Sequence[str], MinLen(1)] | None, WITH_OBJECTS] = None
+    phrases: Annotated[Sequence[Phrase], MinLen(1), WITH_OBJECTS] = get_args(Phrase)
 
     def edit(self, examples: Sequence[Example]) -> list[Edited]:
         """Return the proposals for the first text of each example, in order."""

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from annotated_types import MinLen
 
@@ -23,7 +23,7 @@ from cfaug.editing.protocols import Tagger
 from cfaug.editing.sentence import Sentence, Slot
 from cfaug.editing.word_lists import NLTK_STOP_WORDS
 from cfaug.editing.wordnet import Synonyms
-from cfaug.settings.read_with import ReadWith
+from cfaug.settings.read_if import ReadIf
 
 Kind = Literal["frame", "order", "synonym"]
 """The kinds of paraphrase."""
@@ -62,11 +62,9 @@ class Paraphrase:
     kinds: Annotated[Sequence[Kind], MinLen(1)] = ("frame", "order")
     """the rewritings to make: another frame, another order, a synonym"""
     per: Literal["caption", "kind"] = "caption"
-    synonyms: Synonyms | None = None
+    synonyms: Annotated[Synonyms | None, ReadIf({"kinds": ("synonym",)})] = None
     seed: Seed = 0
     """the seed of what is drawn"""
-
-    read_with: ClassVar[ReadWith] = {"synonyms": {"kinds": ("synonym",)}}
 
     def __post_init__(self) -> None:
         check_fields(self, "recipe.editor")

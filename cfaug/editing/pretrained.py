@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cfaug.core.annotations import NO_RESULT
 from cfaug.core.errors import UserError
 from cfaug.core.files import check_links, require_regular
 from cfaug.core.processes import check_device, choose_device
@@ -57,8 +58,8 @@ class Pretrained(Checkpoint):
     ineffective = frozenset({"batch_tokens", "device", "adapter"})  # its weights count
 
     dtype: Literal["float32", "float64", "bfloat16", "float16"] = "float32"
-    batch_tokens: Positive | None = None
-    device: str = "auto"
+    batch_tokens: Annotated[Positive | None, NO_RESULT] = None
+    device: Annotated[str, NO_RESULT] = "auto"
     adapter: str | None = None
 
     def __post_init__(self) -> None:
@@ -213,7 +214,7 @@ class TextTower:
     """
 
     model: Checkpoint
-    device: str = "auto"
+    device: Annotated[str, NO_RESULT] = "auto"
 
     def __post_init__(self) -> None:
         check_device(self.device, "device of the text tower")

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import ClassVar, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from cfaug.editing.protocols import Tagger, VariationRequest, Variations
 from cfaug.editing.sentence import Slot, copy_case, normalise, replace_slot, split
 from cfaug.editing.word_lists import NounKind, WordLists
 from cfaug.editing.wordnet import WordNet
-from cfaug.settings.read_with import ReadWith
+from cfaug.settings.read_if import ReadIf
 
 NO_RULE = "no rule"
 NO_PLACE = "nothing to change"
@@ -266,10 +266,8 @@ class FixedEdit:
     after: str
     """the text that replaces it"""
     before: str = ""
-    where: Literal["end", "start"] = "end"
+    where: Annotated[Literal["end", "start"], ReadIf({"before": ("",)})] = "end"
     labels: Sequence[str] = ()
-
-    read_with: ClassVar[ReadWith] = {"where": {"before": ("",)}}
 
     def __post_init__(self) -> None:
         if not self.kind.strip() or not self.after.strip():

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Annotated, Literal
 
+from cfaug.core.annotations import NO_RESULT
 from cfaug.core.errors import UserError
 from cfaug.core.text import normalise_caption
 from cfaug.core.types import Edit, Edited, Example, Proposal
@@ -26,7 +27,7 @@ from cfaug.editing.protocols import (
     round_digits,
 )
 from cfaug.editing.sentence import Sentence, Slot, copy_case, normalise, replace_slot, split
-from cfaug.settings.read_with import ReadWith
+from cfaug.settings.read_if import ReadIf
 
 AUXILIARIES = frozenset(
     ("be", "am", "is", "are", "was", "were", "been", "being", "'s", "'re", "'m",
@@ -79,16 +80,16 @@ class Substitution:
     part_of_speech: Literal["noun", "adjective", "verb"] = "noun"
     top_k: Positive = 10
     refill_to_k: bool = False
-    noun_runs: Literal["each", "head", "whole"] = "each"
+    noun_runs: Annotated[
+        Literal["each", "head", "whole"], ReadIf({"part_of_speech": ("noun",)})
+    ] = "each"
     keep_frame: bool = True
     repair_article: bool = False
     edits: Positive = 1
     kind: str | None = None
-    chunk: Positive = 1000
+    chunk: Annotated[Positive, NO_RESULT] = 1000
     max_words: Positive = 1500
     _parts: tuple[CandidateFilter, ...] = field(init=False, repr=False)
-
-    read_with: ClassVar[ReadWith] = {"noun_runs": {"part_of_speech": ("noun",)}}
 
     def __post_init__(self) -> None:
         check_fields(self, "recipe.editor")

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar, cast, runtime_checkable
+from typing import TYPE_CHECKING, Annotated, ClassVar, Protocol, TypeVar, cast, runtime_checkable
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from cfaug.core.protocols import DualEncoder
 from cfaug.core.types import Outcome
 from cfaug.core.validation import Positive, check_fields
 from cfaug.data.mixture.leakage import Leaks
-from cfaug.settings.read_with import FOLDER, TRAINED, ReadWith
+from cfaug.settings.read_if import FOLDER, TRAINED, ReadIf
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -182,13 +182,12 @@ class SourceBenchmark(ABC):
     name: str | None = None
     batch_size: Positive = 256
     """the number of items given to the model at once"""
-    without_leaks: bool = False
+    without_leaks: Annotated[bool, ReadIf({"data": FOLDER, TRAINED: (True,)})] = False
     leaks: Leaks | None = field(default=None, init=False, repr=False)
 
     kind: ClassVar[str]
     needs: ClassVar[type] = DualEncoder
     whole_sets: ClassVar[bool] = False
-    read_with: ClassVar[ReadWith] = {"without_leaks": {"data": FOLDER, TRAINED: (True,)}}
 
     def __post_init__(self) -> None:
         check_fields(self, "benchmark")

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, ClassVar, Self
 
 import numpy as np
 
@@ -31,7 +31,7 @@ from cfaug.evaluation.cached_model import CachedClassifier
 from cfaug.evaluation.class_mapping import match_classes
 from cfaug.evaluation.inference import Pixels, classify_images, embed_images, embed_texts
 from cfaug.evaluation.records import Classes
-from cfaug.settings.read_with import MODEL, ReadWith
+from cfaug.settings.read_if import MODEL, ReadIf
 from cfaug.stats.classification import (
     class_vectors,
     fill_templates,
@@ -68,11 +68,10 @@ class ZeroShot(SourceBenchmark):
             parts of ImageNet, not among all of its classes.
     """
 
-    restrict: bool = False
+    restrict: Annotated[bool, ReadIf({MODEL: ("Classifier",)})] = False
 
     kind: ClassVar[str] = "classification"
     also_accepts: ClassVar[tuple[type, ...]] = (Classifier,)
-    read_with: ClassVar[ReadWith] = {"restrict": {MODEL: ("Classifier",)}}
     item_schema: ClassVar[ItemSchema] = ItemSchema(
         "an image",
         (
@@ -205,11 +204,9 @@ class Classification(ZeroShot):
             the classes that its form has.
     """
 
-    templates: Sequence[str] | str = (PAPER_TEMPLATE,)
+    templates: Annotated[Sequence[str] | str, ReadIf({MODEL: ("DualEncoder",)})] = (PAPER_TEMPLATE,)
     classes: str | None = None
     label: str | None = None
-
-    read_with: ClassVar[ReadWith] = {"templates": {MODEL: ("DualEncoder",)}}
 
     def source(self) -> str:
         return tested_folder(super().source())

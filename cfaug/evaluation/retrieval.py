@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, ClassVar, Self
 
 import numpy as np
 
@@ -33,7 +33,7 @@ from cfaug.evaluation.benchmark import (
 from cfaug.evaluation.failures import Cells, read_cells
 from cfaug.evaluation.inference import PairsToScore, Pixels, embed_images, embed_texts, match_pairs
 from cfaug.evaluation.right_pairs import match_right_pairs, read_right_pairs
-from cfaug.settings.read_with import GIVEN, ReadWith
+from cfaug.settings.read_if import GIVEN, ReadIf
 from cfaug.stats.classification import fill_templates
 from cfaug.stats.ranking import (
     COUNTERFACTUAL,
@@ -331,12 +331,11 @@ class Matching(SourceBenchmark):
     batch_size: Positive = 64
     """the number of items given to the model at once"""
     real: str | None = None
-    seed: Seed = 0
+    seed: Annotated[Seed, ReadIf({"real": GIVEN})] = 0
 
     kind: ClassVar[str] = "matching"
     needs: ClassVar[type] = Matcher
     whole_sets: ClassVar[bool] = True
-    read_with: ClassVar[ReadWith] = {"seed": {"real": GIVEN}}
     item_schema: ClassVar[ItemSchema] = ItemSchema(
         "a pair",
         (

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol, cast
 
 from cfaug.core.errors import UserError, say, say_once
 from cfaug.core.validation import check_fields
@@ -18,7 +18,7 @@ from cfaug.evaluation.context import EvaluationContext
 from cfaug.evaluation.records import Classes
 from cfaug.evaluation.retrieval import Retrieval
 from cfaug.report.results import NAME_OF_PART
-from cfaug.settings.read_with import LEARNT, WORLD, Condition, Job, ReadWith
+from cfaug.settings.read_if import LEARNT, WORLD, Condition, Job, ReadIf
 
 if TYPE_CHECKING:
     from cfaug.core.protocols import Benchmark
@@ -51,21 +51,23 @@ class Suite:
         UserError: for a name that is not in the suite, or a member that cannot be opened.
     """
 
-    world: Mapping[str, SuiteMember] = field(default_factory=dict)
-    folders: Mapping[str, SuiteMember] = field(default_factory=dict)
+    world: Annotated[
+        Mapping[str, SuiteMember],
+        ReadIf({"where": ("world",)}, {"where": ("auto",), WORLD: (True,)}),
+    ] = field(default_factory=dict)
+    folders: Annotated[
+        Mapping[str, SuiteMember],
+        ReadIf({"where": ("folders",)}, {"where": ("auto",), WORLD: (False,)}),
+    ] = field(default_factory=dict)
     where: Where = "auto"
     only: Sequence[str] | None = None
     skip: Sequence[str] = ()
-    absent: Absent = "refuse"
-    layouts: Mapping[str, str] = field(default_factory=dict)
+    absent: Annotated[Absent, ReadIf({"only": (None,)})] = "refuse"
+    layouts: Annotated[Mapping[str, str], ReadIf({"absent": ("say",), "only": (None,)})] = field(
+        default_factory=dict
+    )
 
-    read_with: ClassVar[ReadWith] = {
-        "world": [{"where": ("world",)}, {"where": ("auto",), WORLD: (True,)}],
-        "folders": [{"where": ("folders",)}, {"where": ("auto",), WORLD: (False,)}],
-        "absent": {"only": (None,)},
-        "layouts": {"absent": ("say",), "only": (None,)},
-    }
-    reads_data: ClassVar[ReadWith] = {
+    reads_data: ClassVar[Mapping[str, Condition]] = {
         "data.real": {"where": ("auto",)},
         "data.counterfactual": {"where": ("auto",)},
     }
@@ -170,7 +172,7 @@ class HeldOut:
     """the number of items given to the model at once"""
     validation: bool = True
 
-    reads_data: ClassVar[ReadWith] = {"data": {}}
+    reads_data: ClassVar[Mapping[str, Condition]] = {"data": {}}
 
     def open(self, context: EvaluationContext) -> list[Benchmark]:
         """Return one benchmark: ``heldout_retrieval``, ``validation_classification`` etc."""
@@ -213,12 +215,16 @@ OTHERS = ("hypotheses", "questions", "labels")
 """What runs learn from other than captions."""
 
 
-def _of_captions(where: str, on_world: bool) -> list[Condition]:
-    """Return the conditions of a suite for runs on captions, and those without their own."""
+def _of_captions(where: str, on_world: bool) -> ReadIf:
+    """Return when a suite is read: for runs on captions, and those without a suite of theirs."""
     others: list[Condition] = [
         {WORLD: (on_world,), LEARNT: (learnt,), f"{learnt}{where}": (None,)} for learnt in OTHERS
     ]
-    return [{WORLD: (on_world,), LEARNT: ("captions",)}, *others]
+    return ReadIf({WORLD: (on_world,), LEARNT: ("captions",)}, *others)
+
+
+def _of_others(learnt: str, on_world: bool) -> ReadIf:
+    return ReadIf({WORLD: (on_world,), LEARNT: (learnt,)})
 
 
 @dataclass(frozen=True)
@@ -240,24 +246,16 @@ class Auto:
         labels: the suite for any other classifier that was trained; ``None`` uses ``own``.
     """
 
-    own: SuiteMember
-    world: SuiteMember | None = None
-    hypotheses_world: SuiteMember | None = None
-    hypotheses: SuiteMember | None = None
-    questions_world: SuiteMember | None = None
-    questions: SuiteMember | None = None
-    labels_world: SuiteMember | None = None
-    labels: SuiteMember | None = None
+    own: Annotated[SuiteMember, _of_captions("", False)]
+    world: Annotated[SuiteMember | None, _of_captions("_world", True)] = None
+    hypotheses_world: Annotated[SuiteMember | None, _of_others("hypotheses", True)] = None
+    hypotheses: Annotated[SuiteMember | None, _of_others("hypotheses", False)] = None
+    questions_world: Annotated[SuiteMember | None, _of_others("questions", True)] = None
+    questions: Annotated[SuiteMember | None, _of_others("questions", False)] = None
+    labels_world: Annotated[SuiteMember | None, _of_others("labels", True)] = None
+    labels: Annotated[SuiteMember | None, _of_others("labels", False)] = None
 
-    read_with: ClassVar[ReadWith] = {
-        "world": _of_captions("_world", True),
-        "own": _of_captions("", False),
-    } | {
-        f"{learnt}{where}": {WORLD: (on_world,), LEARNT: (learnt,)}
-        for learnt in OTHERS
-        for where, on_world in (("_world", True), ("", False))
-    }
-    reads_data: ClassVar[ReadWith] = {"data.real": {}, "data.counterfactual": {}}
+    reads_data: ClassVar[Mapping[str, Condition]] = {"data.real": {}, "data.counterfactual": {}}
 
     def __post_init__(self) -> None:
         for name in ("world", "own", *(f"{n}{where}" for n in OTHERS for where in ("_world", ""))):

@@ -9,8 +9,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
+from cfaug.core.annotations import NO_RESULT
 from cfaug.core.errors import RejectedError, UnavailableError, UserError, say
 from cfaug.core.kept_records import KeptRecords, Record
 from cfaug.core.pixels import decode_image, open_image, stack_pixels
@@ -25,7 +26,7 @@ from cfaug.data.sources.lists import list_records
 from cfaug.editing.protocols import TAGS, Tagger
 from cfaug.editing.sentence import split
 from cfaug.generate.crop_attributes import CropAttributes
-from cfaug.settings.read_with import ReadWith
+from cfaug.settings.read_if import ReadIf
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -49,7 +50,7 @@ class ModelAnnotator:
 
     model: Checkpoint
     name: str
-    device: str = "auto"
+    device: Annotated[str, NO_RESULT] = "auto"
 
     reads: ClassVar[tuple[str, ...]] = ("image",)
     protocol: ClassVar[type] = object
@@ -295,13 +296,12 @@ class DetectMentioned(DetectObjects):
     OpenVocabularyDetector.
     """
 
+    model: Annotated[Checkpoint, ReadIf(of="vocabulary")]
     tagger: Tagger | None = None
     """the tagger of parts of speech"""
 
     reads: ClassVar[tuple[str, ...]] = ("image", "texts")
     protocol: ClassVar[type] = OpenVocabularyDetector
-
-    read_with: ClassVar[ReadWith] = {"model.vocabulary": []}
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -12,8 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from cfaug.core.annotations import NO_RESULT
 from cfaug.core.errors import UnavailableError
 from cfaug.core.safety.json_text import load_json
 from cfaug.core.validation import Positive, Processes, check_fields
@@ -114,12 +115,12 @@ class ChatAsker:
         attempts: the largest number of times that a request is sent until its answer is valid.
     """
 
-    base_url: str
+    base_url: Annotated[str, NO_RESULT]
     model: str
     """the name of the model as its server knows it"""
-    cache: str | None = None
+    cache: Annotated[str | None, NO_RESULT] = None
     attempts: Positive = 3
-    concurrency: Processes = 8
+    concurrency: Annotated[Processes, NO_RESULT] = 8
     """requests at once"""
     settings: ChatSettings = field(default_factory=ChatSettings)
     """temperature, length and retries of a request"""

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 from annotated_types import Interval
 
+from cfaug.core.annotations import NO_RESULT
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import stack_pixels
 from cfaug.core.processes import check_device, choose_device
@@ -21,7 +22,7 @@ from cfaug.core.validation import Positive, check_fields
 from cfaug.core.weights import sha256_text
 from cfaug.data.detections import Attribute, Detection, clip_box
 from cfaug.models.visual_words import visual_words
-from cfaug.settings.read_with import ReadWith
+from cfaug.settings.read_if import ReadIf
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -50,17 +51,15 @@ class CropAttributes:
         chunk: the number of crops, or of texts, encoded at once.
     """
 
-    model: Checkpoint
+    model: Annotated[Checkpoint, ReadIf(of="logit_scale_min logit_scale_max")]
     """the encoder of crops and attributes"""
     vocabulary: str | None = None
     most: Positive = 3
     padding: Annotated[float, Interval(ge=0, le=10)] = 0.1
     template: str = "a photo of a {attribute} {object}"
-    chunk: Positive = 64
-    device: str = "auto"
+    chunk: Annotated[Positive, NO_RESULT] = 64
+    device: Annotated[str, NO_RESULT] = "auto"
     """auto, cpu, cuda, cuda:1, mps"""
-
-    read_with: ClassVar[ReadWith] = {"model.logit_scale_min": [], "model.logit_scale_max": []}
 
     def __post_init__(self) -> None:
         check_device(self.device, "device of the attribute encoder")

@@ -17,11 +17,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from PIL import Image
 
+from cfaug.core.annotations import NO_RESULT
 from cfaug.core.errors import UnavailableError, UserError
 from cfaug.core.files import write_file
 from cfaug.core.pixels import decode_image
@@ -75,10 +76,10 @@ class ImageServer(InstructedEditor):
         attempts: the largest number of times that a request is sent until its answer is usable.
     """
 
-    base_url: str
+    base_url: Annotated[str, NO_RESULT]
     model: str
     """the name of the model as its server knows it"""
-    cache: str | None = None
+    cache: Annotated[str | None, NO_RESULT] = None
     fields: Arguments | None = field(default_factory=lambda: {"response_format": "b64_json"})
     guidance: str | None = None
     seeded: bool = True
@@ -92,7 +93,7 @@ class ImageServer(InstructedEditor):
     photos: PhotoPreparation = field(default_factory=PhotoPreparation)
     """how photos are cropped and scaled"""
     attempts: Positive = 3
-    concurrency: Processes = 8
+    concurrency: Annotated[Processes, NO_RESULT] = 8
     """requests at once"""
     settings: ServerSettings = field(default_factory=ServerSettings)
     """timeouts and retries of a request"""

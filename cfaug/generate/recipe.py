@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar
 
 from PIL import Image
 
@@ -24,7 +24,7 @@ from cfaug.core.validation import Positive, Seed, check_fields, check_part
 from cfaug.data.index.disk_format import find_repeated
 from cfaug.generate.sampling import AnyDraws, Trial
 from cfaug.imaging.select import Selection
-from cfaug.settings.read_with import GIVEN, ReadWith
+from cfaug.settings.read_if import GIVEN, Condition, ReadIf
 
 if TYPE_CHECKING:
     import numpy as np
@@ -95,7 +95,7 @@ class Recipe:
     editor: Editor | None = None
     annotators: Mapping[str, Annotator | None] = field(default_factory=dict)
     texts_from: str | None = None
-    replace_texts: bool = False
+    replace_texts: Annotated[bool, ReadIf({"texts_from": GIVEN})] = False
     image_editor: ImageEditor | None = None
     draws: AnyDraws | None = None
     scorers: Mapping[str, Scorer | None] = field(default_factory=dict)
@@ -108,8 +108,6 @@ class Recipe:
     source_images: bool = False
     count_by: str | None = None
     choice: ChoosesSets | None = None
-
-    read_with: ClassVar[ReadWith] = {"replace_texts": {"texts_from": GIVEN}}
 
     def __post_init__(self) -> None:
         check_fields(self, "recipe")
@@ -231,6 +229,8 @@ IMAGE_PARTS = (
     "image_editor", "draws", "scorers", "report", "selection", "postprocess", "set_per", "count_by"
 )  # fmt: skip
 """The parts of a recipe that decide the images."""
+IN_CAPTIONS: Condition = {"/stage": ("captions", "all")}
+IN_IMAGES: Condition = {"/stage": ("images", "all")}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -250,7 +250,7 @@ class RunSettings:
     the next run retries them"""
     overwrite: bool = False
     """start anew in a folder that was made with other settings"""
-    pipeline_scoring: bool = False
+    pipeline_scoring: Annotated[bool, ReadIf(IN_IMAGES)] = False
     """score a batch in a second thread while the next one is drawn, which saves time on a GPU"""
 
     def __post_init__(self) -> None:

@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 from urllib.request import (
@@ -28,6 +28,7 @@ from urllib.request import (
     build_opener,
 )
 
+from cfaug.core.annotations import NO_RESULT
 from cfaug.core.deadlines import Deadline
 from cfaug.core.errors import UserError, say
 from cfaug.core.safety.addresses import (
@@ -70,11 +71,11 @@ class ServerSettings:
             long, or as long as the server says.
     """
 
-    key_variable: str | None = None
-    timeout: PositiveNumber = 120.0
-    retries: Count = 5
+    key_variable: Annotated[str | None, NO_RESULT] = None
+    timeout: Annotated[PositiveNumber, NO_RESULT] = 120.0
+    retries: Annotated[Count, NO_RESULT] = 5
     """how often a failed request is sent again"""
-    backoff: Weight = 1.0
+    backoff: Annotated[Weight, NO_RESULT] = 1.0
 
     def __post_init__(self) -> None:
         check_fields(self, "settings")

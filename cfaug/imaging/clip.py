@@ -6,8 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Literal, cast
 
+from cfaug.core.annotations import NO_RESULT
 from cfaug.core.devices import send
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import as_floats, stack_pixels
@@ -16,7 +17,7 @@ from cfaug.core.protocols import DualEncoder, EmbeddingScorer
 from cfaug.core.types import Images, Proposal, Scores
 from cfaug.data.grids import ATTRIBUTES, require_attributes
 from cfaug.imaging.select import CosineScorer, Unit
-from cfaug.settings.read_with import ReadWith
+from cfaug.settings.read_if import ReadIf
 
 if TYPE_CHECKING:
     import torch
@@ -108,17 +109,15 @@ class LazyClipScorer(CosineScorer):
             available.
     """
 
-    model: ModelSpec
+    model: Annotated[ModelSpec, ReadIf(of="logit_scale_min logit_scale_max")]
     """the weights of the dual encoder"""
     preprocessing: Literal["ip2p", "standard"] = "ip2p"
     """``ip2p``: InstructPix2Pix's, of the decoder's floats before any rounding; ``standard``:
     CLIP's own"""
-    device: str = "auto"
+    device: Annotated[str, NO_RESULT] = "auto"
     prefix: str = ""
     consistency: Unit | None = None
     all_pairs: bool = False
-
-    read_with: ClassVar[ReadWith] = {"model.logit_scale_min": [], "model.logit_scale_max": []}
 
     def __post_init__(self) -> None:
         self._check_consistency()
@@ -188,16 +187,9 @@ class LabelScorer:
             because sets that a model finds easy would flatter it.
     """
 
-    encoder: EmbeddingScorer
+    encoder: Annotated[EmbeddingScorer, ReadIf(of="prefix consistency all_pairs")]
     prefix: str = ""
     """a text before every label"""
-
-    read_with: ClassVar[ReadWith] = {
-        # Only its embeddings are compared.
-        "encoder.prefix": [],
-        "encoder.consistency": [],
-        "encoder.all_pairs": [],
-    }
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cfaug.core import weights
-from cfaug.core.annotations import OneOf
+from cfaug.core.annotations import NO_RESULT, OneOf
 from cfaug.core.devices import send
 from cfaug.core.errors import UserError, say_once
 from cfaug.core.processes import check_device, choose_device, uncollected
@@ -28,7 +28,7 @@ from cfaug.core.safety.safe_loading import (
 from cfaug.core.safety.yaml_text import parse_yaml
 from cfaug.core.validation import check_fields
 from cfaug.models.checkpoints import quiet
-from cfaug.settings.read_with import GIVEN, ReadWith
+from cfaug.settings.read_if import GIVEN, ReadIf
 
 if TYPE_CHECKING:
     import torch
@@ -145,15 +145,13 @@ class DiffusionWeights:
     revision: str | None = None
     """the commit on the Hub; null: the newest"""
     vae: str | None = None
-    vae_revision: str | None = None
+    vae_revision: Annotated[str | None, ReadIf({"vae": GIVEN})] = None
     """the commit of ``vae`` on the Hub; null: the newest"""
     dtype: Annotated[str, OneOf(DTYPES)] = "fp32"
-    device: str = "auto"
+    device: Annotated[str, NO_RESULT] = "auto"
     channels_last: bool = False
     """the memory format of convolutions, faster on some GPUs"""
     compile: bool = False
-
-    read_with: ClassVar[ReadWith] = {"vae_revision": {"vae": GIVEN}}
 
     def __post_init__(self) -> None:
         check_fields(self, "recipe.image_editor.model")
@@ -334,7 +332,7 @@ class PipelineFolder:
     revision: str | None = None
     pipeline: str | None = None
     dtype: Annotated[str, OneOf(DTYPES)] = "fp32"
-    device: str = "auto"
+    device: Annotated[str, NO_RESULT] = "auto"
 
     def __post_init__(self) -> None:
         check_fields(self, "recipe.image_editor.model")

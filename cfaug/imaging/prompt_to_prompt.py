@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from annotated_types import Ge
 
-from cfaug.core.annotations import OneOf
+from cfaug.core.annotations import NO_RESULT, OneOf
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import round_pixels
 from cfaug.core.processes import check_device, choose_device
@@ -318,7 +318,7 @@ class SafetyChecker:
     weights: str
     revision: str | None = None
     """the commit on the Hub; null: the newest"""
-    device: str = "auto"
+    device: Annotated[str, NO_RESULT] = "auto"
 
     def __post_init__(self) -> None:
         check_device(self.device, SAFETY_DEVICE)

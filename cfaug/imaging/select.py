@@ -7,13 +7,13 @@ import operator
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import as_floats
 from cfaug.core.types import Edit, Scores
 from cfaug.core.validation import Positive, check_fields
-from cfaug.settings.read_with import GIVEN, ReadWith
+from cfaug.settings.read_if import GIVEN, ReadIf
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -58,9 +58,7 @@ class Selection:
     above: Mapping[str, float | None] = field(default_factory=dict)
     prefer: Literal["first", "last"] = "first"
     controls: Sequence[str] = ()
-    rank_aggregate: Aggregate | None = None
-
-    read_with: ClassVar[ReadWith] = {"rank_aggregate": {"maximise": GIVEN}}
+    rank_aggregate: Annotated[Aggregate | None, ReadIf({"maximise": GIVEN})] = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "controls", tuple(self.controls))

@@ -20,7 +20,7 @@ from cfaug.core.weights import (
 )
 from cfaug.models import classifier_specs, task_specs
 from cfaug.models.checkpoints import Folder, Matching, Spec, choose_protocol
-from cfaug.settings.read_with import Job
+from cfaug.settings.read_if import Job
 
 OPENAI_LOGIT_SCALE = (0.0, 4.6052)
 """Bounds of the log scale: CLIP's authors clip it at ln 100, open_clip also from below at 0."""

@@ -9,9 +9,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
-from cfaug.core.annotations import Means
+from cfaug.core.annotations import NO_RESULT, Means
 from cfaug.core.errors import OutputSettings, UserError
 from cfaug.core.files import require_regular
 from cfaug.core.fitting import Config
@@ -29,7 +29,7 @@ from cfaug.core.validation import (
 from cfaug.core.worlds import find_drawn
 from cfaug.data.mixture.settings import DRAWN, DataSettings
 from cfaug.planning.build import build, try_building
-from cfaug.settings.read_with import ABOVE_ZERO, GIVEN, SWEPT, Facts, Job, ReadWith
+from cfaug.settings.read_if import ABOVE_ZERO, GIVEN, SWEPT, Facts, Job, ReadIf
 from cfaug.train.settings import DIVIDED
 
 if TYPE_CHECKING:
@@ -166,94 +166,113 @@ class RunExports(TypedDict):
     ``digest`` of the image's bytes, ``caption``, and ``times`` that an epoch draws it"""
 
 
+IN_STEPS = ReadIf({"trainer.max_steps": ABOVE_ZERO})
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrainSettings(OutputSettings):
     """The settings of ``cfaug train``: those of one run."""
 
-    name: str
+    name: Annotated[str, NO_RESULT]
     """the experiment: runs that belong in one table"""
-    arm: str | None
+    arm: Annotated[str | None, NO_RESULT]
     """the arm's name; null: a name from the overrides that change the result"""
     seed: RunSeed
     """the seed of the order of examples and of dropout; the papers use 107 to 131"""
-    data: Node
+    data: Annotated[
+        Node,
+        ReadIf(
+            {"data.holdout": GIVEN}, {"data.counterfactual_holdout": GIVEN}, of="near_duplicates"
+        ),
+        ReadIf("with sources in the embedded world whose parts it draws", of="world"),
+    ]
     """the examples: real and counterfactual sources, and how they are mixed"""
     model: Annotated[Node, Makes("cfaug.models.specs.ModelSpec")]
     """the model to fine-tune"""
-    optim: Annotated[Node, Makes("cfaug.train.settings.OptimSettings")]
+    optim: Annotated[Node, Makes("cfaug.train.settings.OptimSettings"), IN_STEPS]
     """the optimiser and its schedule"""
     trainer: Annotated[Node, Makes("cfaug.train.settings.TrainerSettings")]
     """the length of the training, its precision, processes and checkpoints"""
     logger: Annotated[
-        Node, Makes("cfaug.train.settings.LoggerSettings", "lightning.pytorch.loggers.Logger")
+        Node,
+        Makes("cfaug.train.settings.LoggerSettings", "lightning.pytorch.loggers.Logger"),
+        NO_RESULT,
     ]
     """where metrics are logged"""
-    paths: RunPaths
+    paths: Annotated[
+        RunPaths,
+        ReadIf("by chosen files that name it (${paths....})"),
+        ReadIf({}, of="runs shards cache image_roots"),
+        NO_RESULT,
+    ]
     """folders of ``runs``, ``shards``, ``cache``, of ``data`` for scale=paper, and
     ``image_roots`` in which a list may name images"""
-    dry_run: DryRun | Annotated[Literal["measure"], Means("the time of three real steps")]
+    dry_run: Annotated[
+        DryRun | Annotated[Literal["measure"], Means("the time of three real steps")], NO_RESULT
+    ]
     """print counts, steps and the time it will take, and stop; ``json``: the same for programs;
     ``measure``: time three steps"""
-    overwrite: bool
+    overwrite: Annotated[bool, NO_RESULT]
     """start anew in a folder that holds another run"""
-    debugging: bool = False
+    debugging: Annotated[bool, NO_RESULT] = False
     """the run goes to ``paths.runs``/.debug, which no table reads; debug=... sets it"""
-    part: int = 0
+    part: Annotated[int, NO_RESULT] = 0
     """this process trains the runs of a sweep whose number has this remainder when divided by
     ``parts``"""
-    parts: int = 1
+    parts: Annotated[int, NO_RESULT] = 1
     """the number of processes that share a sweep, as sweeps/train.sbatch has it"""
-    parallel: Annotated[Processes, Means("runs at once")] = 1
+    parallel: Annotated[
+        Processes,
+        Means("runs at once"),
+        ReadIf({SWEPT: (True,), "engine": (None,)}),
+        NO_RESULT,
+    ] = 1
     """runs of a sweep at once, each with its share of the cores"""
-    engine: Node | None = None
+    engine: Annotated[Node | None, NO_RESULT] = None
     """where the runs of a sweep are trained; null: on this machine"""
-    on_error: Literal["continue", "stop"] = "continue"
+    on_error: Annotated[Literal["continue", "stop"], ReadIf({SWEPT: (True,)}), NO_RESULT] = (
+        "continue"
+    )
     """``continue`` with the other runs of a sweep when one fails, or ``stop``"""
-    share_image_cache: bool = False
+    share_image_cache: Annotated[bool, NO_RESULT] = False
     """runs of a sweep share decoded images; results are byte-identical"""
-    image_cache_mib: Annotated[Positive, Means("MiB of decoded images")] = 4096
+    image_cache_mib: Annotated[
+        Positive,
+        Means("MiB of decoded images"),
+        ReadIf({"share_image_cache": (True,)}),
+        NO_RESULT,
+    ] = 4096
     """memory of the shared images in MiB, in all processes together"""
-    extend: bool = False
+    extend: Annotated[bool, NO_RESULT] = False
     """continue a finished run to more steps (``trainer.max_steps``, ``max_epochs``) from the
     state that ``trainer.keep_last=true`` kept; the schedule is computed anew for the new length"""
-    optimized_metric: str | None = None
+    optimized_metric: Annotated[str | None, NO_RESULT] = None
     """what a sweeper of Hydra's (hydra/sweeper=optuna) gets of each run: ``train/loss``,
     ``val/loss``, or ``val/`` and one of ``trainer.val_metrics``"""
-    threads: Threads = None
+    threads: Annotated[Threads, NO_RESULT] = None
     """torch's threads on a CPU; null: all cores"""
-    tuning: Node | None = None
+    tuning: Annotated[Node | None, IN_STEPS] = None
     """the parameters that are trained; null: all"""
-    loss: Node | None = None
+    loss: Annotated[Node | None, IN_STEPS] = None
     """the loss; null: that of the model's authors"""
     declared: str | None = None
     """a file of what is compared, which ``cfaug table NAME declare=true`` writes before anything
     is trained: its hash is part of each run, and the table calls everything else exploratory"""
-    model_name: str | None = None
+    model_name: Annotated[str | None, NO_RESULT] = None
     """the name of the model in its card, as on the Hub, such as my-clip; null: one of the
     initial model, the experiment and the seed"""
-    export: RunExports = field(default_factory=lambda: RunExports(used=None))
+    export: Annotated[RunExports, NO_RESULT] = field(default_factory=lambda: RunExports(used=None))
     """what is written about the run beside its folder"""
-    preset: Preset | None = None
+    preset: Annotated[
+        Preset | None,
+        ReadIf("by settings that take it (${preset....}) and are not typed or chosen themselves"),
+    ] = None
     """the training settings of the model's file, already filled into the others"""
-    by_seed: Mapping[str, str] | None = None
+    by_seed: Annotated[
+        Mapping[str, str] | None, ReadIf("by settings that name ${seed}, such as model=tiny_clips")
+    ] = None
     """the settings that depend on the run's seed, as they are written"""
     overrides: Words = ()
-
-    read_with: ClassVar[ReadWith] = {
-        "optim tuning loss": {"trainer.max_steps": ABOVE_ZERO},
-        "on_error": {SWEPT: (True,)},
-        "parallel": {SWEPT: (True,), "engine": (None,)},
-        "image_cache_mib": {"share_image_cache": (True,)},
-        "data.near_duplicates": [
-            {"data.holdout": GIVEN},
-            {"data.counterfactual_holdout": GIVEN},
-        ],
-        "data.world": "with sources in the embedded world whose parts it draws",
-        "preset": "by settings that take it (${preset....}) and are not typed or chosen themselves",
-        "by_seed": "by settings that name ${seed}, such as model=tiny_clips",
-        "paths": "by chosen files that name it (${paths....})",
-        "paths.runs paths.shards paths.cache paths.image_roots": {},
-    }
 
     @staticmethod
     def find_facts(job: Job) -> Facts:
@@ -383,7 +402,7 @@ def notes(
 
 def check_warmup(overrides: Sequence[str], optim: OptimSettings, steps: int) -> str | None:
     """Return a warning if the learning rate never reaches its peak, as the warm-up is longer."""
-    warmup = optim.warmup(steps)
+    warmup = optim.warmup_steps(steps)
     if not steps or warmup < steps:
         return None
     reached = optim.lr * optim.factor(steps - 1, steps)  # it rises until the end
@@ -391,9 +410,9 @@ def check_warmup(overrides: Sequence[str], optim: OptimSettings, steps: int) -> 
         f"the warm-up of {warmup:,} steps is as long as the run of {steps:,} steps, or longer: the "
         f"learning rate is at most {reached:.3g}, and never optim.lr={optim.lr:g}"
     )
-    if any(word.startswith(("optim.warmup_steps=", "optim.warmup_ratio=")) for word in overrides):
+    if any(word.startswith("optim.warmup=") for word in overrides):
         raise UserError(f"{message}: give a shorter warm-up, or more trainer.max_steps")
-    return f"{message}; optim.warmup_steps=0 starts at the full rate"
+    return f"{message}; optim.warmup=0 starts at the full rate"
 
 
 def check_batch(task: Task) -> str | None:

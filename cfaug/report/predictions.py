@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, cast, get_args
+from dataclasses import dataclass, field, replace
+from typing import Literal, cast, get_args
 
 from cfaug.core.errors import UserError
 from cfaug.core.validation import check_fields
@@ -21,7 +21,6 @@ from cfaug.report.results import Result
 from cfaug.report.significance_rows import Table
 from cfaug.report.significance_table import items_of_arms
 from cfaug.report.training_table import TrainingColumn, TrainingTable, find_undeclared
-from cfaug.settings.read_with import ReadWith
 
 Finding = Literal["better", "worse", "equal", "undecided"]
 Verdict = Literal["held", "did not hold", "undecided"]
@@ -46,7 +45,7 @@ class PredictionTable(TrainingTable):
     compared: Mapping[str, Mapping[str, str | float | None]]
     basis: str = ""
 
-    read_with: ClassVar[ReadWith] = {"seeds_and_items": []}
+    seeds_and_items: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         check_fields(self, "table")

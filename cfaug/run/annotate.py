@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any
 
 from cfaug.core.errors import OutputSettings, UserError
 from cfaug.core.files import check_place
@@ -27,7 +27,7 @@ from cfaug.planning.sources import label_file, open_source, permitted_roots, say
 from cfaug.run.annotation_steps import QUESTION, AnnotationSource
 from cfaug.run.launch import Jobs, Script, choose_named, launch, report_each
 from cfaug.settings.arguments import flatten, texts_in
-from cfaug.settings.read_with import DRAWS_WORLD, GIVEN, Facts, Job, ReadWith, describe_conditions
+from cfaug.settings.read_if import DRAWS_WORLD, GIVEN, Facts, Job, ReadIf, describe_conditions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,13 +39,13 @@ class AnnotateSettings(OutputSettings):
     ``simulate`` answers"""
     pairs: str | None
     """the pairs to ask about: a folder of sets in any form, or ``WORLD:PART``"""
-    world: Node | None
+    world: Annotated[Node | None, ReadIf(describe_conditions([{DRAWS_WORLD: GIVEN}]))]
     """the settings of the world, for ``pairs=WORLD:PART``"""
     fields: Mapping[str, str | Sequence[str]]
     """names of columns in the list, parquet or tars of ``pairs``, as ``data.fields`` of training"""
     reader: Node | None
     """a reader of your own for ``pairs``, as ``data.reader`` of training"""
-    seed: RunSeed
+    seed: Annotated[RunSeed, ReadIf({DRAWS_WORLD: GIVEN})]
     """the seed of the world, as of a run: its scenes are drawn with seed + 1, or with
     ``world.seed``"""
     paths: RunPaths
@@ -53,11 +53,6 @@ class AnnotateSettings(OutputSettings):
     threads: Threads = None
     """torch's threads on a CPU; null: all cores"""
     overrides: Words = ()
-
-    read_with: ClassVar[ReadWith] = {
-        "world": describe_conditions([{DRAWS_WORLD: GIVEN}]),
-        "seed": {DRAWS_WORLD: GIVEN},
-    }
 
     @staticmethod
     def find_facts(job: Job) -> Facts:

@@ -7,12 +7,12 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cfaug.core.errors import UserError, say
 from cfaug.core.outputs import check_output
 from cfaug.core.validation import Seed, check_fields
-from cfaug.settings.read_with import GIVEN, Fact, ReadWith
+from cfaug.settings.read_if import GIVEN, Fact, ReadIf
 
 if TYPE_CHECKING:
     from cfaug.annotation.assignment import Assignment
@@ -31,25 +31,15 @@ QUESTION = Fact(
     }
 )
 """The kind of question to people."""
-QUESTION_READ_BY = {
-    "text": ("export", "read"),
-    "strata.each examples balanced": ("export",),
-    "per_kind": ("export", "simulate"),
-    "image_sets accepted_as groups reference illustrated": ("read",),
-    "reported": ("read", "taxonomy"),
-    "accepted": ("read", "taxonomy", "simulate"),
-}
-"""{settings of a question: the steps that read them}, of those that some steps do not read."""
-
-
-def leave_out_for(step: str) -> dict[str, str]:
-    """Return {setting of the question that a step does not read: the steps that do}."""
-    return {
-        f"question.{name}": "by cfaug annotate " + " and ".join(steps)
-        for names, steps in QUESTION_READ_BY.items()
-        for name in names.split()
-        if step not in steps
-    }
+# Settings of a question that some steps do not read.
+IN_TEXTS = ReadIf("by cfaug annotate export and read", of="text")
+IN_EXPORTS = ReadIf("by cfaug annotate export", of="strata.each examples balanced")
+IN_DRAWS = ReadIf("by cfaug annotate export and simulate", of="per_kind")
+IN_READING = ReadIf(
+    "by cfaug annotate read", of="image_sets accepted_as groups reference illustrated"
+)
+IN_REPORTS = ReadIf("by cfaug annotate read and taxonomy", of="reported")
+IN_ANSWERS = ReadIf("by cfaug annotate read and taxonomy and simulate", of="accepted")
 
 
 @dataclass(frozen=True)
@@ -163,19 +153,14 @@ class Export:
     """
 
     out: str
-    question: AnnotationQuestion | Form
+    question: Annotated[AnnotationQuestion | Form, IN_READING, IN_REPORTS, IN_ANSWERS]
     """the question, or form of several"""
     assignment: Assignment
     """who labels which images"""
-    screening: str | None
+    screening: Annotated[str | None, ReadIf({QUESTION: ("question",)})]
     pages: Literal["one", "each"]
     """``one`` page for everybody, or ``each``: a page for every annotator"""
     side: int
-
-    read_with: ClassVar[ReadWith] = {
-        "screening": {QUESTION: ("question",)},
-        **leave_out_for("export"),
-    }
 
     def __post_init__(self) -> None:
         check_fields(self, "annotate")
@@ -247,9 +232,9 @@ class Taxonomy:
 
     out: str
     """the page to write, an .html file"""
-    question: AnnotationQuestion
+    question: Annotated[AnnotationQuestion, IN_TEXTS, IN_EXPORTS, IN_DRAWS, IN_READING]
     """the question, or form of several"""
-    category_question: AnnotationQuestion
+    category_question: Annotated[AnnotationQuestion, ReadIf({QUESTION: ("question",)})]
     """the question by which rejected images are sorted"""
     answers: Sequence[str]
     """files of answers, or patterns of their names"""
@@ -258,11 +243,6 @@ class Taxonomy:
     """the seed of the sample"""
     side: int
     """longest side of the pictures, in pixels"""
-
-    read_with: ClassVar[ReadWith] = {
-        "category_question": {QUESTION: ("question",)},
-        **leave_out_for("taxonomy"),
-    }
 
     def run(self, source: AnnotationSource) -> list[Path]:
         """Write the page, and return its file."""
@@ -307,21 +287,15 @@ class ReadAnswers:
     """
 
     out: str
-    question: AnnotationQuestion | Form
+    question: Annotated[AnnotationQuestion | Form, IN_EXPORTS, IN_DRAWS]
     """the question, or form of several"""
-    category_question: AnnotationQuestion
+    category_question: Annotated[AnnotationQuestion, ReadIf({QUESTION: ("question",)})]
     """the question by which rejected images are sorted"""
     answers: Sequence[str]
-    categories: Sequence[str]
-    screening: str | None
-    screening_minimum: float
-    analyses: Mapping[str, Analysis]
-
-    read_with: ClassVar[ReadWith] = {
-        "category_question categories screening analyses": {QUESTION: ("question",)},
-        "screening_minimum": {QUESTION: ("question",), "screening": GIVEN},
-        **leave_out_for("read"),
-    }
+    categories: Annotated[Sequence[str], ReadIf({QUESTION: ("question",)})]
+    screening: Annotated[str | None, ReadIf({QUESTION: ("question",)})]
+    screening_minimum: Annotated[float, ReadIf({QUESTION: ("question",), "screening": GIVEN})]
+    analyses: Annotated[Mapping[str, Analysis], ReadIf({QUESTION: ("question",)})]
 
     def run(self, source: AnnotationSource) -> list[Path]:
         """Write all files, print the findings, and return the files."""
@@ -426,20 +400,17 @@ class Simulate:
     """
 
     out: str
-    question: AnnotationQuestion | CaptionForm
+    question: Annotated[
+        AnnotationQuestion | CaptionForm, IN_TEXTS, IN_EXPORTS, IN_READING, IN_REPORTS
+    ]
     """the question, or form of several"""
-    category_question: AnnotationQuestion
+    category_question: Annotated[AnnotationQuestion, ReadIf({QUESTION: ("images",)})]
     """the question by which rejected images are sorted"""
     assignment: Assignment
     mistakes: float
-    sorted_errors: int
-    causes: Causes
+    sorted_errors: Annotated[int, ReadIf({QUESTION: ("images",)})]
+    causes: Annotated[Causes, ReadIf({QUESTION: ("images",)})]
     """the category of an error"""
-
-    read_with: ClassVar[ReadWith] = {
-        "category_question sorted_errors causes": {QUESTION: ("images",)},
-        **leave_out_for("simulate"),
-    }
 
     def run(self, source: AnnotationSource) -> list[Path]:
         """Write the files, and return them."""

@@ -22,16 +22,14 @@ from cfaug.run.folder_names import check_arm, clean_name
 from cfaug.run.identity import (
     EXTENDED,
     LENGTH,
-    NOT_A_RESULT,
     REPLACED_BY_CONTENT,
     is_under,
+    not_a_result,
     without_effect,
 )
 from cfaug.run.run_folder import RunFolder
 from cfaug.settings.arguments import CHOOSES, flatten, key_of
 
-UNNAMED = (*NOT_A_RESULT, "hydra", "declared")
-"""Settings that never enter the name of an arm."""
 OTHERWISE_NAMED = {"seed", "experiment", "scale", "task"}
 """Settings that have a folder of their own, or that an experiment's arm stands for."""
 SHORT = {"data", "trainer", "optim"}
@@ -82,7 +80,7 @@ def arm_slug(
         if "arm" in keys:
             return clean_name(arm)
     flat = flatten(config)
-    unnamed = (*UNNAMED, *without_effect(config))
+    unnamed = (*not_a_result(), "hydra", "declared", *without_effect(config))
     pieces = {}
     implied = {key_of(choice) for setting, choice in CHOOSES["train"].items() if setting in keys}
     for key, override in zip(keys, overrides, strict=True):

@@ -60,7 +60,7 @@ from cfaug.run.evaluation_data import (
 )
 from cfaug.run.launch import DONE, FAILED, Jobs, Script, launch, report
 from cfaug.run.run_folder import check_result_loggers
-from cfaug.settings.read_with import MODEL
+from cfaug.settings.read_if import MODEL
 from cfaug.settings.unread import refuse_unread_by_runs
 
 TABLES = ("table.csv", "table.md", "table.tex", "report.html", "seeds_and_items.csv")

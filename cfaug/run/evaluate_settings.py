@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from annotated_types import MinLen
 
@@ -32,7 +32,7 @@ from cfaug.run.evaluate_checkpoint import (
 )
 from cfaug.run.folder_names import runs_folder
 from cfaug.settings.arguments import MODEL_WEIGHTS, flatten, key_of, texts_in
-from cfaug.settings.read_with import (
+from cfaug.settings.read_if import (
     DRAWS_WORLD,
     GIVEN,
     LEARNT,
@@ -42,7 +42,7 @@ from cfaug.settings.read_with import (
     Fact,
     Facts,
     Job,
-    ReadWith,
+    ReadIf,
     describe_conditions,
     holds,
 )
@@ -95,101 +95,106 @@ def describe_run(data: Any) -> Facts:
 class EvaluateSettings(OutputSettings):
     """The settings of ``cfaug evaluate``."""
 
-    name: str | Sequence[str] | None
+    name: Annotated[str | Sequence[str] | None, ReadIf({WAY: OF_RUNS, "runs": (None,)})]
     """one experiment; [a,b]: their arms in one table; null: every experiment under
     ``paths.runs``"""
-    arm: str | None
+    arm: Annotated[str | None, ReadIf({WAY: OF_RUNS, "runs": (None,)})]
     """one arm; null: every arm"""
-    runs: Sequence[str] | None
+    runs: Annotated[Sequence[str] | None, ReadIf({WAY: OF_RUNS})]
     """a list of run folders, in place of ``name`` and ``arm``"""
-    seed: RunSeed
+    seed: Annotated[RunSeed, ReadIf({WAY: WITH_DATA, DRAWS_WORLD: GIVEN})]
     """the seed of the world that ``weights`` are tested on"""
     benchmark: Annotated[Node, Makes("cfaug.evaluation.suites.SuiteMember")]
     """what is measured"""
-    baseline: str | Sequence[str] | None
+    baseline: Annotated[str | Sequence[str] | None, ReadIf({WAY: (CHECKPOINT, TEXTS, RUNS)})]
     """the arm (or arms) to test against; null: those of ``comparison``. With ``weights``, the
     name of a checkpoint that was evaluated before with the same settings: the two are compared
     over items"""
-    model: Annotated[Node, Makes("cfaug.models.specs.ModelSpec")]
+    model: Annotated[
+        Node,
+        Makes("cfaug.models.specs.ModelSpec"),
+        ReadIf({WAY: (CHECKPOINT,)}),
+        ReadIf("in training, by train.py", of="logit_scale_min logit_scale_max train_logit_scale"),
+    ]
     """the model to test, if ``model=`` or ``weights=`` is typed: ``weights`` (``model.weights``)
     are loaded as this kind of model, and without them the file's own. A run has its own model"""
-    data: Node
+    data: Annotated[
+        Node,
+        ReadIf({WAY: WITH_DATA, READS_DATA: ("data",)}),
+        ReadIf({WAY: WITH_DATA, DRAWS_WORLD: GIVEN}, of="seed world"),
+        ReadIf({}, of="fields reader"),
+        ReadIf({WAY: OF_RUNS}, of="near_duplicates near_distance"),
+    ]
     """the world that ``weights`` are tested on; a run has its own data"""
-    device: str
+    device: Annotated[str, ReadIf({WAY: OF_MODELS})]
     """auto, cpu, cuda, cuda:1, mps"""
-    feature_cache: CacheSize
+    feature_cache: Annotated[CacheSize, ReadIf({WAY: OF_MODELS})]
     """GiB of embeddings and matching scores to keep in ``paths.cache``/features; 0: none"""
-    label_frequency: str | None
+    label_frequency: Annotated[str | None, ReadIf({WAY: (RUNS,)})]
     """how altered subjects are compared with class names, for label_frequency.json of each run:
     ``words``, as in COCO-CFs, section A.2; ``lemmas`` counts singular and plural as one word;
     null: no counts"""
-    evaluate_initial: bool
+    evaluate_initial: Annotated[bool, ReadIf({WAY: (RUNS,)})]
     """evaluate the initial weights of runs as well"""
-    forgetting_threshold: (
+    forgetting_threshold: Annotated[
         Annotated[Share, Means("such as 0.02 for two percentage points")]
-        | Annotated[None, Means("no warning")]
-    )
+        | Annotated[None, Means("no warning")],
+        ReadIf({WAY: (RUNS,)}),
+    ]
     """warn if accuracy or recall@1 is lower than with the initial weights by more than this"""
-    tabulate: Literal["asked", "all"]
+    tabulate: Annotated[Literal["asked", "all"], ReadIf({WAY: (RUNS,)})]
     """benchmarks to table and correct for: ``asked``, those of this command; ``all``, every one
     with results"""
     paths: RunPaths
     """folders of ``runs``, ``shards``, ``cache``, of ``data`` for suites, and ``image_roots`` in
     which a list may name images"""
-    comparison: Node | None = None
+    comparison: Annotated[
+        Node | None,
+        ReadIf({WAY: (RUNS,)}),
+        ReadIf({WAY: (RUNS,), "baseline": (None,)}, of="baselines"),
+    ] = None
     """the baselines of an experiment's arms, and how arms are named"""
     threads: Threads = None
     """torch's threads on a CPU; null: all cores"""
-    seeds: (
+    seeds: Annotated[
         RunSeed
         | Annotated[Sequence[RunSeed], MinLen(1), Means("such as [107,108]")]
-        | Annotated[None, Means("those that all arms have")]
-    ) = None
+        | Annotated[None, Means("those that all arms have")],
+        ReadIf({WAY: OF_RUNS}),
+    ] = None
     """the seeds to evaluate and compare, such as [107,108]; null: all, and the table has those
     of every arm"""
-    items: KeepItems = "new"
+    items: Annotated[KeepItems, ReadIf({WAY: EVALUATING})] = "new"
     """keep test items in items/ of each run: ``new``, those of new results; ``all``, of old ones
     too"""
-    failures: str | None = None
+    failures: Annotated[str | None, ReadIf({WAY: EVALUATING})] = None
     """a file for the edits after which models fail more often than without them, a line of JSON
     for each, for benchmark=stress, choice, pairs, matching, retrieval or vqa (docs/repair.md)"""
-    failure_rule: Node = field(default_factory=dict)
+    failure_rule: Annotated[Node, ReadIf({"failures": GIVEN, WAY: EVALUATING})] = field(
+        default_factory=dict
+    )
     """which are failures: declared before they are measured"""
-    failure_causes: Node = field(default_factory=dict)
+    failure_causes: Annotated[
+        Node,
+        ReadIf({"failures": GIVEN, WAY: EVALUATING}),
+        ReadIf({"failures": GIVEN, WAY: (CHECKPOINT, TEXTS)}, of="training"),
+    ] = field(default_factory=dict)
     """what the model was trained on, to tell failures at levels that are rare there (coverage)
     from others (reliance)"""
-    wise_ft: Factor | Annotated[Sequence[Factor], MinLen(1)] | None = None
+    wise_ft: Annotated[
+        Factor | Annotated[Sequence[Factor], MinLen(1)] | None, ReadIf({"dry_run": (False,)})
+    ] = None
     """mix the weights of runs with their initial weights (WiSE-FT, Wortsman et al., 2022):
     [0,0.25,0.5,0.75,1] from the initial weights to the run's; ``cfaug table wise_ft`` shows
     gains and costs"""
-    max_indistinct: Share = DEFAULT_LIMIT
+    max_indistinct: Annotated[Share, ReadIf({WAY: OF_MODELS})] = DEFAULT_LIMIT
     """refuse a benchmark if the model reads more than this share of its captions like another
     one: words that it does not know, or captions that are too long for it. 1: never"""
-    engine: Node | None = None
+    engine: Annotated[Node | None, ReadIf({WAY: EVALUATING})] = None
     """where checkpoints are evaluated; null: in this process"""
     dry_run: bool = False
     """report problems in the questions of benchmark=vqa, and stop"""
     overrides: Words = ()
-
-    read_with: ClassVar[ReadWith] = {
-        "name arm": {WAY: OF_RUNS, "runs": (None,)},
-        "runs seeds": {WAY: OF_RUNS},
-        "wise_ft": {"dry_run": (False,)},
-        "comparison label_frequency evaluate_initial forgetting_threshold tabulate": {WAY: (RUNS,)},
-        "comparison.baselines": {WAY: (RUNS,), "baseline": (None,)},
-        "baseline": {WAY: (CHECKPOINT, TEXTS, RUNS)},
-        "model": {WAY: (CHECKPOINT,)},
-        "model.logit_scale_min model.logit_scale_max": "in training, by train.py",
-        "model.train_logit_scale": "in training, by train.py",
-        "device feature_cache max_indistinct": {WAY: OF_MODELS},
-        "items failures engine": {WAY: EVALUATING},
-        "failure_rule failure_causes": {"failures": GIVEN, WAY: EVALUATING},
-        "failure_causes.training": {"failures": GIVEN, WAY: (CHECKPOINT, TEXTS)},
-        "seed data.seed data.world": {WAY: WITH_DATA, DRAWS_WORLD: GIVEN},
-        "data": {WAY: WITH_DATA, READS_DATA: ("data",)},
-        "data.fields data.reader": {},
-        "data.near_duplicates data.near_distance": {WAY: OF_RUNS},
-    }
 
     @staticmethod
     def find_facts(job: Job) -> Facts:
@@ -290,7 +295,7 @@ class EvaluateSettings(OutputSettings):
 def _data_read(job: Job) -> set[str]:
     """Return the settings of ``data`` that the classes of the benchmark say that they read.
 
-    Their ``reads_data`` has the form of ``read_with``, with settings of ``data`` as keys. A class
+    Their ``reads_data`` is {setting of ``data``: the condition under which they read it}. A class
     of somebody else's that declares nothing may read them all.
     """
     benchmark = {"benchmark": job.settings["benchmark"]}

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from itertools import combinations
 from pathlib import Path
-from typing import Any, Literal, TypedDict
+from typing import Annotated, Any, Literal, TypedDict
 
 from cfaug.core.errors import UserError, Verbosity, say
 from cfaug.core.files import write_json
@@ -18,7 +18,9 @@ from cfaug.core.stores import shown
 from cfaug.core.validation import Node
 from cfaug.core.weights import sha256_text
 from cfaug.generate.folder import WORK
+from cfaug.generate.recipe import IN_IMAGES
 from cfaug.planning.build import build
+from cfaug.settings.read_if import GIVEN, Condition, ReadIf
 
 FORMATS = ("hub", "clip_benchmark", "questions", "lmms_eval", "vlmevalkit", "fiftyone")
 """The exports, by the names of their settings."""
@@ -26,15 +28,18 @@ RECORD = "exports.json"
 """What was exported of a folder of shards: {name and place: hash of its content}."""
 
 
+IN_HUB: Condition = {**IN_IMAGES, "hub": GIVEN}
+
+
 class ExportSettings(TypedDict):
     """The exports of complete shards, and details that only the publisher knows."""
 
     hub: str | None
     """an empty folder for parquet, dataset card and datasheet, as the Hub holds them"""
-    layout: Literal["pairs", "members", "grid"] | None
+    layout: Annotated[Literal["pairs", "members", "grid"] | None, ReadIf(IN_HUB)]
     """with ``hub``: pairs, members, or grid, which has the columns of SocialCounterfactuals (two
     attributes); null: as the sets are"""
-    croissant: str | None
+    croissant: Annotated[str | None, ReadIf(IN_HUB)]
     """with ``hub``: a new file of Croissant metadata (JSON-LD) about it"""
     clip_benchmark: str | None
     """an empty folder for the retrieval set that CLIP_benchmark reads"""
@@ -46,10 +51,19 @@ class ExportSettings(TypedDict):
     """a new file NAME.tsv: the same for VLMEvalKit"""
     fiftyone: str | None
     """an empty folder for a data set that FiftyOne opens, a sample for each member"""
-    verified: str | None
+    verified: Annotated[
+        str | None,
+        ReadIf(
+            {**IN_IMAGES, "questions": GIVEN},
+            {**IN_IMAGES, "lmms_eval": GIVEN},
+            {**IN_IMAGES, "vlmevalkit": GIVEN},
+        ),
+    ]
     """people's verdicts about questions (labels.jsonl of ``cfaug annotate read``); only
     questions found good are exported"""
-    about: Node
+    about: Annotated[
+        Node, ReadIf(IN_HUB), ReadIf({**IN_HUB, "croissant": GIVEN}, of="url published")
+    ]
     """details that only the publisher knows"""
 
 

@@ -16,6 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cfaug.core.annotations import without_result
 from cfaug.core.errors import UserError, Verbosity, say, say_record
 from cfaug.core.files import check_place
 from cfaug.core.fitting import Config
@@ -23,7 +24,7 @@ from cfaug.core.outputs import begin_record, check_output
 from cfaug.core.processes import equal_threads
 from cfaug.core.safety.json_text import json_file
 from cfaug.core.stores import mirror_of, shown
-from cfaug.core.targets import locate
+from cfaug.core.targets import TARGET, locate
 from cfaug.core.types import Example
 from cfaug.core.validation import Processes, check
 from cfaug.core.weights import HUB_ID
@@ -61,24 +62,11 @@ from cfaug.run.identity import without_module
 from cfaug.run.launch import DONE, FAILED, Jobs, Script, launch, report
 from cfaug.run.parallel import RayEngine, run_at_once
 from cfaug.settings.arguments import flatten, write_override
+from cfaug.settings.unread import nodes_of
 
 if TYPE_CHECKING:
     from cfaug.report.document import Part
 
-WHERE_IT_RUNS = {
-    "device": "the machine's",
-    "batch_tokens": "memory",
-    "chunk": "memory",
-    "base_url": "the address of a server",
-    "key_variable": "the name of an environment variable",
-    "cache": "a folder of known answers",
-    "concurrency": "speed",
-    "timeout": "waiting for a server",
-    "retries": "waiting for a server",
-    "backoff": "waiting for a server",
-}
-"""Last parts of keys that set places or portions and never change the result, with what they are
-about instead."""
 NAMES_OF_WEIGHTS = ("weights", "vae")
 """Keys of parts that name models."""
 FEWEST = 50
@@ -260,17 +248,25 @@ def describe_settings(settings: GenerateSettings) -> JobIdentity:
     elif not is_world(source):
         source = OWN_FILE  # its content is hashed separately
     text, image = (
-        {
-            key: without_module(value) if key.endswith("_target_") else value
-            for key, value in flatten(
-                {"recipe": {name: recipe[name] for name in parts if name in recipe}}
-            ).items()
-            if key.rsplit(".", 1)[-1] not in WHERE_IT_RUNS
-        }
+        _settings_of_result({name: recipe[name] for name in parts if name in recipe})
         for parts in (TEXT_PARTS, IMAGE_PARTS)
     )
     names = {"recipe": recipe["name"], "zoo": settings.zoo["name"]}
     return JobIdentity(names, {SOURCE: source, **text}, image)
+
+
+def _settings_of_result(recipe: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of parts of a recipe that change its result, each with its place."""
+    left_out = {
+        f"{place}{name}"
+        for place, node in nodes_of({"recipe": recipe})
+        for name in without_result(locate(node[TARGET]))
+    }
+    return {
+        key: without_module(value) if key.endswith(TARGET) else value
+        for key, value in flatten({"recipe": recipe}).items()
+        if key not in left_out
+    }
 
 
 def _say_plan(job: Job, recipe: Mapping[str, Any], *, as_json: bool) -> None:

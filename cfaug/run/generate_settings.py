@@ -4,26 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal, TypedDict
+from typing import Annotated, Literal, TypedDict
 
 from cfaug.core.annotations import Keys, Means
 from cfaug.core.errors import OutputSettings, UserError
 from cfaug.core.processes import Threads
 from cfaug.core.targets import TARGET, Makes, locate
-from cfaug.core.validation import DryRun, Node, Positive, Processes
-from cfaug.generate.recipe import IMAGE_PARTS, TEXT_PARTS, RunSettings
+from cfaug.core.validation import DryRun, Node, Positive, Processes, Seed
+from cfaug.generate.recipe import IMAGE_PARTS, IN_CAPTIONS, IN_IMAGES, TEXT_PARTS, RunSettings
 from cfaug.planning.examples import READ_BY, ExampleSettings, settings_read
 from cfaug.run.exports import ExportSettings
-from cfaug.settings.read_with import GIVEN, SWEPT, Condition, Fact, Facts, Job, ReadWith
+from cfaug.settings.read_if import GIVEN, SWEPT, Condition, Fact, Facts, Job, ReadIf
 
 GenerationPaths = Annotated[
     Mapping[str, str], Keys(("shards", "worlds", "cache"), (("image_roots", Sequence[str] | None),))
 ]
 """Where shards, worlds, indexes and annotations lie, and where a list may name images."""
 
-IN_CAPTIONS: Condition = {"stage": ("captions", "all")}
-WITH_TEXTS: Sequence[Condition] = (IN_CAPTIONS, {"recipe.source_images": (True,)})
-IN_IMAGES: Condition = {"stage": ("images", "all")}
+WITH_TEXTS: Sequence[Condition] = (IN_CAPTIONS, {"/recipe.source_images": (True,)})
 OF_SOURCE = Fact(
     {
         "extra": "a list of captions (data.source=FILE)",
@@ -44,6 +42,12 @@ ZooPart = Annotated[Node, Makes("builtins.object")]
 """A part of a recipe, checked where the recipe takes it."""
 
 
+IN_WORLD: Sequence[Condition] = [{**texts, OF_SOURCE: ("world",)} for texts in WITH_TEXTS]
+# A grid is recorded as one of the world if there is any world.
+IN_WORLD_OR_GRID = (*IN_WORLD, *({**texts, "grid": GIVEN} for texts in WITH_TEXTS))
+IN_REPAIR = ReadIf("by recipe=repair")
+
+
 class SourceSettings(TypedDict):
     """The examples: a file or folder, a part of the embedded world, or a grid of captions."""
 
@@ -51,28 +55,35 @@ class SourceSettings(TypedDict):
     """a list of captions (jsonl, csv, tsv, txt), a folder of images in any known form, or the
     unedited examples of ``WORLD:PART``; for a recipe of questions a set of these: our jsonl, or
     a released one"""
-    grid: str | None
+    grid: Annotated[str | None, ReadIf(IN_CAPTIONS)]
     """in place of a source a grid of captions, for a recipe of grids: ``race_gender``, ..., or
     FILE.yaml"""
-    keep_duplicates: bool
+    keep_duplicates: Annotated[bool, ReadIf({**IN_CAPTIONS, "grid": GIVEN})]
     """keep duplicated and misprinted subjects of a grid's list"""
-    leave_out: Mapping[str, float] | None
+    leave_out: Annotated[
+        Mapping[str, float] | None, ReadIf({**IN_CAPTIONS, OF_SOURCE: ("leave_out",)})
+    ]
     """shares of the world's captions that omit these: ``{colour: 1, background: 0}``"""
-    world: Node | None
+    world: Annotated[Node | None, ReadIf(*IN_WORLD), ReadIf(*IN_WORLD_OR_GRID, of="_target_")]
     """the settings of the world, for ``data.source=WORLD:PART``"""
-    extra: Sequence[str]
+    extra: Annotated[Sequence[str], ReadIf({**IN_CAPTIONS, OF_SOURCE: ("extra",)})]
     """columns of a list of captions to copy to the members; all further columns of a folder are
     copied, except those of parquet read as classes"""
-    fields: Mapping[str, str | Sequence[str]]
+    fields: Annotated[
+        Mapping[str, str | Sequence[str]], ReadIf({**IN_CAPTIONS, OF_SOURCE: ("fields",)})
+    ]
     """the names of the source's columns, if they are not the usual ones: ``{caption: title, image:
     meta.file}``"""
-    reader: Annotated[Node, Makes("cfaug.data.sources.row.Reader")] | None
+    reader: Annotated[
+        Annotated[Node, Makes("cfaug.data.sources.row.Reader")] | None,
+        ReadIf({**IN_CAPTIONS, OF_SOURCE: ("reader",)}),
+    ]
     """a class of your own that reads the source's rows: ``{_target_: my_module.MyReader}``"""
-    failures: str | None
+    failures: Annotated[str | None, IN_REPAIR]
     """failures to repair: a file that ``cfaug evaluate failures=FILE`` wrote"""
-    budget: Positive
+    budget: Annotated[Positive, IN_REPAIR]
     """the number of images to make for the failures"""
-    weights: Literal["effect", "equal"]
+    weights: Annotated[Literal["effect", "equal"], IN_REPAIR]
     """``effect``: more images for failures of a larger effect; ``equal``: as many for every line
     of the file"""
 
@@ -81,22 +92,43 @@ class SourceSettings(TypedDict):
 class GenerateSettings(RunSettings, OutputSettings):
     """The settings of ``cfaug generate``."""
 
-    recipe: Annotated[Node, Makes("cfaug.generate.recipe.Recipe")]
+    recipe: Annotated[
+        Node,
+        Makes("cfaug.generate.recipe.Recipe"),
+        ReadIf(IN_CAPTIONS, of=" ".join(TEXT_PARTS)),
+        ReadIf(IN_IMAGES, of=" ".join(IMAGE_PARTS)),
+        ReadIf(*WITH_TEXTS, of="example_per"),
+    ]
     """how captions are edited, images drawn, scored and selected"""
-    zoo: Annotated[Mapping[str, str | ZooPart | None], Keys(("name",), (("knows", str | None),))]
+    seed: Annotated[Seed, ReadIf({DRAWS: (True,)})] = 0
+    zoo: Annotated[
+        Mapping[str, str | ZooPart | None],
+        Keys(("name",), (("knows", str | None),)),
+        ReadIf("by parts of the recipe that are used and name it (${zoo....})"),
+        ReadIf({}, of="name"),
+    ]
     """the models that the recipe uses"""
-    data: SourceSettings
+    data: Annotated[SourceSettings, ReadIf(*WITH_TEXTS)]
     """the examples to begin with"""
-    shards: Node
+    shards: Annotated[
+        Node,
+        ReadIf(IN_CAPTIONS, of="sets_per_shard"),
+        ReadIf(IN_IMAGES, of="batch"),
+        ReadIf({**IN_IMAGES, MAKES_IMAGES: (True,)}, of="image_format"),
+    ]
     """the size and format of shards, and the size of batches"""
-    export: ExportSettings
+    export: Annotated[ExportSettings, ReadIf(IN_IMAGES)]
     """what is written once every part is complete"""
-    paths: GenerationPaths
+    paths: Annotated[
+        GenerationPaths,
+        ReadIf("by chosen files that name it (${paths....})"),
+        ReadIf({}, of="shards worlds cache image_roots"),
+    ]
     """folders of ``shards``, ``worlds``, ``cache``, and ``image_roots`` in which a list may name
     images"""
-    limit: Positive | Annotated[None, Means("all")]
+    limit: Annotated[Positive | Annotated[None, Means("all")], ReadIf(*WITH_TEXTS)]
     """the number of examples to take from the start; null: all"""
-    parallel: Processes
+    parallel: Annotated[Processes, ReadIf({SWEPT: (True,)})]
     """parts of a sweep (``-m part=0,1 parts=2``) at once, each with its share of the cores"""
     dry_run: DryRun
     """print the plan, and stop; ``json``: the same for programs"""
@@ -107,42 +139,6 @@ class GenerateSettings(RunSettings, OutputSettings):
     engine: Node | None = None
     """where shards are made; null: in this process"""
     overrides: Sequence[str] = ()
-
-    read_with: ClassVar[ReadWith] = {
-        "parallel": {SWEPT: (True,)},
-        "seed": {DRAWS: (True,)},
-        "zoo": "by parts of the recipe that are used and name it (${zoo....})",
-        "paths": "by chosen files that name it (${paths....})",
-        "zoo.name paths.shards paths.worlds paths.cache paths.image_roots": {},
-        " ".join(f"recipe.{part}" for part in TEXT_PARTS): IN_CAPTIONS,
-        " ".join(f"recipe.{part}" for part in IMAGE_PARTS): IN_IMAGES,
-        "data limit recipe.example_per": WITH_TEXTS,
-        "data.grid shards.sets_per_shard": IN_CAPTIONS,
-        "data.keep_duplicates": {**IN_CAPTIONS, "data.grid": GIVEN},
-        "data.extra": {**IN_CAPTIONS, OF_SOURCE: ("extra",)},
-        "data.fields": {**IN_CAPTIONS, OF_SOURCE: ("fields",)},
-        "data.reader": {**IN_CAPTIONS, OF_SOURCE: ("reader",)},
-        "data.leave_out": {**IN_CAPTIONS, OF_SOURCE: ("leave_out",)},
-        "data.world": [{**texts, OF_SOURCE: ("world",)} for texts in WITH_TEXTS],
-        # A grid is recorded as one of the world if there is any world.
-        "data.world._target_": [
-            *({**texts, OF_SOURCE: ("world",)} for texts in WITH_TEXTS),
-            *({**texts, "data.grid": GIVEN} for texts in WITH_TEXTS),
-        ],
-        "data.failures data.budget data.weights": "by recipe=repair",
-        "shards.batch pipeline_scoring export": IN_IMAGES,
-        "shards.image_format": {**IN_IMAGES, MAKES_IMAGES: (True,)},
-        "export.layout export.about export.croissant": {**IN_IMAGES, "export.hub": GIVEN},
-        "export.about.url export.about.published": {
-            **IN_IMAGES,
-            "export.hub": GIVEN,
-            "export.croissant": GIVEN,
-        },
-        "export.verified": [
-            {**IN_IMAGES, f"export.{name}": GIVEN}
-            for name in ("questions", "lmms_eval", "vlmevalkit")
-        ],
-    }
 
     @staticmethod
     def find_facts(job: Job) -> Facts:

@@ -8,23 +8,18 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
+from cfaug.core.annotations import without_result
 from cfaug.core.worlds import is_questions, is_world
-from cfaug.data.mixture.near_duplicates import DEFAULT_DISTANCE
+from cfaug.data.mixture.settings import DataSettings
+from cfaug.planning.training import TrainSettings
 from cfaug.report.arms import CONTENT
 from cfaug.settings.arguments import flatten
 from cfaug.settings.unread import is_under
+from cfaug.train.settings import TrainerSettings
 
-NOT_A_RESULT = (
-    "paths", "logger", "name", "arm", "dry_run", "overwrite", "debugging", "part", "parts",
-    "parallel", "engine", "on_error", "share_image_cache", "image_cache_mib", "extend", "threads",
-    "quiet", "verbose", "export", "data.workers", "optimized_metric", "model_name",
-    "trainer.devices", "trainer.num_nodes", "trainer.accelerator", "trainer.device",
-    "trainer.save_every_steps", "trainer.save_every_minutes", "trainer.keep_last",
-    "trainer.log_every_steps", "trainer.progress", "trainer.val_metrics", "trainer.profiler",
-)  # fmt: skip
-"""Settings of place, speed or frequency, which never change the result."""
 WATCHING = frozenset(
     f"lightning.pytorch.callbacks.{name}"
     for name in (
@@ -34,19 +29,6 @@ WATCHING = frozenset(
     )
 )  # fmt: skip
 """Callbacks of Lightning that never change weights or stop a run; all others may."""
-LEFT_OUT: Mapping[str, Any] = {
-    "trainer.limit_train_batches": None,
-    "trainer.overfit_batches": None,
-    "trainer.gradient_checkpointing": False,
-    "trainer.deterministic": False,
-    "model.max_tokens": None,
-    "data.fields": {},
-    "data.reader": None,
-    "data.near_duplicates": None,
-    "data.near_distance": DEFAULT_DISTANCE,
-    "model.train_logit_scale": True,
-}
-"""{setting: the value with which an identity lacks it}, as in runs from before there was such."""
 REPLACED_BY_CONTENT = (
     "data.real", "data.counterfactual", "data.human_labels", "data.control_source",
     "data.edits", "data.prompts", "data.format", "model.weights", "declared",
@@ -56,6 +38,15 @@ LENGTH = ("trainer.max_steps", "trainer.max_epochs", "trainer.early_stopping")
 """Settings in which a run may differ from its extension."""
 EXTENDED = "extended_from"
 """Key of an identity: the steps after which a run was extended, each time."""
+
+
+@cache
+def not_a_result() -> tuple[str, ...]:
+    """Return the settings of a run that never change its result (``NO_RESULT``)."""
+    nodes = {"": TrainSettings, "data.": DataSettings, "trainer.": TrainerSettings}
+    return tuple(
+        f"{place}{name}" for place, kind in nodes.items() for name in sorted(without_result(kind))
+    )
 
 
 def without_effect(config: Mapping[str, Any]) -> tuple[str, ...]:
@@ -77,11 +68,11 @@ def identity(config: Mapping[str, Any], content: Mapping[str, str]) -> dict[str,
     Args:
         content: {name: hash} of each index and of the initial weights.
     """
-    left_out = (*NOT_A_RESULT, *REPLACED_BY_CONTENT, *without_effect(config))
+    left_out = (*not_a_result(), *REPLACED_BY_CONTENT, *without_effect(config))
     settings = {
         k: without_module(v) if k.rpartition(".")[2] == "_target_" else v
         for k, v in flatten(config).items()
-        if not is_under(k, left_out) and not (k in LEFT_OUT and v == LEFT_OUT[k])
+        if not is_under(k, left_out)
     }
     return {**settings, **{f"content.{name}": value for name, value in content.items()}}
 
@@ -102,7 +93,7 @@ def what_follows_the_seed(written: Mapping[str, str], data: Mapping[str, Any]) -
         written: {dotted name of a setting: its value as written, ``${alternate:${seed},[a,b]}``}.
         data: the node ``data``; a world without a seed of its own is drawn anew for every seed.
     """
-    by_seed = {key: rule for key, rule in written.items() if not is_under(key, NOT_A_RESULT)}
+    by_seed = {key: rule for key, rule in written.items() if not is_under(key, not_a_result())}
     world = data.get("world")
     if isinstance(world, Mapping) and world.get("seed") is None:
         for key in CONTENT:

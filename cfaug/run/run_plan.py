@@ -62,7 +62,7 @@ from cfaug.run.folder_names import DEBUG, clean_name, experiment_name, runs_fold
 from cfaug.run.identity import EXTENDED, LENGTH, identity, what_follows_the_seed
 from cfaug.run.run_folder import RunFolder
 from cfaug.settings.arguments import key_of
-from cfaug.settings.read_with import Job
+from cfaug.settings.read_if import Job
 from cfaug.train.generative_tasks import EditData
 from cfaug.train.mixture_task import ContrastiveTask
 from cfaug.train.settings import LossSettings, refuse_unstarted

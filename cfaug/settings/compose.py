@@ -43,7 +43,7 @@ from cfaug.settings.choices import (
     options_in,
     register_arms,
 )
-from cfaug.settings.composition_errors import check_choice, explain
+from cfaug.settings.composition_errors import BY_SEED, UnsetError, check_choice, explain
 from cfaug.settings.settings_files import (
     CONF,
     find_settings,
@@ -64,8 +64,6 @@ WITHOUT_WORLD = {"evaluate": ("data", "folder"), "annotate": ("world", "null")}
 """{command that also works without a world: the group that chooses one, the choice without}."""
 PRESET = "preset"
 """The node that a model's file adds for training: optimiser, batch and length (``conf/preset``)."""
-BY_SEED = "by_seed"
-"""The settings that depend on the run's seed, as they are written."""
 CALLBACKS = "callbacks"
 """The group whose files fill ``trainer.callbacks``."""
 MOST_DIGITS = 10
@@ -205,7 +203,7 @@ def _merge(name: str, words: Sequence[str], options: Options) -> tuple[Any, list
     each. What else is typed is then set in a copy.
 
     Raises:
-        UserError: of a setting that there is not.
+        UnsetError: of a word that sets nothing.
     """
     from omegaconf import OmegaConf
 
@@ -229,35 +227,59 @@ def _merge(name: str, words: Sequence[str], options: Options) -> tuple[Any, list
             words = [*words, choice]  # a launcher of Hydra's own has to choose it, too
             files, placed = _merge_files(name, [*chosen, choice])
     tree, known = deepcopy(files), {**{word: word for word in words}, **placed}
-    for override in parse_overrides([word for word in kept if word in plain], False):
-        key, value, line = override.key_or_group, override.value(), override.input_line
-        place, _, last = key.rpartition(".")
-        node = OmegaConf.select(tree, place, throw_on_missing=False) if place else tree
-        there = OmegaConf.is_dict(node) and last in node
-        if override.is_add() and there and not isinstance(value, dict | list):
-            raise UserError("it is there already: leave the + out")
-        absent = [] if there else [key]
-        if there and isinstance(value, dict) and OmegaConf.is_dict(node[last]):
-            absent = [f"{key}.{name}" for name in value if name not in node[last]]
-        if absent and not override.is_add():
-            if not all(_may_be_added(tree, k) or _may_be_added(files, k) for k in absent):
-                raise UserError("there is no such setting")
-            known[line] = f"+{line}"
-        OmegaConf.update(tree, key, value, merge=True, force_add=bool(absent))
+    values = parse_overrides([word for word in kept if word in plain], False)
+    for number, override in enumerate(values):
+        try:
+            if _set(tree, files, override):
+                known[override.input_line] = f"+{override.input_line}"
+        except Exception as error:  # OmegaConf does not wrap all errors of its callees
+            before = deepcopy(files)  # as a word may fail halfway
+            for earlier in values[:number]:
+                _set(before, files, earlier)
+            raise UnsetError(override.input_line, _resolve_known(before)) from error
     return tree, [known[word] for word in words]
+
+
+def _set(tree: Any, files: Any, override: Any) -> bool:
+    """Set what one word says, and return whether the chosen files leave the setting out."""
+    from omegaconf import OmegaConf
+
+    key, value = override.key_or_group, override.value()
+    place, _, last = key.rpartition(".")
+    node = OmegaConf.select(tree, place, throw_on_missing=False) if place else tree
+    there = OmegaConf.is_dict(node) and last in node
+    if override.is_add() and there and not isinstance(value, dict | list):
+        raise UserError("it is there already: leave the + out")
+    absent = [] if there else [key]
+    if there and isinstance(value, dict) and OmegaConf.is_dict(node[last]):
+        absent = [f"{key}.{name}" for name in value if name not in node[last]]
+    added = bool(absent) and not override.is_add()
+    if added and not all(_may_be_added(tree, k) or _may_be_added(files, k) for k in absent):
+        raise UserError("there is no such setting")
+    OmegaConf.update(tree, key, value, merge=True, force_add=bool(absent))
+    return added
+
+
+def _resolve_known(tree: Any) -> Config:
+    """Return settings resolved, or as they are written if one of them cannot be."""
+    try:
+        return _container(tree)
+    except Exception:  # a resolver may raise anything
+        return _container(tree, resolve=False)
 
 
 def _merge_files(name: str, words: Sequence[str]) -> tuple[Any, dict[str, str]]:
     """Return what Hydra makes of chosen files, and {word: as Hydra needs it}.
 
-    A group that is added at a place (``recipe_part@recipe=NAME``) gets Hydra's ``+``, and one that
-    is changed there does not: which it is, only Hydra knows.
+    A group that is added (``recipe_part@recipe=NAME``, ``preset=NAME``) gets Hydra's ``+``, and one
+    that a chosen file has already does not: which it is, only Hydra knows.
     """
     from hydra.errors import ConfigCompositionException
 
-    at_places = [word for word in words if "@" in key_of(word) and word[0] not in "+~"]
-    for count in range(len(at_places) + 1):
-        for added in combinations(at_places, count):
+    keys = {word: key_of(word) for word in words if word[0] not in "+~"}
+    perhaps = [word for word, key in keys.items() if "@" in key or key == PRESET]
+    for count in range(len(perhaps) + 1):
+        for added in combinations(perhaps, count):
             known = {word: f"+{word}" if word in added else word for word in words}
             try:
                 return _merge_words(name, tuple(known.values())), known
@@ -335,13 +357,7 @@ def _job(
         tree, words = _merge(name, words, options)
         config = _plain(tree)
     except Exception as error:  # of Hydra, OmegaConf and their callees, all caused by the words
-        if f"'{PRESET}." in str(error):
-            raise UserError(
-                "the model's file names no preset to take optimiser, batch and length from: add "
-                f"`defaults: [/preset@_global_.preset: paper]` to it, or type +{PRESET}=paper"
-            ) from error
-        why = explain(words, error, compose_words, options)
-        raise UserError(why) from error
+        raise UserError(explain(words, error, compose_words, options)) from error
     # Refuse a word whose setting another word of the same job removes.
     keys = [(word, key_of(word)) for word in words if "=" in word and "@" not in key_of(word)]
     for word, key in keys:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
@@ -13,13 +12,28 @@ from cfaug.core.known_names import RENAMED, describe_variants, suggest
 from cfaug.core.targets import TARGET, locate
 from cfaug.settings.arguments import SEARCH_PATH, flatten, key_of
 from cfaug.settings.choices import NOTHING, Options, top_level
+from cfaug.settings.unread import references
 
-NO_MATCH = re.compile(r"^Could not override '([^'@]+)'\. No match in the defaults list")
-"""Hydra's message about a group that no chosen file names."""
-MISSING = re.compile(r"^Interpolation key '([^']+)' not found")
-"""OmegaConf's message about a missing setting that another one refers to."""
-Compose = Callable[[Sequence[str]], Mapping[str, Any]]
-"""Composes overrides to settings; raises Hydra's errors."""
+Compose = Callable[[Sequence[str]], Any]
+"""Composes words to resolved settings; raises what Hydra and OmegaConf do."""
+BY_SEED = "by_seed"
+"""The settings that depend on the run's seed, as they are written."""
+
+MOST = 60
+"""The largest number of choices that a message lists."""
+
+
+class UnsetError(Exception):
+    """A word that sets no setting of the composed files; its cause says why.
+
+    Attributes:
+        word: the word.
+        settings: the settings before it, resolved as far as they can be.
+    """
+
+    def __init__(self, word: str, settings: Mapping[str, Any]) -> None:
+        super().__init__(word)
+        self.word, self.settings = word, settings
 
 
 def check_choice(override: Any, options: Options) -> None:
@@ -37,44 +51,40 @@ def check_choice(override: Any, options: Options) -> None:
         raise UserError(f"{override.input_line}: choose from {', '.join(group)}")
 
 
-def explain(
-    words: Sequence[str],
-    error: Exception,
-    compose: Compose,
-    options: Options,
-) -> str:
-    """Return the message for overrides that could not be composed.
+def explain(words: Sequence[str], error: Exception, compose: Compose, options: Options) -> str:
+    """Return the message for words that could not be composed."""
+    from hydra.errors import ConfigCompositionException, MissingConfigException
 
-    Each word is tried together with the chosen groups, as its setting may exist only in one.
-    """
-    from hydra.errors import MissingConfigException
-
+    if isinstance(error, UnsetError):
+        return _explain_setting(error, words, options)
     if isinstance(error, MissingConfigException):
-        missing = error.missing_cfg_file
-        at_fault = [word for word in words if word.lstrip("+").replace("=", "/", 1) == missing]
-        group, _, choice = "".join(at_fault[:1]).lstrip("+").partition("=")
-        close = get_close_matches(choice, [*options(group), *(error.options or ())], 1)
-        hint = [f"did you mean {group}={close[0]}?"] if close else []
-        return ": ".join([*at_fault[:1], " ".join([*hint, reason_of(error)])])
-    # Groups may be in the user's own folder, so it is always included.
-    where = [word for word in words if word.startswith(f"{SEARCH_PATH}=")]
-    groups = where + [word for word in words if _chooses(word, options)]
-    if _failure(compose, groups) is not None:
-        # What is chosen within a group fits some choices of that group only.
-        for word in sorted(groups[len(where) :], key=lambda word: "/" not in key_of(word)):
-            others = [other for other in groups if other != word]
-            if _failure(compose, others) is None:
-                if word.partition("=")[2].startswith("["):
-                    return f"{word}: choose one of {', '.join(options(key_of(word)))}"
-                return f"{word}: {reason_of(_failure(compose, groups))}"
-        return reason_of(error)
-    tried = groups
-    for word in (word for word in words if word not in groups):
-        failure = _failure(compose, [*tried, word])
-        if failure is not None:
-            return _explain_one(word, failure, tried, compose, options)
-        tried = [*tried, word]
-    return reason_of(error)
+        for word in words:
+            group, choice = key_of(word).partition("@")[0], word.partition("=")[2]
+            if f"{group}/{choice}" == error.missing_cfg_file:
+                there = [*dict.fromkeys([*options(group), *(error.options or ())])]
+                near = get_close_matches(choice, there, 1)
+                hint = f" (did you mean {key_of(word)}={near[0]}?)" if near else ""
+                listed = f"from {', '.join(there)}"
+                if len(there) > MOST:
+                    listed = f"one of {len(there)} choices, which {group} --help lists"
+                return f"{word}: choose {listed}{hint}"
+    groups = [word for word in words if _chooses(word, options) or word.startswith(SEARCH_PATH)]
+    alone = _failure(compose, groups)
+    # What is chosen within a group fits some choices of that group only.
+    suspects = sorted(groups, key=lambda word: "/" not in key_of(word))
+    for word in suspects if alone else [word for word in words if word not in groups]:
+        others = [other for other in (groups if alone else words) if other is not word]
+        if word.startswith(SEARCH_PATH) or _failure(compose, others):
+            continue
+        key, _, value = word.partition("=")
+        if not alone and isinstance(error, ConfigCompositionException):  # of another command
+            return _explain_setting(UnsetError(word, compose(others)), words, options)
+        if alone and options(key) and value[:1] in ("[", "{"):
+            return f"{word}: choose one of {', '.join(options(key))}"
+        if isinstance(alone, ConfigCompositionException):
+            return f"{word}: nothing that is chosen has a choice of {key_of(word)}"
+        return f"{word}: {reason_of(alone or error)}"
+    return reason_of(alone or error)
 
 
 def _chooses(word: str, options: Options) -> bool:
@@ -91,21 +101,14 @@ def _failure(compose: Compose, words: Sequence[str]) -> Exception | None:
     return None
 
 
-def _explain_one(
-    word: str,
-    failure: Exception,
-    tried: Sequence[str],
-    compose: Compose,
-    options: Options,
-) -> str:
-    """Explain the error of the one word that cannot be composed together with those before it."""
-    key = key_of(word)
-    for before in tried:
-        if key.startswith(key_of(before) + ".") and not options(key_of(before)):
-            return f"{before}: {key_of(before)} has settings of its own, such as {key}"
-    tree = compose(tried)
+def _explain_setting(error: UnsetError, words: Sequence[str], options: Options) -> str:
+    """Explain a word that sets nothing, by the settings that there are without it."""
+    word, key, tree = error.word, key_of(error.word), error.settings
+    for other in words:
+        if key.startswith(key_of(other) + ".") and not options(key_of(other)):
+            return f"{other}: {key_of(other)} has settings of its own, such as {key}"
     # A model's own values come last: users set the settings that take these.
-    flat = flatten(tree)
+    flat = flatten({name: value for name, value in tree.items() if name != BY_SEED})
     known = sorted(flat, key=lambda setting: setting.startswith("preset."))
     nodes = {key.rsplit(".", depth)[0] for key in known for depth in range(1, key.count(".") + 1)}
     if key in {*known, *nodes}:
@@ -115,7 +118,7 @@ def _explain_one(
         if parts:  # a reference to one of them, which has no settings of its own
             others = " or ".join(f"{node}.{name}" for node in parts)
             return f"{word}: {place} is a part of the zoo: set {others}"
-        return f"{word}: {reason_of(failure)}"
+        return f"{word}: {reason_of(error.__cause__)}"
     head = key.split(".")[0]
     if options(head) and tree.get(head) is None:
         chosen = ", ".join(options(head))
@@ -154,12 +157,20 @@ def _below(flat: Mapping[str, Any], node: str) -> dict[str, Any]:
     return {key[len(node) :]: flat[key] for key in flat if key.startswith(f"{node}.")}
 
 
-def reason_of(error: Exception | None) -> str:
-    """Return the message of Hydra or OmegaConf without their internals."""
-    text = str(error).split("Config search path:")[0].split("full_key:")[0].strip()
-    if unnamed := NO_MATCH.search(text):
-        return f"nothing that is chosen has a choice of {unnamed[1]}"
-    missing = MISSING.search(text)
-    if missing:
-        return f"{missing[1]} is missing, which other settings refer to"
-    return text or type(error).__name__
+def reason_of(error: BaseException | None) -> str:
+    """Return the message of an error of Hydra's or OmegaConf's, without their internals."""
+    from hydra.errors import MissingConfigException
+    from omegaconf.errors import InterpolationKeyError
+
+    if isinstance(error, MissingConfigException) and error.options:
+        choices = ", ".join(error.options)
+        return f"there is no file {error.missing_cfg_file}: choose from {choices}"
+    if isinstance(error, InterpolationKeyError) and error.child_node is not None:
+        [missing, *_] = references(error.full_key or "", str(error.child_node._value()))
+        if missing.startswith("preset."):
+            return (
+                "the model's file names no preset to take optimiser, batch and length from: add "
+                "`defaults: [/preset@_global_.preset: paper]` to it, or type preset=paper"
+            )
+        return f"{missing} is missing, which {error.full_key} takes"
+    return str(error).strip().partition("\n")[0] or type(error).__name__

@@ -2,7 +2,7 @@
 
 A class declares a setting once: the field with its annotation and its default, and its sentence,
 under the field or, for several together, under ``Args:`` of the class. What it reads only beside
-others stands in ``read_with`` (``cfaug.settings.read_with``).
+others stands in ``ReadIf`` (``cfaug.settings.read_if``).
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-import textwrap
+import sys
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache
 from itertools import pairwise
@@ -32,7 +32,7 @@ from cfaug.core.annotations import (
 )
 from cfaug.core.targets import TARGET
 from cfaug.core.validation import adapter_of, describe_type, write_value
-from cfaug.settings.read_with import declared_by, describe_conditions
+from cfaug.settings.read_if import declared_by, describe_conditions
 
 ENTRY = re.compile(r"( *)(\w+): (.*)")
 """The first line of an entry under ``Args:`` or ``Attributes:``."""
@@ -127,13 +127,7 @@ def _entries(docstring: str) -> dict[str, str]:
 
 def _sentences(kind: Any) -> dict[str, str]:
     """Return the texts under the fields of a class."""
-    if not isinstance(kind, type):
-        return {}
-    try:
-        [code] = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
-    except (OSError, TypeError, SyntaxError):  # made by a program, or written in C
-        return {}
-    body = code.body if isinstance(code, ast.ClassDef) else []
+    body = _classes(kind.__module__).get(kind.__qualname__, ()) if isinstance(kind, type) else ()
     return {
         field.target.id: inspect.cleandoc(text.value.value).replace("\n", " ")
         for field, text in pairwise(body)
@@ -143,6 +137,16 @@ def _sentences(kind: Any) -> dict[str, str]:
         and isinstance(text.value, ast.Constant)
         and isinstance(text.value.value, str)
     }
+
+
+@cache
+def _classes(module: str) -> Mapping[str, Sequence[ast.stmt]]:
+    """Return {class at the top of a module: its body}; empty for one without Python code."""
+    try:
+        code = ast.parse(inspect.getsource(sys.modules[module]))
+    except (OSError, TypeError, SyntaxError, KeyError):  # made by a program, or written in C
+        return {}
+    return {node.name: node.body for node in code.body if isinstance(node, ast.ClassDef)}
 
 
 def describe_annotation(annotation: Any) -> str:

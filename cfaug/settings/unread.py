@@ -1,7 +1,7 @@
 """Which settings a job reads, and the refusal of a typed one that it does not.
 
 A setting that was typed and is read by nobody makes an arm other than its name says. The class of
-the command and the classes of all nodes say what they do not read (``cfaug.settings.read_with``). A
+the command and the classes of all nodes say what they do not read (``cfaug.settings.read_if``). A
 setting that a read one takes by ``${...}`` is read as well. Only typed words are refused: defaults
 in files may be anything. So may ``null``, and ``false`` for a setting that is off by default, which
 ask for nothing.
@@ -19,7 +19,7 @@ from cfaug.core.annotations import default_of
 from cfaug.core.errors import UserError, say
 from cfaug.core.targets import TARGET, locate
 from cfaug.settings.arguments import key_of
-from cfaug.settings.read_with import SWEPT, Facts, Job, find_reasons
+from cfaug.settings.read_if import SWEPT, Facts, Job, find_reasons
 
 Command = Callable[..., Any]
 Reasons = Sequence[Mapping[str, str | None]]

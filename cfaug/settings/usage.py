@@ -27,7 +27,7 @@ from cfaug.settings.choices import (
 )
 from cfaug.settings.compose import PRESET, compose_files
 from cfaug.settings.declarations import declarations
-from cfaug.settings.read_with import declared_by, describe_conditions
+from cfaug.settings.read_if import declared_by, describe_conditions
 from cfaug.settings.settings_files import find_settings, settings_folders
 from cfaug.settings.unread import is_under
 

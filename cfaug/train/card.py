@@ -29,7 +29,7 @@ OPEN_CLIP = "open_clip_config.json"
 LONGEST_NAME = 96
 """Most characters of a repository's name on the Hub."""
 HOW = (
-    "optim.lr", "optim.weight_decay", "optim.schedule", "optim.warmup_steps", "optim.warmup_ratio",
+    "optim.lr", "optim.weight_decay", "optim.schedule", "optim.warmup",
     "optim.layer_decay", "data.batch_size", "trainer.accumulate_grad_batches",
     "trainer.micro_batch_size", "data.pairs_in_batch", "data.negatives", "data.plan", "data.split",
     "trainer.precision", "trainer.gradient_clip", "trainer.early_stopping", "trainer.ema_decay",

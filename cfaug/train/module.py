@@ -206,7 +206,7 @@ class TrainingModule(pl.LightningModule):
         return loss
 
     def _not_finite(self, step: int, kind: Kind, number: float) -> UserError:
-        further = " or raise optim.warmup_steps" if kind == "loss" else ""
+        further = " or raise optim.warmup" if kind == "loss" else ""
         return UserError(
             f"step {step}: the {kind} is {number}; nothing was updated. "
             f"Lower optim.lr (now {self.steps.optim.lr}){further}"
@@ -289,7 +289,7 @@ class TrainingModule(pl.LightningModule):
         if not mean - mean == 0:
             raise UserError(
                 f"step {self.global_step}: the validation loss is {mean}. Lower optim.lr (now "
-                f"{self.steps.optim.lr}) or raise optim.warmup_steps"
+                f"{self.steps.optim.lr}) or raise optim.warmup"
             )
         if self.metrics is not None:
             self.measured = {name: metric.item() for name, metric in self.metrics.compute().items()}
@@ -314,11 +314,11 @@ class TrainingModule(pl.LightningModule):
         optim, total = self.steps.optim, self.steps.total
         self.check_layer_decay()
         length = self.trainer.estimated_stepping_batches if total is None else total
-        if math.isinf(length) and (optim.schedule, optim.warmup_ratio) != ("constant", None):
+        if math.isinf(length) and (optim.schedule != "constant" or isinstance(optim.warmup, float)):
             raise UserError(
                 f"optim.schedule={optim.schedule} needs the length of the run, and this Trainer "
                 "has no end: give it max_epochs or max_steps, or set optim.schedule=constant and "
-                "no optim.warmup_ratio"
+                "an optim.warmup in steps"
             )
         self._length = length
         optimizer = torch.optim.AdamW(

@@ -6,10 +6,11 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from annotated_types import Interval
 
+from cfaug.core.annotations import NO_RESULT
 from cfaug.core.errors import UserError
 from cfaug.core.processes import check_device
 from cfaug.core.targets import Makes
@@ -23,7 +24,7 @@ from cfaug.core.validation import (
     check_fields,
 )
 from cfaug.data.mixture.settings import DRAWN
-from cfaug.settings.read_with import ABOVE_ZERO, GIVEN, Condition, Fact, ReadWith
+from cfaug.settings.read_if import ABOVE_ZERO, GIVEN, Condition, Fact, ReadIf
 
 Factory = Callable[..., Any]
 """A function without arguments that makes a new object, as a run's process needs one of its own."""
@@ -35,6 +36,8 @@ BatchShare = Annotated[float, Interval(gt=0, le=1)]
 DIVIDED = Fact({True: "in batches of more examples than that on each process (data.batch_size)"})
 """Whether a process encodes its share of a batch in several pieces."""
 IN_STEPS: Condition = {"max_steps": ABOVE_ZERO}
+IN_TRAINING = ReadIf(IN_STEPS)
+VALIDATED = ReadIf({**IN_STEPS, "/data.validation": ABOVE_ZERO})
 
 
 @dataclass(frozen=True)
@@ -101,42 +104,46 @@ class TrainerSettings:
 
     max_steps: Count | None = None
     max_epochs: Count | None = 3
-    devices: Processes = 1
-    num_nodes: Positive = 1
+    devices: Annotated[Processes, NO_RESULT] = 1
+    num_nodes: Annotated[Positive, NO_RESULT] = 1
     """the number of machines; torchrun says which this is"""
-    accelerator: Literal["auto", "cpu", "gpu", "mps"] = "auto"
-    device: str | None = None
-    precision: Literal["32", "bf16", "bf16-mixed", "16-mixed"] = "32"
-    accumulate_grad_batches: Positive = 1
-    micro_batch_size: Positive | None = None
-    gradient_clip: PositiveNumber | None = 1.0
-    val_every_steps: Positive | None = None
-    val_metrics: tuple[str, ...] = ()
-    early_stopping: Positive | None = None
-    ema_decay: Annotated[float, Interval(gt=0, lt=1)] | None = None
+    accelerator: Annotated[Literal["auto", "cpu", "gpu", "mps"], NO_RESULT] = "auto"
+    device: Annotated[str | None, NO_RESULT] = None
+    precision: Annotated[Literal["32", "bf16", "bf16-mixed", "16-mixed"], IN_TRAINING] = "32"
+    accumulate_grad_batches: Annotated[Positive, IN_TRAINING] = 1
+    micro_batch_size: Annotated[Positive | None, ReadIf({**IN_STEPS, DIVIDED: (True,)})] = None
+    gradient_clip: Annotated[PositiveNumber | None, IN_TRAINING] = 1.0
+    val_every_steps: Annotated[
+        Positive | None,
+        VALIDATED,
+    ] = None
+    val_metrics: Annotated[
+        tuple[str, ...],
+        VALIDATED,
+        NO_RESULT,
+    ] = ()
+    early_stopping: Annotated[
+        Positive | None,
+        VALIDATED,
+    ] = None
+    ema_decay: Annotated[Annotated[float, Interval(gt=0, lt=1)] | None, IN_TRAINING] = None
     checkpoint: Literal["best", "last"] = "best"
-    save_every_steps: Positive | None = None
-    save_every_minutes: PositiveNumber | None = 5.0
-    keep_last: bool = False
-    log_every_steps: Positive = 1
-    progress: bool = True
-    callbacks: Mapping[str, CallbackFactory] | None = None
-    strategy: str | StrategyFactory = "auto"
-    profiler: Literal["simple", "advanced", "pytorch"] | ProfilerFactory | None = None
-    limit_train_batches: Positive | BatchShare | None = None
-    overfit_batches: Positive | None = None
-    gradient_checkpointing: bool = False
-    deterministic: bool | Literal["warn"] = False
-
-    read_with: ClassVar[ReadWith] = {
-        "gradient_clip ema_decay accumulate_grad_batches precision callbacks strategy profiler "
-        "limit_train_batches overfit_batches gradient_checkpointing deterministic": IN_STEPS,
-        "val_every_steps early_stopping val_metrics": {
-            **IN_STEPS,
-            "/data.validation": ABOVE_ZERO,
-        },
-        "micro_batch_size": {**IN_STEPS, DIVIDED: (True,)},
-    }
+    save_every_steps: Annotated[Positive | None, NO_RESULT] = None
+    save_every_minutes: Annotated[PositiveNumber | None, NO_RESULT] = 5.0
+    keep_last: Annotated[bool, NO_RESULT] = False
+    log_every_steps: Annotated[Positive, NO_RESULT] = 1
+    progress: Annotated[bool, NO_RESULT] = True
+    callbacks: Annotated[Mapping[str, CallbackFactory] | None, IN_TRAINING] = None
+    strategy: Annotated[str | StrategyFactory, IN_TRAINING] = "auto"
+    profiler: Annotated[
+        Literal["simple", "advanced", "pytorch"] | ProfilerFactory | None,
+        IN_TRAINING,
+        NO_RESULT,
+    ] = None
+    limit_train_batches: Annotated[Positive | BatchShare | None, IN_TRAINING] = None
+    overfit_batches: Annotated[Positive | None, IN_TRAINING] = None
+    gradient_checkpointing: Annotated[bool, IN_TRAINING] = False
+    deterministic: Annotated[bool | Literal["warn"], IN_TRAINING] = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "precision", str(self.precision))
@@ -241,9 +248,8 @@ class OptimSettings:
         betas: AdamW's decay rates of the two moments.
         eps: AdamW's term in the denominator.
         schedule: ``linear`` or ``cosine`` decay to 0 at the last step, or ``constant``.
-        warmup_steps: the number of steps of a linear rise from 0 before that.
-        warmup_ratio: the warm-up as a share of all steps, in [0, 1), rounded up; ``None`` leaves it
-            to ``warmup_steps``, which must otherwise be 0.
+        warmup: the number of steps of a linear rise from 0 before that, or their share of all steps
+            in [0, 1) if it is written with a point, rounded up.
         layer_decay: the factor of the learning rate from each layer of a tower to the one below it,
             in (0, 1] (Bao et al., 2022, BEiT, appendix; the rule is in
             ``cfaug.train.module.layer_rates``); ``None`` is the same rate for all.
@@ -254,45 +260,42 @@ class OptimSettings:
     betas: tuple[PartialShare, PartialShare] = (0.9, 0.999)
     eps: PositiveNumber = 1e-8
     schedule: Literal["linear", "cosine", "constant"] = "linear"
-    warmup_steps: Count = 0
-    warmup_ratio: PartialShare | None = None
+    warmup: Count | PartialShare = 0
     layer_decay: Annotated[float, Interval(gt=0, le=1)] | None = None
-    decay_rule: Literal["matrices", "huggingface"] = "matrices"
-
-    read_with: ClassVar[ReadWith] = {"decay_rule": {"weight_decay": GIVEN}}
+    decay_rule: Annotated[Literal["matrices", "huggingface"], ReadIf({"weight_decay": GIVEN})] = (
+        "matrices"
+    )
 
     def __post_init__(self) -> None:
         check_fields(self, "optim")
-        if self.warmup_ratio is not None and self.warmup_steps:
-            raise UserError(
-                f"optim.warmup_ratio={self.warmup_ratio} beside optim.warmup_steps="
-                f"{self.warmup_steps}: give one of them; optim.warmup_steps=0 takes the ratio"
-            )
 
-    def warmup(self, total_steps: int) -> int:
+    def warmup_steps(self, total_steps: int) -> int:
         """Return the number of steps before the peak.
 
-        >>> OptimSettings(warmup_ratio=0.1).warmup(101)
+        >>> OptimSettings(warmup=0.1).warmup_steps(101)
         11
         """
-        if self.warmup_ratio is None:
-            return self.warmup_steps
-        return math.ceil(self.warmup_ratio * total_steps)
+        if isinstance(self.warmup, int):
+            return self.warmup
+        return math.ceil(self.warmup * total_steps)
 
     def factor(self, step: int, total_steps: int) -> float:
         """Return the factor of the peak learning rate in step ``step`` (from 0) of ``total_steps``.
 
-        >>> settings = OptimSettings(warmup_steps=2)
+        >>> settings = OptimSettings(warmup=2)
         >>> [settings.factor(step, 6) for step in range(6)]
         [0.0, 0.5, 1.0, 0.75, 0.5, 0.25]
         """
-        warmup = self.warmup(total_steps)
+        warmup = self.warmup_steps(total_steps)
         if step < warmup:
             return step / warmup
         if self.schedule == "constant":
             return 1.0
         left = max(0.0, (total_steps - step) / max(1, total_steps - warmup))
         return left if self.schedule == "linear" else (1 - math.cos(math.pi * left)) / 2
+
+
+OF_WRONG_CAPTIONS = ReadIf({"/data.negatives": ("text",)}, {"negative_captions": ("used",)})
 
 
 @dataclass(frozen=True)
@@ -328,25 +331,17 @@ class LossSettings:
     """
 
     same_image: Literal["negative", "masked"] = "negative"
-    hard_negative_weight: PositiveNumber = 1.0
+    hard_negative_weight: Annotated[PositiveNumber, ReadIf({DRAWN: ("counterfactual",)})] = 1.0
     negative_captions: Literal["used", "ignored"] | None = None
     set_invariance: Weight = 0.0
-    invariance: Literal["variance", "kl"] = "variance"
-    negative_weight: PositiveNumber = 1.0
-    intra_modal: Weight = 0.0
-    ranking: Weight = 0.0
-    ranking_limit: PositiveNumber = 10.0
-
-    read_with: ClassVar[ReadWith] = {
-        "hard_negative_weight": {DRAWN: ("counterfactual",)},
-        "negative_weight": [
-            {"/data.negatives": ("text", "image")},
-            {"negative_captions": ("used",)},
-        ],
-        "intra_modal ranking": [{"/data.negatives": ("text",)}, {"negative_captions": ("used",)}],
-        "invariance": {"set_invariance": GIVEN},
-        "ranking_limit": {"ranking": GIVEN},
-    }
+    invariance: Annotated[Literal["variance", "kl"], ReadIf({"set_invariance": GIVEN})] = "variance"
+    negative_weight: Annotated[
+        PositiveNumber,
+        ReadIf({"/data.negatives": ("text", "image")}, {"negative_captions": ("used",)}),
+    ] = 1.0
+    intra_modal: Annotated[Weight, OF_WRONG_CAPTIONS] = 0.0
+    ranking: Annotated[Weight, OF_WRONG_CAPTIONS] = 0.0
+    ranking_limit: Annotated[PositiveNumber, ReadIf({"ranking": GIVEN})] = 10.0
 
     def __post_init__(self) -> None:
         check_fields(self, "loss")
@@ -408,15 +403,9 @@ class LoggerSettings:
     """
 
     kind: Literal["csv", "wandb", "tensorboard", "trackio"] = "csv"
-    project: str = "cfaug"
-    group: str | None = None
-    mode: Literal["online", "offline"] = "online"
-
-    read_with: ClassVar[ReadWith] = {
-        "project": {"kind": ("wandb", "trackio")},
-        "group": {"kind": ("wandb", "trackio")},
-        "mode": {"kind": ("wandb",)},
-    }
+    project: Annotated[str, ReadIf({"kind": ("wandb", "trackio")})] = "cfaug"
+    group: Annotated[str | None, ReadIf({"kind": ("wandb", "trackio")})] = None
+    mode: Annotated[Literal["online", "offline"], ReadIf({"kind": ("wandb",)})] = "online"
 
     def __post_init__(self) -> None:
         check_fields(self, "logger")

@@ -7,14 +7,14 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated
 
 from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from cfaug.core.errors import UserError
 from cfaug.core.validation import PartialShare, Positive, PositiveNumber, check_fields
-from cfaug.settings.read_with import GIVEN, ReadWith
+from cfaug.settings.read_if import GIVEN, ReadIf
 from cfaug.train.records import Trainable
 
 # The choice of trained weights: frozen parts, LoRA adapters. Torch is imported when needed.
@@ -50,9 +50,7 @@ class Lora:
     """the rank of the adapters"""
     alpha: PositiveNumber = 16
     dropout: PartialShare = 0.0
-    merge: bool = True
-
-    read_with: ClassVar[ReadWith] = {"merge": {"/data.edits": GIVEN}}
+    merge: Annotated[bool, ReadIf({"/data.edits": GIVEN})] = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "targets", _patterns("tuning.lora.targets", self.targets))
@@ -75,14 +73,9 @@ class Tuning:
     """
 
     freeze: Sequence[str] = ()
-    train: Sequence[str] = ()
+    train: Annotated[Sequence[str], ReadIf({"freeze": GIVEN}, {"lora": GIVEN})] = ()
     lora: Lora | None = None
-    still: bool = False
-
-    read_with: ClassVar[ReadWith] = {
-        "train": [{"freeze": GIVEN}, {"lora": GIVEN}],
-        "still": [{"freeze": GIVEN}, {"lora": GIVEN}],
-    }
+    still: Annotated[bool, ReadIf({"freeze": GIVEN}, {"lora": GIVEN})] = False
 
     def __post_init__(self) -> None:
         for name in ("freeze", "train"):

@@ -16,7 +16,7 @@ from cfaug.core.files import read_yaml
 from cfaug.core.targets import locate
 from cfaug.report.comparison import ComparisonSettings
 from cfaug.report.paper_tables import PaperTable
-from cfaug.settings.read_with import declared_by
+from cfaug.settings.read_if import declared_by
 from tests.files_of_settings import settings_file, settings_files
 
 TABLES = sorted(file.stem for file in settings_files("table"))

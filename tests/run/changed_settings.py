@@ -7,7 +7,7 @@ from __future__ import annotations
 
 # Each training takes four steps of the tiny CLIP from the same start.
 START = {
-    "trainer.max_steps": 4, "optim.lr": 0.01, "optim.warmup_steps": 1, "trainer.progress": False,
+    "trainer.max_steps": 4, "optim.lr": 0.01, "optim.warmup": 1, "trainer.progress": False,
     "trainer.val_every_steps": 4, "data.batch_size": 7, "data.size": 20,
     "trainer.checkpoint": "last", "data.world.real_scenes": 40,
     "data.world.counterfactual_pairs": 24, "data.world.unbiased_scenes": 30,
@@ -29,7 +29,7 @@ EXAMPLES = {
 TRAINING = {
     "data.drop_last": True, "data.batch_size": 6,
     "optim.lr": 0.02, "optim.weight_decay": 0.3, "optim.eps": 1e-3, "optim.schedule": "cosine",
-    "optim.warmup_steps": 3, "optim.layer_decay": 0.5, "optim.decay_rule": "huggingface",
+    "optim.warmup": 3, "optim.layer_decay": 0.5, "optim.decay_rule": "huggingface",
     "+optim.betas": [0.5, 0.9], "trainer.max_steps": 3, "trainer.precision": "bf16-mixed",
     "trainer.accumulate_grad_batches": 2, "trainer.gradient_clip": 0.01,
     "trainer.ema_decay": 0.5, "trainer.max_epochs": 1, "model.weights": "zoo:clip-1",
@@ -93,8 +93,8 @@ OF_GENERATION = {
     "force": "whether photos are refused that a zoo of drawn scenes knows nothing of",
     "dry_run": "whether anything is made",
 }
-"""Settings at the top, each with the reason why a result does not depend on it. For those of a
-recipe see ``cfaug.run.generate.WHERE_IT_RUNS``."""
+"""Settings at the top, each with the reason why a result does not depend on it. Those of a recipe
+are marked ``NO_RESULT`` by their classes."""
 
 IN_OTHER_TESTS = (
     "data.",

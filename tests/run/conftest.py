@@ -26,7 +26,7 @@ from cfaug.run.generate_settings import GenerateSettings
 from cfaug.run.table import TableSettings
 from cfaug.settings.arguments import read
 from cfaug.settings.compose import compose_jobs
-from cfaug.settings.read_with import SWEPT, Job
+from cfaug.settings.read_if import SWEPT, Job
 from cfaug.settings.unread import find_unread_words
 from tests.data.layouts import table
 from tests.data.making import noise_image

@@ -11,14 +11,16 @@ from typing import Any
 from omegaconf import OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
+from cfaug.core.annotations import without_result
 from cfaug.core.errors import UserError
 from cfaug.core.fitting import bind
 from cfaug.core.targets import locate
-from cfaug.run.generate import WHERE_IT_RUNS, describe_settings
+from cfaug.run.generate import describe_settings
 from cfaug.run.generate_settings import GenerateSettings
 from cfaug.settings.arguments import flatten
 from cfaug.settings.choices import options_in
 from cfaug.settings.compose import _container, _keep_taken, _merge, _register_resolvers
+from cfaug.settings.read_if import Job
 from cfaug.settings.settings_files import register_search_path
 from tests.files_of_settings import other_values
 from tests.run.changed_settings import IN_OTHER_TESTS, OF_GENERATION
@@ -135,7 +137,7 @@ def find_dead(tree: Any, tried: set[str]) -> list[str]:
         for key, value in sorted(leaves(tree).items())
         if not key.startswith(IN_OTHER_TESTS)
         and key not in OF_GENERATION
-        and key.rpartition(".")[2] not in WHERE_IT_RUNS
+        and not runs_elsewhere(key, config)
         and in_part(key, config) not in tried
     }
     refused = find_unread("generate", list(typed), config, as_written(tree))
@@ -151,6 +153,13 @@ def find_dead(tree: Any, tried: set[str]) -> list[str]:
     ]
     assert untried == []
     return dead
+
+
+def runs_elsewhere(key: str, config: dict[str, Any]) -> bool:
+    """Say whether the class of a setting says that it never changes a result."""
+    place, _, name = key.rpartition(".")
+    node = Job(config).value(place) if place else None
+    return bool(node) and "_target_" in node and name in without_result(locate(node["_target_"]))
 
 
 def in_part(key: str, config: dict[str, Any]) -> str:

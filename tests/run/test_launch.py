@@ -67,7 +67,7 @@ def test_an_error_repeats_a_setting_as_it_was_typed(script):
     said = refusal(script("train"), ["model.weights=a,b"])
     assert "error: model.weights=a,b names several values" in said
     assert "; model.weights=[a,b] is a list" in said
-    assert "data.mixture=mine: In " in refusal(script("train"), ["data.mixture=mine"])
+    assert "data.mixture=mine: choose from " in refusal(script("train"), ["data.mixture=mine"])
 
 
 def test_a_launcher_that_is_not_there_is_a_sentence(script):

@@ -73,7 +73,7 @@ def commands() -> tuple[list[str], list[str]]:
     return training, evaluation
 
 
-TINY = ["trainer.max_steps=1", "data.batch_size=4", "data.holdout=0.3", "optim.warmup_steps=0"]
+TINY = ["trainer.max_steps=1", "data.batch_size=4", "data.holdout=0.3", "optim.warmup=0"]
 
 
 @pytest.mark.slow

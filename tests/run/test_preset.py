@@ -19,16 +19,16 @@ from tests.run.conftest import compose, output_of, stdout_of
 
 OWN = ("data=folder", "data.real=P", "data.counterfactual=C")
 PAPER = {
-    "optim.lr": 5e-7, "optim.weight_decay": 1e-3, "optim.warmup_steps": 0,
+    "optim.lr": 5e-7, "optim.weight_decay": 1e-3, "optim.warmup": 0,
     "trainer.max_steps": None, "trainer.max_epochs": 3, "trainer.val_every_steps": None,
     "data.batch_size": 128,
 }  # fmt: skip
 TINY = {
-    "optim.lr": 6e-4, "optim.eps": 1e-6, "optim.warmup_steps": 10, "trainer.max_steps": 150,
+    "optim.lr": 6e-4, "optim.eps": 1e-6, "optim.warmup": 10, "trainer.max_steps": 150,
     "trainer.max_epochs": None, "trainer.val_every_steps": 50, "data.batch_size": 64,
 }  # fmt: skip
 ENTAILER = {  # METER's fine-tuning on SNLI-VE, at its cross-modal layers' rate
-    "optim.lr": 1e-5, "optim.weight_decay": 0.01, "optim.warmup_ratio": 0.1,
+    "optim.lr": 1e-5, "optim.weight_decay": 0.01, "optim.warmup": 0.1,
     "trainer.max_steps": None, "trainer.max_epochs": 5, "data.batch_size": 64,
 }  # fmt: skip
 CLASSIFIER = {  # transformers' run_image_classification.py
@@ -123,10 +123,10 @@ def test_a_model_without_a_preset_is_told_how_to_name_one(tmp_path):
     mine = {"_target_": "cfaug.models.specs.HFClip", "weights": "/my/clip"}
     (tmp_path / "conf/model/mine.yaml").write_text(yaml.safe_dump(mine))
     words = [search_also(str(tmp_path), "--config-dir"), "model=mine"]
-    with pytest.raises(UserError, match=r"names no preset .* type \+preset=paper"):
+    with pytest.raises(UserError, match=r"names no preset .* type preset=paper"):
         compose_jobs("train", words, multirun=False, command=TrainSettings)
     [(config, _)] = compose_jobs(
-        "train", [*words, "+preset=paper"], multirun=False, command=TrainSettings
+        "train", [*words, "preset=paper"], multirun=False, command=TrainSettings
     )
     assert chosen(config, PAPER) == PAPER
 

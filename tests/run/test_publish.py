@@ -18,7 +18,7 @@ from cfaug.models.specs import HFClip, OpenClip
 from tests.models import tiny
 from tests.run.conftest import Place, stderr_of
 
-RUN = ["data.cf_ratio=0.6", "seed=107", "optim.lr=0.05", "optim.warmup_steps=0"]
+RUN = ["data.cf_ratio=0.6", "seed=107", "optim.lr=0.05", "optim.warmup=0"]
 
 
 def card_of(folder):

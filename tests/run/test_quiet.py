@@ -24,7 +24,7 @@ def test_quiet_commands_say_the_sentence_and_paths(place, monkeypatch):
         "data.cf_ratio=0,0.6",
         "data.size=30",
         "arm=null",
-        "optim.warmup_steps=0",
+        "optim.warmup=0",
     ]
     said, comments = output_of(place.train, *words, "quiet=true")
     assert comments == ""

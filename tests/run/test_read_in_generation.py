@@ -8,21 +8,22 @@ import signal
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any
 
 import pytest
 
 from cfaug.core.errors import UserError
+from cfaug.core.validation import Share
 from cfaug.editing.baselines import RandomDeletion
 from cfaug.generate.source import digest_of
 from cfaug.planning.build import build
-from cfaug.run.generate import WHERE_IT_RUNS, generate, plan_job, write_exports
+from cfaug.run.generate import generate, plan_job, write_exports
 from cfaug.run.generate_settings import GenerateSettings
-from cfaug.settings.read_with import ReadWith
+from cfaug.settings.read_if import ReadIf
 from tests import children
 from tests.data.making import noise_image
 from tests.run.conftest import places_in
-from tests.run.generation_changes import changes, leaves, merge, settle
+from tests.run.generation_changes import changes, leaves, merge, runs_elsewhere, settle
 
 WORLD = [
     "data.source=shapescapes:real", "data.leave_out=null", "data.world.seed=5",
@@ -142,8 +143,8 @@ def find_dead_settings(tree: Any) -> tuple[set[str], list[str]]:
     place = "recipe.editor."
     keys = {k: v for k, v in leaves(tree).items() if k.startswith(place)}
     dead, alive = examine(tree, keys, edit)
-    names = {key.removeprefix(place) for key in dead}
-    return {name for name in names if name.rpartition(".")[2] not in WHERE_IT_RUNS}, alive
+    config = settle(tree)
+    return {key.removeprefix(place) for key in dead if not runs_elsewhere(key, config)}, alive
 
 
 @pytest.mark.slow
@@ -162,7 +163,7 @@ class Planted(RandomDeletion):
 
     ignored: bool = False
 
-    read_with: ClassVar[ReadWith] = {"share": {"keep_unchanged": (False,)}}
+    share: Annotated[Share, ReadIf({"keep_unchanged": (False,)})] = 0.1
 
 
 def test_a_dead_setting_and_a_wrong_declaration_are_found(sources):

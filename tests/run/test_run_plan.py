@@ -54,7 +54,7 @@ def test_ratios_of_chosen_sets_run_on_the_world(place, asked):
     ("words", "said"),
     [
         # N15: a typed warm-up that is longer than the run
-        (["data.cf_ratio=0.5", "optim.warmup_steps=400"], "the warm-up of 400 steps is as long as"),
+        (["data.cf_ratio=0.5", "optim.warmup=400"], "the warm-up of 400 steps is as long as"),
         # N16: a contrastive batch of one has a loss of 0
         (["data.cf_ratio=0.5", "data.batch_size=1"], "the loss is 0 at every step"),
         # N27: what each run would only find at its start

@@ -61,7 +61,7 @@ def test_a_run_is_recorded_skipped_refused_and_started_anew(place):
 
 @pytest.mark.slow
 def test_many_arms_become_a_table_and_a_page(place):
-    words, spoils = ["name=small", "seed=1,2"], ["optim.lr=0.005", "optim.warmup_steps=0"]
+    words, spoils = ["name=small", "seed=1,2"], ["optim.lr=0.005", "optim.warmup=0"]
     for arm, extra in {
         "before": ["data.cf_ratio=0", "trainer.max_steps=0"],
         "real": ["data.cf_ratio=0", "data.size=30", *spoils],

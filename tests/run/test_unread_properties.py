@@ -6,21 +6,22 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, cast
 
 import pytest
 
 import cfaug
+from cfaug.core.annotations import without_result
 from cfaug.core.errors import UserError
 from cfaug.core.files import read_yaml
 from cfaug.core.targets import locate
 from cfaug.evaluation.context import EvaluationContext
 from cfaug.evaluation.retrieval import Retrieval
 from cfaug.planning.build import build
+from cfaug.run import generate
 from cfaug.run.annotation_steps import AnnotationSource
-from cfaug.run.generate import WHERE_IT_RUNS
 from cfaug.settings.arguments import flatten
-from cfaug.settings.read_with import Job
+from cfaug.settings.read_if import Job, ReadIf
 from tests.contributed import contributed
 from tests.files_of_settings import other_values, settings_file, settings_files
 from tests.run import annotated_steps, evaluated_sources
@@ -66,8 +67,7 @@ def test_every_setting_of_a_run_changes_its_weights_or_is_refused(ratio, worlds,
         file = run.folder / "checkpoint/model.safetensors"
         return hashlib.sha256(file.read_bytes()).hexdigest()
 
-    plain = weights()
-    assert plain is not None
+    plain = weights()  # were it refused, everything that is refused would be like it
     unread = [key for key, value in TRAINED[ratio].items() if weights(**{key: value}) == plain]
     assert [key for key in unread if key not in OTHERWISE_TRAINED] == []
     assert weights(**{key: value for key, (value, _) in OTHERWISE_TRAINED.items()}) is not None
@@ -175,9 +175,7 @@ class WithDead(Retrieval):
     """A benchmark with a setting that nothing reads, and one that is read in another form."""
 
     dead: int = 0
-    spare: int = 0
-
-    read_with: ClassVar = {"spare": {"captions_per_image": (2,)}}
+    spare: Annotated[int, ReadIf({"captions_per_image": (2,)})] = 0
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -222,8 +220,7 @@ def test_every_setting_of_a_member_is_read_if_the_member_is_run(name, place):
         read = {part for part, word in keys.items() if word not in unread}
         assert read == {"_target_", "world" if place == "world" else "own"}
         return
-    nothing: Any = None
-    there = EvaluationContext(nothing, has_world=place == "world", held_out=lambda: None)
+    there = EvaluationContext(cast(Any, None), has_world=place == "world", held_out=lambda: None)
     for only in (None, [[*build(node)._chosen(there)][-1]]):
         altered = {**node, "only": only}
         chosen = build(altered)._chosen(there)
@@ -273,5 +270,5 @@ def test_every_setting_of_every_recipe_is_recorded_or_refused(words, tried):
 @pytest.mark.slow
 def test_that_property_finds_a_setting_without_effect(monkeypatch):
     """An identity that ignores the number of steps."""
-    monkeypatch.setattr("cfaug.run.generate.WHERE_IT_RUNS", {**WHERE_IT_RUNS, "steps": "planted"})
+    monkeypatch.setattr(generate, "without_result", lambda k: {*without_result(k), "steps"})
     assert find_dead(merge("parts=2"), set()) == ["recipe.image_editor.steps"]

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, is_typeddict
+from typing import Annotated, Any, Literal, is_typeddict
 
 import pytest
 import yaml
@@ -17,6 +17,7 @@ from cfaug.core.annotations import annotation_of, base_of
 from cfaug.core.targets import TARGET, locate
 from cfaug.run.list_settings import class_of, list_parts, list_settings, main, schema
 from cfaug.settings.declarations import declarations, meanings_of, schema_of
+from cfaug.settings.read_if import ReadIf
 from cfaug.settings.settings_files import find_settings, settings_folders
 from tests.files_of_settings import is_whole, settings_file, settings_files
 from tests.run.conftest import compose
@@ -46,10 +47,8 @@ class Sampled(Base):
 
     order: Literal["given", "shuffled"] | None = "given"
     """The order of the items; ``None`` sorts them."""
-    seed: int = 3
+    seed: Annotated[int, ReadIf({"order": ("shuffled",)})] = 3
     """The seed of ``order``."""
-
-    read_with: ClassVar = {"seed": {"order": ("shuffled",)}}
 
 
 def test_a_setting_is_declared_once_and_said_everywhere():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from typing import is_typeddict
 
 import pytest
 
@@ -13,7 +14,7 @@ from cfaug.core.protocols import Answerer, DualEncoder, Matcher
 from cfaug.evaluation.choices.pairs import PairMatching
 from cfaug.evaluation.retrieval import Retrieval
 from cfaug.run.list_settings import list_parts
-from cfaug.settings.read_with import LEARNT, MODEL, TRAINED, WORLD, declared_by
+from cfaug.settings.read_if import LEARNT, MODEL, TRAINED, WORLD, declared_by
 from cfaug.settings.settings_files import settings_folders
 from cfaug.settings.unread import place_of, refuse_unread_by_runs
 from cfaug.settings.usage import describe_readers
@@ -187,10 +188,10 @@ def test_help_lists_who_reads_what(name):
 def test_every_declaration_names_settings_that_there_are():
     top = {name for command in COMMANDS.values() for name in signature_of(command)}
     for kind in {part.kind for part in list_parts(settings_folders())}:
-        known = signature_of(kind)
+        known = kind.__annotations__ if is_typeddict(kind) else signature_of(kind)
         for name, conditions in declared_by(kind).items():
-            conditions = [] if isinstance(conditions, str) else conditions
-            settings = {key for each in conditions for key in each if isinstance(key, str)}
+            each = (case for case in conditions if not isinstance(case, str))
+            settings = {key for case in each for key in case if isinstance(key, str)}
             for key in {name, *settings}:
                 there = top if key[0] == "/" else known
                 assert key.lstrip("/").partition(".")[0] in there, (kind, key)

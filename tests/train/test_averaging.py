@@ -21,7 +21,7 @@ from tests.train import tiny_plan
 from tests.train.tiny_plan import folder_of, rows, same_weights
 
 DECAY, STEPS = 0.8, 12
-QUICK = {"steps": STEPS, "optim": OptimSettings(lr=3e-3, warmup_steps=2)}
+QUICK = {"steps": STEPS, "optim": OptimSettings(lr=3e-3, warmup=2)}
 
 
 def copied(model):

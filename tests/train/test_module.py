@@ -60,7 +60,7 @@ def test_a_run_decays_by_its_rule(tmp_path, weights):
     """The logit scale has no gradient's worth of movement at this rate: it only decays."""
     moved = {}
     for rule in ("matrices", "huggingface"):
-        optim = OptimSettings(lr=1e-9, weight_decay=1e5, warmup_steps=0, decay_rule=rule)
+        optim = OptimSettings(lr=1e-9, weight_decay=1e5, warmup=0, decay_rule=rule)
         folder = tmp_path / rule / "arm" / "seed=1"
         encoder = tiny_plan.train(folder, weights, steps=1, optim=optim)[0]
         before = HFClip(str(weights)).load().model.logit_scale
@@ -77,7 +77,7 @@ def test_a_run_logs_and_keeps_the_lowest_validation_loss(folder, weights):
     assert list(validated) == [5, 10, 12]
     assert best.val_loss == min(validated.values())
     assert best.step == min(validated, key=validated.get)
-    factors = [OptimSettings(warmup_steps=5).factor(step, 12) for step in range(12)]
+    factors = [OptimSettings(warmup=5).factor(step, 12) for step in range(12)]
     assert [float(row["lr"]) for row in rows] == pytest.approx([3e-3 * f for f in factors])
     assert not (folder / "last.ckpt").exists()
 

@@ -186,11 +186,11 @@ def test_a_device_is_chosen_by_its_name(monkeypatch):
         (TrainerSettings, {"strategy": "fsdp2"}, "strategy=fsdp2: choose auto or ddp.*last.ckpt"),
         (OptimSettings, {"lr": "high"}, "optim.lr=high should be a number"),
         (OptimSettings, {"layer_decay": 1.1}, "optim.layer_decay=1.1"),
-        (OptimSettings, {"warmup_ratio": 1.0}, r"optim.warmup_ratio=1.0 .* in \[0, 1\)"),
+        (OptimSettings, {"warmup": 1.0}, r"optim.warmup=1.0 .* in \[0, 1\)"),
         (
             OptimSettings,
-            {"warmup_ratio": 0.1, "warmup_steps": 5},
-            r"warmup_ratio=0\.1 beside optim\.warmup_steps=5",
+            {"warmup": -1},
+            r"optim.warmup=-1 should be a whole number of at least 0 or",
         ),
         (LoggerSettings, {"kind": "mlflow"}, "csv, wandb, tensorboard"),
         (LossSettings, {"negative_captions": "no"}, r"loss\.negative_captions=no"),
@@ -214,7 +214,7 @@ def test_schedules_are_those_of_transformers(schedule):
 
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
     theirs = get_scheduler(schedule, optimizer, num_warmup_steps=4, num_training_steps=20)
-    ours = OptimSettings(schedule=schedule.removesuffix("_with_warmup"), warmup_ratio=0.2)
+    ours = OptimSettings(schedule=schedule.removesuffix("_with_warmup"), warmup=0.2)
     for step in range(20):
         assert ours.factor(step, 20) == pytest.approx(theirs.get_last_lr()[0])
         optimizer.step()

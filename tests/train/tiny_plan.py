@@ -89,7 +89,7 @@ def train(
     trainer = TrainerSettings(**{**settings, **given})
     encoder = spec(str(weights)).load()
     how = Steps(
-        optim or OptimSettings(lr=3e-3, warmup_steps=5), steps, trainer.gradient_clip, seed=3,
+        optim or OptimSettings(lr=3e-3, warmup=5), steps, trainer.gradient_clip, seed=3,
         parts=trainer.accumulate_grad_batches,
     )  # fmt: skip
     pieces = trainer.micro_batch_size

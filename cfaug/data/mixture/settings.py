@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
+from cfaug.core.annotations import NO_RESULT
 from cfaug.core.errors import UserError
 from cfaug.core.targets import Makes
 from cfaug.core.validation import PartialShare, Positive, Seed, Share, Workers, check_fields
@@ -18,7 +19,7 @@ from cfaug.data.mixture.near_duplicates import (
     NearRule,
 )
 from cfaug.data.mixture.records import Split
-from cfaug.settings.read_with import GIVEN, Condition, Fact, ReadWith
+from cfaug.settings.read_if import GIVEN, Fact, ReadIf
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
@@ -113,9 +114,9 @@ class DataSettings:
     size: Positive | None = field(init=False, default=None)
     seed: Seed | None = None
     batch_size: Positive = 64
-    workers: Workers = 0
+    workers: Annotated[Workers, NO_RESULT] = 0
     validation: PartialShare = 0.2
-    stratify: bool = False
+    stratify: Annotated[bool, ReadIf({DRAWN: ("both",)})] = False
     pairs_in_batch: bool = field(init=False, default=False)
     drop_last: bool = False
     shuffle: str = field(init=False, default="global")
@@ -137,10 +138,9 @@ class DataSettings:
     near_distance: NearDistance = field(init=False, default=DEFAULT_DISTANCE)
 
     learnt: ClassVar[str] = "captions"
-    """What a model learns from such data (``cfaug.settings.read_with.LEARNT``)."""
+    """What a model learns from such data (``cfaug.settings.read_if.LEARNT``)."""
     chosen_by: ClassVar[str | None] = None
     """The words that choose this mixture; ``None`` if that takes more."""
-    read_with: ClassVar[ReadWith] = {"stratify": {DRAWN: ("both",)}}
 
     def __post_init__(self) -> None:
         check_fields(self, "data")
@@ -264,9 +264,7 @@ class ImageData(DataSettings):
     fields: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
     reader: OwnReader | None = None
     near_duplicates: NearAction | None = None
-    near_distance: NearDistance = DEFAULT_DISTANCE
-
-    read_with: ClassVar[ReadWith] = {"near_distance": {"near_duplicates": GIVEN}}
+    near_distance: Annotated[NearDistance, ReadIf({"near_duplicates": GIVEN})] = DEFAULT_DISTANCE
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -278,7 +276,8 @@ class ImageData(DataSettings):
             object.__setattr__(self, "holdout", 0)
 
 
-OF_SETS: Condition = {DRAWN: ("counterfactual",)}
+OF_SETS = ReadIf({DRAWN: ("counterfactual",)})
+OF_REAL = ReadIf({DRAWN: ("real",)})
 
 
 @dataclass(frozen=True)
@@ -290,16 +289,11 @@ class MixedData(ImageData):
 
     cf_ratio: Share | None = None
     size: Positive | None = None
-    counterfactual_members: Members = "all"
-    human_labels: str | None = None
+    counterfactual_members: Annotated[Members, OF_SETS] = "all"
+    human_labels: Annotated[str | None, OF_SETS] = None
     split: Split = "group"
-    pairs_in_batch: bool = False
-    real_captions: RealCaptions = "all"
-
-    read_with: ClassVar[ReadWith] = {
-        "pairs_in_batch counterfactual_members human_labels": OF_SETS,
-        "real_captions": {DRAWN: ("real",)},
-    }
+    pairs_in_batch: Annotated[bool, OF_SETS] = False
+    real_captions: Annotated[RealCaptions, OF_REAL] = "all"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -317,10 +311,9 @@ class RatioData(MixedData):
     The arguments are those of :class:`DataSettings`.
     """
 
-    counterfactual_captions: Captions = "own"
+    counterfactual_captions: Annotated[Captions, OF_SETS] = "own"
 
     chosen_by: ClassVar[str | None] = "data.mixture=ratio"
-    read_with: ClassVar[ReadWith] = {"counterfactual_captions": OF_SETS}
 
 
 @dataclass(frozen=True)
@@ -338,16 +331,12 @@ class NegativesData(ImageData):
             about its own. All of these have the numbers of examples and steps of ``both``.
     """
 
-    negatives: Negatives = "text"
+    negatives: Annotated[Negatives, OF_SETS] = "text"
     cf_ratio: Share | None = None
     size: Positive | None = None
-    real_captions: RealCaptions = "all"
+    real_captions: Annotated[RealCaptions, OF_REAL] = "all"
 
     chosen_by: ClassVar[str | None] = "data.mixture=negatives"
-    read_with: ClassVar[ReadWith] = {
-        "negatives": OF_SETS,
-        "real_captions": {DRAWN: ("real",)},
-    }
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -371,19 +360,14 @@ class PlanData(ImageData):
 
     plan: MixturePlan | None = None
     control: Literal["real", "counterfactual"] | None = None
-    control_source: str | None = None
-    counterfactual_captions: Captions = "own"
-    real_captions: RealCaptions = "all"
-    human_labels: str | None = None
+    control_source: Annotated[str | None, ReadIf({"control": GIVEN})] = None
+    counterfactual_captions: Annotated[Captions, OF_SETS] = "own"
+    real_captions: Annotated[RealCaptions, OF_REAL] = "all"
+    human_labels: Annotated[str | None, OF_SETS] = None
     split: Split = "group"
-    pairs_in_batch: bool = False
+    pairs_in_batch: Annotated[bool, OF_SETS] = False
 
     chosen_by: ClassVar[str | None] = "a paper's data.mixture"
-    read_with: ClassVar[ReadWith] = {
-        "pairs_in_batch counterfactual_captions human_labels": OF_SETS,
-        "real_captions": {DRAWN: ("real",)},
-        "control_source": {"control": GIVEN},
-    }
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -423,7 +407,7 @@ class LabelData(MixedData):
         real_captions: ``all`` captions, or the ``edited`` ones, which ``counterfactual`` edited.
     """
 
-    real_captions: Literal["all", "edited"] = "all"
+    real_captions: Annotated[Literal["all", "edited"], OF_REAL] = "all"
 
     task: ClassVar[str]
 
@@ -468,13 +452,12 @@ class QuestionData(DataSettings):
     cf_ratio: Share | None = None
     size: Positive | None = None
     split: Split = "group"
-    pairs_in_batch: bool = False
+    pairs_in_batch: Annotated[bool, OF_SETS] = False
     wording: str = "plain"
 
     task: ClassVar[str] = "vqa"
     chosen_by: ClassVar[str | None] = "task=vqa"
     learnt: ClassVar[str] = "questions"
-    read_with: ClassVar[ReadWith] = {"pairs_in_batch": OF_SETS}
 
     @property
     def on_world(self) -> bool:

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import numpy as np
 from annotated_types import Interval
 
+from cfaug.core.annotations import NO_RESULT
 from cfaug.core.rng import derive
 from cfaug.core.types import Edited, Example
 from cfaug.core.validation import Positive, Seed, Share, check_fields
@@ -194,7 +195,7 @@ class ClareEdits:
     keep_unchanged: bool = True
     seed: Seed = 0
     """the seed of what is drawn"""
-    chunk: Positive = 500
+    chunk: Annotated[Positive, NO_RESULT] = 500
     max_words: Positive = 300
 
     def __post_init__(self) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import compress, product
 from math import comb
-from typing import TYPE_CHECKING, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
 import numpy as np
 
@@ -43,7 +43,7 @@ from cfaug.evaluation.choices.pairs import (
     read_tags,
 )
 from cfaug.evaluation.failures import Cell, Cells, draw_twins, words_changed
-from cfaug.settings.read_with import MODEL, ReadWith
+from cfaug.settings.read_if import MODEL, ReadIf
 from cfaug.stats.choices import (
     ABSENT,
     FALSE,
@@ -121,11 +121,10 @@ class CaptionChoice(ItemSource):
     tags: Sequence[str] = ()
     together: Sequence[str] = ()
     blind: str | IdentifiedLanguageModel | None = "zoo:language/causal"
-    question: str = "plain"
+    question: Annotated[str, ReadIf({MODEL: ("Answerer",)})] = "plain"
 
     kind: ClassVar[str] = "choice"
     whole_sets: ClassVar[bool] = True
-    read_with: ClassVar[ReadWith] = {"question": {MODEL: ("Answerer",)}}
     also_accepts: ClassVar[tuple[type, ...]] = (Matcher, Answerer)
     primary_metrics: ClassVar[tuple[str, ...]] = ("accuracy",)
     item_schema: ClassVar[ItemSchema] = ItemSchema(

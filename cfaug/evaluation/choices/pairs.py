@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 
@@ -32,7 +32,7 @@ from cfaug.evaluation.benchmark import (
 )
 from cfaug.evaluation.choices.caption_scores import ScoredItems, read_caption_question, scorer_of
 from cfaug.evaluation.failures import Cells, read_cells
-from cfaug.settings.read_with import FOLDER, MODEL, ReadWith
+from cfaug.settings.read_if import FOLDER, MODEL, ReadIf
 from cfaug.stats.choices import pair_hits, winoground_hits
 
 if TYPE_CHECKING:
@@ -63,13 +63,9 @@ class ItemSource(SourceBenchmark):
             recognises it.
     """
 
-    images: str | None = None
-    missing: Missing = "refuse"
-    form: str | None = None
-
-    read_with: ClassVar[ReadWith] = {
-        name: {"data": FOLDER} for name in ("images", "missing", "form")
-    }
+    images: Annotated[str | None, ReadIf({"data": FOLDER})] = None
+    missing: Annotated[Missing, ReadIf({"data": FOLDER})] = "refuse"
+    form: Annotated[str | None, ReadIf({"data": FOLDER})] = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -309,11 +305,10 @@ class PairMatching(ItemSource):
 
     details: bool = False
     tags: Sequence[str] = ()
-    question: str = "plain"
+    question: Annotated[str, ReadIf({MODEL: ("Answerer",)})] = "plain"
 
     kind: ClassVar[str] = "pairs"
     whole_sets: ClassVar[bool] = True
-    read_with: ClassVar[ReadWith] = {"question": {MODEL: ("Answerer",)}}
     also_accepts: ClassVar[tuple[type, ...]] = (Matcher, Answerer)
     primary_metrics: ClassVar[tuple[str, ...]] = WINOGROUND
     item_schema: ClassVar[ItemSchema] = ItemSchema(

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import TYPE_CHECKING, Annotated, ClassVar, cast
 
 import numpy as np
 
@@ -50,7 +50,7 @@ from cfaug.evaluation.questions.vqa_prompting import (
 )
 from cfaug.evaluation.vqa_inference import Asker
 from cfaug.models.indistinct import check_answers
-from cfaug.settings.read_with import LEARNT, TRAINED, ReadWith
+from cfaug.settings.read_if import LEARNT, TRAINED, ReadIf
 from cfaug.stats.choices import Reduction
 
 if TYPE_CHECKING:
@@ -110,20 +110,22 @@ class VisualQuestions(WritesModelPage):
     data: str | None = None
     name: str | None = None
     protocol: Protocol = "rank"
-    reduction: Reduction = "token_mean"
+    reduction: Annotated[Reduction, ReadIf({"protocol": ("rank",)})] = "token_mean"
     wording: str = "plain"
     option_order: Order = "given"
-    order_seed: Seed = 0
+    order_seed: Annotated[Seed, ReadIf({"option_order": ("shuffled",)})] = 0
     """the seed of shuffled options"""
     demonstrations: str | None = None
     shots: Count = 0
     chain_of_thought: ChainOfThought | None = None
-    max_new_tokens: Positive = 128
+    max_new_tokens: Annotated[
+        Positive, ReadIf({"protocol": ("write",)}, {"chain_of_thought": ("two_stage",)})
+    ] = 128
     blind: bool = True
-    prior: bool = True
+    prior: Annotated[bool, ReadIf({"protocol": ("rank",)})] = True
     batch_size: Positive = 64
     """the number of items given to the model at once"""
-    without_leaks: bool = False
+    without_leaks: Annotated[bool, ReadIf({TRAINED: (True,), LEARNT: ("questions",)})] = False
     page: Positive | None = 200
     leaks: Leaks | None = field(default=None, init=False, repr=False)
     _images: Sequence[QuestionImage] = field(default=(), init=False, repr=False)
@@ -131,13 +133,6 @@ class VisualQuestions(WritesModelPage):
     kind: ClassVar[str] = "vqa"
     item_schema: ClassVar[ItemSchema] = ANSWER_ITEMS
     needs: ClassVar[type] = Answerer
-    read_with: ClassVar[ReadWith] = {
-        "reduction": {"protocol": ("rank",)},
-        "prior": {"protocol": ("rank",)},
-        "order_seed": {"option_order": ("shuffled",)},
-        "max_new_tokens": [{"protocol": ("write",)}, {"chain_of_thought": ("two_stage",)}],
-        "without_leaks": {TRAINED: (True,), LEARNT: ("questions",)},
-    }
     primary_metrics: ClassVar[tuple[str, ...]] = ("acc_b", "acc_c", "acc_plus")
 
     def __post_init__(self) -> None:

@@ -10,7 +10,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
@@ -40,7 +40,7 @@ from cfaug.evaluation.stress.stress_sets import (
     read_joined,
 )
 from cfaug.report.items import read_items
-from cfaug.settings.read_with import GIVEN, MODEL, ReadWith
+from cfaug.settings.read_if import GIVEN, MODEL, ReadIf
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
@@ -200,9 +200,9 @@ class Stress(JoinedBenchmark):
     """
 
     parts: Sequence[Part] = ("kind",)
-    restrict: bool = False
-    classes: str | None = None
-    templates: Sequence[str] = (PAPER_TEMPLATE,)
+    restrict: Annotated[bool, ReadIf({MODEL: ("Classifier",)}, {"classes": GIVEN})] = False
+    classes: Annotated[str | None, ReadIf({MODEL: ("DualEncoder",)})] = None
+    templates: Annotated[Sequence[str], ReadIf({MODEL: ("DualEncoder",)})] = (PAPER_TEMPLATE,)
     clusters: EditClusters | None = None
     page: int = 2000
     apply: Sequence[str] = ()
@@ -210,12 +210,6 @@ class Stress(JoinedBenchmark):
     item_schema: ClassVar[ItemSchema] = STRESS_ITEMS
 
     page_files: ClassVar[tuple[str, ...]] = ("stress.html", "stress.md", "insights.json")
-    read_with: ClassVar[ReadWith] = {
-        "classes": {MODEL: ("DualEncoder",)},
-        "templates": {MODEL: ("DualEncoder",)},
-        # A dual encoder chooses among the labels of the test anyway.
-        "restrict": [{MODEL: ("Classifier",)}, {"classes": GIVEN}],
-    }
     kind: ClassVar[str] = "stress"
     needs: ClassVar[type] = Classifier
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, cast
 
 import numpy as np
 
@@ -48,7 +48,7 @@ from cfaug.evaluation.text_pairs.text_pairs import (
 )
 from cfaug.models.indistinct import check_answers
 from cfaug.report.items import Items, read_items
-from cfaug.settings.read_with import FOLDER, GIVEN, TRAINED, ReadWith
+from cfaug.settings.read_if import FOLDER, GIVEN, TRAINED, Condition, ReadIf
 from cfaug.stats.classification import MacroScores, confusion_matrix, macro_scores
 
 if TYPE_CHECKING:
@@ -83,18 +83,17 @@ class Entailment(TextPairBenchmark):
     """
 
     batch_size: Positive = 64
-    photos: str | None = None
+    without_leaks: Annotated[
+        bool, ReadIf({"data": FOLDER, "photos": (None,), TRAINED: (True,)})
+    ] = False
+    photos: Annotated[str | None, ReadIf({"data": GIVEN})] = None
 
     kind: ClassVar[str] = "entailment"
     item_schema: ClassVar[ItemSchema] = ENTAILMENT_ITEMS
     needs: ClassVar[type] = Entailer
     question: ClassVar[Question] = "entailment"
     page_files: ClassVar[tuple[str, ...]] = ("entailment.md",)
-    read_with: ClassVar[ReadWith] = {
-        "photos": {"data": GIVEN},
-        "without_leaks": {"data": FOLDER, "photos": (None,), TRAINED: (True,)},
-    }
-    reads_data: ClassVar[ReadWith] = {
+    reads_data: ClassVar[Mapping[str, Condition]] = {
         name: {"data": (None,)} for name in ("data.real", "data.counterfactual", "data.holdout")
     }
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import ClassVar
+from typing import Annotated
 
 import numpy as np
 
@@ -46,7 +46,7 @@ from cfaug.report.document import (
     rules_of,
 )
 from cfaug.report.page import DASH, percent
-from cfaug.settings.read_with import GIVEN, ReadWith
+from cfaug.settings.read_if import GIVEN, ReadIf
 from cfaug.stats.cluster_tests import MeanDifference, cluster_mean
 
 BASICS, CHANGED, KEPT = "basic", "answer changes", "answer stays"
@@ -90,9 +90,7 @@ class QuestionOracleTable(QuestionTable):
     """
 
     questions: str | None = None
-    image_roots: Sequence[str] = ()
-
-    read_with: ClassVar[ReadWith] = {"image_roots": {"questions": GIVEN}}
+    image_roots: Annotated[Sequence[str], ReadIf({"questions": GIVEN})] = ()
 
     def build(self, runs: Runs) -> Document:
         """Return the part, a plot of each model by category, and pictures with answers.

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, runtime_checkable
 
+from cfaug.core.annotations import NO_RESULT
 from cfaug.core.answers import Question
 from cfaug.core.errors import RejectedError, UserError
 from cfaug.core.files import require_regular
@@ -274,7 +275,7 @@ class AnswererJudge:
     """
 
     model: Checkpoint
-    device: str = "auto"
+    device: Annotated[str, NO_RESULT] = "auto"
 
     def __post_init__(self) -> None:
         check_device(self.device, DEVICE)

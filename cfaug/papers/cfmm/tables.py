@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import combinations
-from typing import Any, ClassVar
+from typing import Any
 
 from cfaug.evaluation.questions.question_items import ACCURACIES, BLIND, PRIOR, SEEN, QuestionItems
 from cfaug.evaluation.questions.question_page import (
@@ -25,7 +25,6 @@ from cfaug.report.arm_table import mark_best_two
 from cfaug.report.document import Column, Document, Entry, Part, make_part, rules_of, text_column
 from cfaug.report.page import DASH, p_text, points
 from cfaug.report.paper_tables import Models, PaperTable, published, read_answers
-from cfaug.settings.read_with import ReadWith
 from cfaug.stats.significance import summarise
 
 # Table 3 of CFMM: totals over categories, with tests, phi, and answers without the image.
@@ -186,7 +185,7 @@ class TotalTable(QuestionTable):
 
     zero_shot: str = "0-shot"
 
-    read_with: ClassVar[ReadWith] = {"categories": ()}  # totals are over all of them
+    categories: Mapping[str, str] = field(default_factory=dict, init=False)  # all, in totals
 
     def build(self, runs: Runs) -> Document:
         """Return the paper's numbers, quantities derived from them, and ours with tests."""

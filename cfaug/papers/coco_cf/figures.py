@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
@@ -33,7 +33,7 @@ from cfaug.report.document import (
 )
 from cfaug.report.page import DASH, p_text, percent
 from cfaug.report.paper_tables import PaperTable, published
-from cfaug.settings.read_with import ReadWith
+from cfaug.settings.read_if import ReadIf
 from cfaug.stats.effects import wilson_interval
 from cfaug.stats.ranking import GapSummary, summary
 
@@ -236,11 +236,9 @@ class AnnotationTable(PaperTable):
     """
 
     shows: Literal["labels", "categories", "examples", "subjects"]
-    first: int = 0
+    first: Annotated[int, ReadIf({"shows": ("examples",)})] = 0
     commands: Sequence[str] = COMMANDS
     """the commands that make what it needs"""
-
-    read_with: ClassVar[ReadWith] = {"first": {"shows": ("examples",)}}
 
     def __post_init__(self) -> None:
         check_fields(self, "table")

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -18,13 +18,12 @@ from cfaug.core.progress import watch
 from cfaug.core.protocols import FeatureExtractor, LanguageModel
 from cfaug.core.rng import generator
 from cfaug.core.types import ORIGINAL, RECONSTRUCTION, Evaluation, Outcome
-from cfaug.core.validation import Seed
+from cfaug.core.validation import Positive, Seed
 from cfaug.evaluation.cached_model import image_keys
 from cfaug.evaluation.inference import Pixels, check_outputs, compute_distinct
 from cfaug.evaluation.stress.stress import JoinedBenchmark
 from cfaug.evaluation.stress.stress_items import JOINED_ITEMS
 from cfaug.evaluation.stress.stress_sets import JoinedSets
-from cfaug.settings.read_with import ReadWith
 from cfaug.stats.image_metrics import frechet_distance, kernel_distance
 
 
@@ -129,7 +128,6 @@ class CaptionPerplexity(JoinedBenchmark):
     Args:
         data: shards of photos with their edits; the edits are the set ``edited``.
         name: the name in tables, ending in "_perplexity"; ``None`` takes the folder's name.
-        batch_size: unused, as the language model has its own setting.
         without_leaks: whether to leave out photos that the run was trained on, with everything made
             from them.
         random: shards of edits of random words (LANCE-R), the set ``random``; ``None`` omits it.
@@ -137,12 +135,13 @@ class CaptionPerplexity(JoinedBenchmark):
         control: the kind of edit that changes nothing: photos that are only inverted and redrawn.
     """
 
+    batch_size: Positive = field(default=256, init=False)
+
     kind: ClassVar[str] = "perplexity"
     item_schema: ClassVar[ItemSchema] = ItemSchema(
         "the caption of an image", (*JOINED_ITEMS, ItemColumn("perplexity", "per token"))
     )
     needs: ClassVar[type] = LanguageModel
-    read_with: ClassVar[ReadWith] = {"batch_size": ()}
 
     def use(self, *sets: JoinedSets) -> Self:
         self._sets = sets

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from cfaug.evaluation.benchmark import SourceBenchmark, fingerprint
 from cfaug.evaluation.cached_model import image_keys
 from cfaug.evaluation.inference import Pixels, embed_images, embed_texts
 from cfaug.papers.social.grid_sets import GridSets, Invalid, read_grid_sets
-from cfaug.settings.read_with import GIVEN, ReadWith
+from cfaug.settings.read_if import GIVEN, ReadIf
 from cfaug.stats.classification import class_scores, confusion_matrix
 from cfaug.stats.ranking import Candidates, first_equal
 
@@ -62,19 +62,15 @@ class AttributeDetector(SourceBenchmark):
     """
 
     attribute: str = "gender"
-    template: str = "A {value} person"
+    template: Annotated[str, ReadIf({"prompts": (None,)})] = "A {value} person"
     prompts: Mapping[str, str | Sequence[str]] | None = None
     grids: Sequence[str] | None = None
     labels: str | None = None
-    answers: Mapping[str, str] = field(default_factory=dict)
+    answers: Annotated[Mapping[str, str], ReadIf({"labels": GIVEN})] = field(default_factory=dict)
     invalid: Invalid = "refuse"
 
     kind: ClassVar[str] = "attribute_detector"
     whole_sets: ClassVar[bool] = True
-    read_with: ClassVar[ReadWith] = {
-        "template": {"prompts": (None,)},
-        "answers": {"labels": GIVEN},
-    }
     item_schema: ClassVar[ItemSchema] = ItemSchema(
         "an image",
         (

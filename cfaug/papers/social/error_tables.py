@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from cfaug.report.document import Column, Document, DocumentImage, Entry, Part, 
 from cfaug.report.items import Items
 from cfaug.report.page import DASH, percent
 from cfaug.report.paper_tables import ModelsTable, PaperTable, published
-from cfaug.settings.read_with import ReadWith
+from cfaug.settings.read_if import ReadIf
 from cfaug.stats.classification import ClassScores, class_scores, confusion_matrix
 from cfaug.stats.effects import wilson_interval
 from cfaug.stats.significance import summarise
@@ -70,10 +70,8 @@ class ErrorTable(PaperTable):
     """
 
     shows: Literal["categories", "examples", "strata"]
-    by: str = "race"
+    by: Annotated[str, ReadIf({"shows": ("strata",)})] = "race"
     folder: str = "annotation"
-
-    read_with: ClassVar[ReadWith] = {"by": {"shows": ("strata",)}}
 
     def __post_init__(self) -> None:
         check_fields(self, "table")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
 from itertools import chain, islice
-from typing import ClassVar
+from typing import Annotated
 
 from cfaug.core.errors import UserError
 from cfaug.papers.social.comparison_tables import (
@@ -45,7 +45,7 @@ from cfaug.report.document import (
 )
 from cfaug.report.page import DASH, percent
 from cfaug.report.plots import Band
-from cfaug.settings.read_with import GIVEN, ReadWith
+from cfaug.settings.read_if import GIVEN, ReadIf
 
 # Figures 2 and 5 of the paper: the distribution of MaxSkew over subjects, model by model.
 
@@ -69,9 +69,7 @@ class DistributionFigure(SkewTable):
     subject_type: str | None = None
     k: int | None = None
     conditional: str | None = None
-    conditional_k: int | None = None
-
-    read_with: ClassVar[ReadWith] = {"conditional_k": {"conditional": GIVEN}}
+    conditional_k: Annotated[int | None, ReadIf({"conditional": GIVEN})] = None
 
     def build(self, runs: Runs) -> Document:
         """Return a table and box plots for each panel, then the bars."""

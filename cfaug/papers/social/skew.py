@@ -45,7 +45,7 @@ from cfaug.papers.social.skew_items import ALPHA, SKEW_ITEMS, RankingTask, SkewI
 from cfaug.papers.social.skew_rankings import SKEW_RANKINGS
 from cfaug.papers.social.within_set_gap import chance_range, friedman, label_gaps, rank_within
 from cfaug.report.items import Items
-from cfaug.settings.read_with import ReadWith
+from cfaug.settings.read_if import Condition, ReadIf
 from cfaug.stats.ranking import Candidates, first_equal, unit
 from cfaug.stats.significance import holm
 from cfaug.stats.skew_metrics import (
@@ -137,9 +137,11 @@ class Skew(WritesModelPage, SourceBenchmark):
     labellings: Sequence[str] | None = None
     k: int | str | Sequence[int | str] | None = None
     zeros: Zeros = "smooth"
-    alpha: PositiveNumber = SKEW_ALPHA
+    alpha: Annotated[PositiveNumber, ReadIf({"zeros": ("smooth",)})] = SKEW_ALPHA
     permute: Literal["sets", "pool"] = "sets"
-    permutations: Annotated[int, Interval(ge=1, le=MOST_PERMUTATIONS)] = 10_000
+    permutations: Annotated[
+        int, Interval(ge=1, le=MOST_PERMUTATIONS), ReadIf({"permute": ("sets",)})
+    ] = 10_000
     resamples: Annotated[int, Interval(ge=1, le=MOST_RESAMPLES)] = 2_000
     seed: Seed = 0
     prompts: Literal["raw_mean", "unit_mean"] = "raw_mean"
@@ -152,11 +154,7 @@ class Skew(WritesModelPage, SourceBenchmark):
     keeps_rankings: ClassVar[bool] = True
     item_schema: ClassVar[ItemSchema] = SKEW_ITEMS
     ranking_schema: ClassVar[ItemSchema] = SKEW_RANKINGS
-    read_with: ClassVar[ReadWith] = {
-        "alpha": {"zeros": ("smooth",)},
-        "permutations": {"permute": ("sets",)},
-    }
-    reads_data: ClassVar[ReadWith] = {
+    reads_data: ClassVar[Mapping[str, Condition]] = {
         name: {"subjects": ("unseen",)}
         for name in ("data.real", "data.counterfactual", "data.counterfactual_holdout")
     }

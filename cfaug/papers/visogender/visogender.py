@@ -28,7 +28,7 @@ from cfaug.evaluation.benchmark import fingerprint
 from cfaug.evaluation.cached_model import image_keys
 from cfaug.evaluation.inference import Pixels, embed_images, embed_texts
 from cfaug.papers.visogender.files import FEMININE, MASCULINE, TWO, VisoGenderPhotos
-from cfaug.settings.read_with import TRAINED, ReadWith
+from cfaug.settings.read_if import TRAINED, ReadIf
 from cfaug.stats.classification import hits_at
 from cfaug.stats.skew_metrics import (
     Zeros,
@@ -99,13 +99,11 @@ class VisoGender:
     batch_size: Positive = 256
     """the number of items given to the model at once"""
     without_missing: bool = False
-    without_leaks: bool = False
+    without_leaks: Annotated[bool, ReadIf({TRAINED: (True,)})] = False
     templates: Mapping[str, str] = field(default_factory=lambda: dict(TEMPLATES))
     neutral_choice: bool = False
     ks: Annotated[Sequence[Positive], MinLen(1)] = (5, 10)
     zeros: Zeros = "smooth"
-
-    read_with: ClassVar[ReadWith] = {"without_leaks": {TRAINED: (True,)}}
 
     def __post_init__(self) -> None:
         check_fields(self, "benchmark")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from math import fsum
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any
 
 from cfaug.core.errors import UserError
 from cfaug.data.shards.shards import read_scores
@@ -49,7 +49,7 @@ from cfaug.report.arm_results import Runs
 from cfaug.report.document import Column, Curve, Document, Entry, Part, make_part, text_column
 from cfaug.report.page import DASH
 from cfaug.report.paper_tables import published, read_answers
-from cfaug.settings.read_with import GIVEN, ReadWith
+from cfaug.settings.read_if import GIVEN, ReadIf
 from cfaug.stats.cluster_tests import MeanDifference, cluster_mean
 
 TASKS: Mapping[str, tuple[type[TextPairItems], Sequence[MeasureColumn]]] = {
@@ -98,9 +98,7 @@ class AblationTable(Ablation):
 
     shown: Sequence[str]
     timing: str | None = None
-    timed: str = "xmai"
-
-    read_with: ClassVar[ReadWith] = {"timed": {"timing": GIVEN}}
+    timed: Annotated[str, ReadIf({"timing": GIVEN})] = "xmai"
 
     def build(self, runs: Runs) -> Document:
         """Return the paper's numbers and ours."""
@@ -194,7 +192,7 @@ class AblationFigure(Ablation):
     tasks: Mapping[str, str] = field(default_factory=lambda: {"Retrieval": "insertion"})
     metrics: Sequence[str] | None = None
 
-    read_with: ClassVar[ReadWith] = {"benchmark": ()}  # those of ``tasks``
+    benchmark: str = field(default="", init=False)  # those of ``tasks``
 
     def build(self, runs: Runs) -> Document:
         """Return a panel for each task, model and metric."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import ClassVar
+from typing import Annotated
 
 import numpy as np
 
@@ -39,7 +39,7 @@ from cfaug.report.arm_results import Runs
 from cfaug.report.document import BarPlot, Column, Curve, Document, Entry, Part, make_part
 from cfaug.report.page import DASH, p_text
 from cfaug.report.paper_tables import read_answers
-from cfaug.settings.read_with import GIVEN, ReadWith
+from cfaug.settings.read_if import GIVEN, ReadIf
 from cfaug.stats.cluster_tests import MeanDifference, cluster_mean
 from cfaug.worlds.shapescapes.detector import inserted_claims, read_scene, text_truth
 from cfaug.worlds.shapescapes.settings import Factors
@@ -64,17 +64,15 @@ class OracleTable(PairTable):
     """
 
     entailment: str | None = None
-    entailers: Mapping[str, str | Sequence[str]] | None = None
+    entailers: Annotated[
+        Mapping[str, str | Sequence[str]] | None, ReadIf({"entailment": GIVEN})
+    ] = None
     tradeoff: str | None = None
-    weights: Mapping[str, str] = field(default_factory=dict)
+    weights: Annotated[Mapping[str, str], ReadIf({"tradeoff": GIVEN})] = field(default_factory=dict)
     errors: str | None = None
-    error_rate: str = "recipe.annotators.detections.error_rate"
-
-    read_with: ClassVar[ReadWith] = {
-        "entailers": {"entailment": GIVEN},
-        "weights": {"tradeoff": GIVEN},
-        "error_rate": {"errors": GIVEN},
-    }
+    error_rate: Annotated[str, ReadIf({"errors": GIVEN})] = (
+        "recipe.annotators.detections.error_rate"
+    )
 
     def build(self, runs: Runs) -> Document:
         """Return the parts and figures.

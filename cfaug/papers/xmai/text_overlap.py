@@ -9,7 +9,7 @@ import math
 import string
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from itertools import pairwise
 from pathlib import Path
@@ -21,6 +21,7 @@ from cfaug.core.errors import UserError
 from cfaug.core.item_schema import ItemSchema
 from cfaug.core.protocols import NoModel
 from cfaug.core.types import Evaluation
+from cfaug.core.validation import Positive
 from cfaug.data.sources.lists import LISTS
 from cfaug.editing.wordnet import Synonyms
 from cfaug.evaluation.text_pairs.text_pair_benchmark import Metric, TextPairBenchmark
@@ -31,7 +32,6 @@ from cfaug.evaluation.text_pairs.text_pairs import (
     read_caption_list,
     read_edited_captions,
 )
-from cfaug.settings.read_with import ReadWith
 
 if TYPE_CHECKING:
     from cfaug.evaluation.context import EvaluationContext
@@ -66,7 +66,7 @@ def overlap_columns(pairs: TextPairs, synonyms: str | None) -> dict[str, np.ndar
 class TextOverlap(TextPairBenchmark):
     """BLEU-4, METEOR and inserted words of texts before and after methods changed them.
 
-    Other arguments as for ``TextPairBenchmark``; ``batch_size`` is unused, as no model is run.
+    Other arguments as for ``TextPairBenchmark``.
 
     Args:
         data: sets of two texts, captions that were only edited (``stage=captions``), or a list of
@@ -77,11 +77,11 @@ class TextOverlap(TextPairBenchmark):
     """
 
     synonyms: str | None = WORDNET
+    batch_size: Positive = field(default=256, init=False)
 
     kind: ClassVar[str] = "text_overlap"
     item_schema: ClassVar[ItemSchema] = OVERLAP_ITEMS
     needs: ClassVar[type] = NoModel
-    read_with: ClassVar[ReadWith] = {"batch_size": ()}
 
     def read(self, context: EvaluationContext, method: str, source: str) -> TextPairs:
         """Return the texts of a folder of sets, of edited captions, or of a list."""

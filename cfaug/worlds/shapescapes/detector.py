@@ -18,7 +18,7 @@ from cfaug.core.validation import Seed, Share, check_fields
 from cfaug.core.weights import sha256_text
 from cfaug.data.captions import caption_changes
 from cfaug.data.detections import DETECTIONS, Attribute, Box, Detection, detections_to_json
-from cfaug.settings.read_with import GIVEN, ReadWith
+from cfaug.settings.read_if import GIVEN, ReadIf
 from cfaug.worlds.shapescapes.drawing import render, scene_of
 from cfaug.worlds.shapescapes.settings import (
     COLOURS,
@@ -59,18 +59,15 @@ class SceneDetector:
     """
 
     error_rate: Share = 0.0
-    errors: Annotated[Sequence[Annotated[str, OneOf(ERRORS)]], MinLen(1)] = ERRORS
-    seed: Seed = 0
+    errors: Annotated[
+        Sequence[Annotated[str, OneOf(ERRORS)]], MinLen(1), ReadIf({"error_rate": GIVEN})
+    ] = ERRORS
+    seed: Annotated[Seed, ReadIf({"error_rate": GIVEN})] = 0
     """the seed of what is drawn"""
     world: WorldSettings | None = None
 
     name = DETECTIONS
     reads = ("key", "extra")
-
-    read_with: ClassVar[ReadWith] = {
-        "errors": {"error_rate": GIVEN},
-        "seed": {"error_rate": GIVEN},
-    }
 
     def __post_init__(self) -> None:
         check_fields(self, "zoo.detector")

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from functools import lru_cache
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import numpy as np
 from annotated_types import Ge, Interval, MinLen
@@ -15,7 +15,7 @@ from annotated_types import Ge, Interval, MinLen
 from cfaug.core.annotations import OneOf
 from cfaug.core.errors import UserError
 from cfaug.core.validation import Seed, Share, check_fields
-from cfaug.settings.read_with import GIVEN, ReadWith
+from cfaug.settings.read_if import GIVEN, ReadIf
 
 PREFIX = "shapescapes:"
 QUESTIONS_PREFIX = "shapescapes_vqa:"
@@ -175,6 +175,7 @@ SHORTCUTS = {
     "none": (),
 }
 """The factors that a world's subjects are bound to, by the value of ``shortcut``."""
+WITH_SHORTCUT = ReadIf({"shortcut": tuple(name for name, factors in SHORTCUTS.items() if factors)})
 SKEWED = {
     "colour": ("colour",),
     "background": ("background",),
@@ -253,7 +254,7 @@ class WorldSettings:
     """
 
     image_size: Annotated[int, Ge(8)] = 32
-    bias: Share = 0.9
+    bias: Annotated[Share, WITH_SHORTCUT] = 0.9
     style: Annotated[str, OneOf(STYLES)] = "fog"
     seed: Seed | None = None
     real_scenes: int = 1500
@@ -270,20 +271,14 @@ class WorldSettings:
     colours: Annotated[tuple[Annotated[str, OneOf(COLOURS)], ...], MinLen(2)] = tuple(COLOURS)
     backgrounds: Annotated[tuple[Annotated[str, OneOf(PLACES)], ...], MinLen(2)] = tuple(PLACES)
     skew: Share = 0.0
-    skewed: Annotated[str, OneOf(SKEWED)] = "both"
-    skewed_subjects: Annotated[int, Interval(ge=1, le=len(SUBJECTS))] = 5
+    skewed: Annotated[str, OneOf(SKEWED), ReadIf({"skew": GIVEN})] = "both"
+    skewed_subjects: Annotated[int, Interval(ge=1, le=len(SUBJECTS)), ReadIf({"skew": GIVEN})] = 5
     ve_photos: int = 3000
     ve_test_photos: int = 300
     vqa_pairs: int = 3000
     vqa_test_pairs: int = 150
     compositional_pairs: int = 1000
     compositional_test_pairs: int = 400
-
-    read_with: ClassVar[ReadWith] = {
-        "bias": {"shortcut": tuple(name for name, factors in SHORTCUTS.items() if factors)},
-        "skewed": {"skew": GIVEN},
-        "skewed_subjects": {"skew": GIVEN},
-    }
 
     def __post_init__(self) -> None:
         check_fields(self, "data.world")

@@ -38,7 +38,7 @@ def test_a_rival_has_its_published_settings_at_the_papers_scale_alone(rival):
     said = (optim["lr"], optim["weight_decay"], data["batch_size"], trainer["max_epochs"])
     assert said == PUBLISHED[rival]
     assert (optim["betas"], optim["eps"]) == ([0.9, 0.98], 1e-6)
-    assert (optim["schedule"], optim["warmup_steps"], optim["decay_rule"]) == (
+    assert (optim["schedule"], optim["warmup"], optim["decay_rule"]) == (
         "cosine", 50, "matrices",
     )  # fmt: skip
     assert (trainer["max_steps"], trainer["gradient_clip"]) == (None, None)
@@ -88,7 +88,7 @@ FOLDERS = {"negclip": "negclip", "trohn": "trohn_text", "trohn_img": "trohn_img"
 
 
 PAPER = [
-    "data.batch_size=4", "trainer.max_steps=2", "trainer.progress=false", "optim.warmup_steps=0",
+    "data.batch_size=4", "trainer.max_steps=2", "trainer.progress=false", "optim.warmup=0",
 ]  # fmt: skip
 
 

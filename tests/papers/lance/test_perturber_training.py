@@ -36,7 +36,7 @@ class Command:
             "experiment=lance_perturber", f"data.edits={edits or self.shelf / 'rows.jsonl'}",
             f"model.weights={self.shelf / 'model'}", "data.format=short",
             "data.validation=0.34", f"paths.runs={self.root}", "seed=7", "arm=a",
-            "trainer.accelerator=cpu", "optim.warmup_steps=2",
+            "trainer.accelerator=cpu", "optim.warmup=2",
         ]  # fmt: skip
         return self.script("train")([*given, *words])
 

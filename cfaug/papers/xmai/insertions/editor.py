@@ -14,8 +14,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from cfaug.core.annotations import NO_RESULT
 from cfaug.core.errors import UserError, say
 from cfaug.core.types import Edit, Edited, Example, Rejected
 from cfaug.core.validation import Positive, check_fields
@@ -48,7 +49,7 @@ from cfaug.papers.xmai.insertions.scores import (
     Weights,
     score_candidates,
 )
-from cfaug.settings.read_with import Job
+from cfaug.settings.read_if import Job
 
 KIND = "insertion"
 NAMED = 5
@@ -184,8 +185,8 @@ class AttributeInsertion:
     fallback: Fallback = "noun"
     block_list: BlockList | None = field(default_factory=BlockList)
     keep_unchanged: bool = True
-    cache: str | None = None
-    chunk: Positive = 1000
+    cache: Annotated[str | None, NO_RESULT] = None
+    chunk: Annotated[Positive, NO_RESULT] = 1000
 
     @staticmethod
     def find_left_out(node: Mapping[str, Any], place: str, job: Job) -> dict[str, str]:

@@ -12,10 +12,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 
+from cfaug.core.annotations import NO_RESULT
 from cfaug.core.errors import UserError, say
 from cfaug.core.files import require_regular
 from cfaug.core.pixels import decode_image, stack_pixels
@@ -29,7 +30,7 @@ from cfaug.editing.protocols import round_digits
 from cfaug.editing.word_lists import SHIPPED, list_lines
 from cfaug.editing.wordnet import WordNet
 from cfaug.papers.xmai.insertions.mentions import AnswerCache, Guess, WordSimilarity
-from cfaug.settings.read_with import ReadWith
+from cfaug.settings.read_if import ReadIf
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -118,12 +119,10 @@ class ImageTextDistance:
             distances does.
     """
 
-    model: Checkpoint
+    model: Annotated[Checkpoint, ReadIf(of="logit_scale_min logit_scale_max")]
     prefix: str = "This is "
-    device: str = "auto"
+    device: Annotated[str, NO_RESULT] = "auto"
     dtype: Literal["float32", "float64"] = "float32"
-
-    read_with: ClassVar[ReadWith] = {"model.logit_scale_min": [], "model.logit_scale_max": []}
 
     def __post_init__(self) -> None:
         check_device(self.device, "recipe.editor.image_text.device")

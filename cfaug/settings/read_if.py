@@ -1,12 +1,10 @@
-"""Settings that a class reads only beside others, as the class itself declares.
+"""Settings that a class reads only beside others, as their fields declare.
 
-A class names them in ``read_with``::
+``ReadIf`` stands beside the type of such a field::
 
-    read_with: ClassVar[ReadWith] = {
-        "order_seed": {"option_order": ("shuffled",)},
-        "val_every_steps val_metrics": {"/data.validation": ABOVE_ZERO},
-        "question": {MODEL: ("Answerer",)},
-    }
+    order_seed: Annotated[Seed, ReadIf({"option_order": ("shuffled",)})] = 0
+    val_metrics: Annotated[tuple[str, ...], ReadIf({"/data.validation": ABOVE_ZERO})] = ()
+    question: Annotated[str, ReadIf({MODEL: ("Answerer",)})] = "Which caption is right?"
 
 A condition names settings of the class, of the job's other nodes by their full place after a
 slash, and facts: what is known of a job beside its settings. The class of a command computes
@@ -23,20 +21,40 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, is_typeddict
 
-from cfaug.core.annotations import default_of, signature_of
+from cfaug.core.annotations import Aside, asides_of, base_of, default_of, signature_of
 from cfaug.core.protocols import DualEncoder
-from cfaug.core.targets import TARGET, locate
+from cfaug.core.targets import TARGET, argument_annotation, locate
 from cfaug.core.validation import write_value
 from cfaug.core.worlds import is_questions, is_world
 
-GIVEN = "given"
-"""The condition that a setting has any value but null, false, 0 and an empty text or list."""
-FOLDER = "FOLDER"
-"""The condition that a setting names data other than a part of the embedded world."""
-ABOVE_ZERO = "above 0"
-"""The condition that a number is not 0."""
+
+@dataclass(frozen=True, eq=False)
+class Test:
+    """What the value of a setting has to be.
+
+    Attributes:
+        words: the condition as it is typed, with ``{}`` in the place of the setting.
+    """
+
+    words: str
+    holds: Callable[[Any], bool]
+
+
+def _names_folder(value: Any) -> bool:
+    if isinstance(value, str):
+        return not (is_world(value) or is_questions(value))
+    inside = value.values() if isinstance(value, Mapping) else value or ()
+    return any(_names_folder(item) for item in inside)
+
+
+GIVEN = Test("{}=...", bool)
+"""Any value but null, false, 0 and an empty text or list."""
+FOLDER = Test("{}=FOLDER", _names_folder)
+"""Data other than a part of the embedded world."""
+ABOVE_ZERO = Test("{} above 0", lambda number: bool(number != 0))
+"""A number that is not 0."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,19 +102,27 @@ DRAWS_WORLD = Fact("a part of the embedded world (shapescapes:PART) that it draw
 SWEPT = Fact({True: "in sweeps (--multirun)"})
 """Whether the command line may have several jobs."""
 Facts = Mapping[Fact, Any]
-Condition = Mapping[str | Fact, Sequence[Any] | str]
-"""{a setting, or a fact: its values, or ``GIVEN``, ``FOLDER`` or ``ABOVE_ZERO``}; all have to hold.
-Without any it always holds."""
+Condition = Mapping[str | Fact, Sequence[Any] | Test]
+"""{a setting, or a fact: its values, or a test}; all have to hold. Without any it always holds."""
 Conditions = Sequence[Condition] | str
 """Conditions of which one has to hold; or a text, which says what reads a setting that the class
 does not read by itself."""
-ReadWith = Mapping[str, Condition | Conditions]
-"""{setting, or several with spaces between them: the condition under which they are read, or
-conditions of which one has to hold}.
 
-``part.setting`` is one of a part or of a node. The longest name counts: ``{"paths": "...",
-"paths.runs": {}}`` reads ``paths.runs`` alone. A class that never reads a setting, such as an
-inherited one, declares it with no condition, ``[]``, or with the words that say what does."""
+
+class ReadIf(Aside):
+    """The cases in which a setting is read; every setting without one is read always.
+
+    Args:
+        conditions: conditions of which one has to hold; or a text, which says what reads a setting
+            that the class does not read by itself.
+        of: the settings of a part or node that are meant, with spaces between them, in place of the
+            whole. The longest name counts: ``paths.runs`` may be read where ``paths`` is not.
+    """
+
+    def __init__(self, *conditions: Condition | str, of: str = "") -> None:
+        words = [condition for condition in conditions if isinstance(condition, str)]
+        self.conditions: Conditions = words[0] if words else [*conditions]  # type: ignore[list-item]
+        self.parts = of.split()
 
 
 @dataclass(frozen=True)
@@ -131,16 +157,30 @@ class Job:
 
 @cache
 def declared_by(target: Callable[..., Any]) -> Mapping[str, Conditions]:
-    """Return {setting: the conditions of which one has to hold} of a class and its bases."""
-    bases = reversed(target.__mro__) if isinstance(target, type) else ()
-    every: dict[str, Any] = {}
-    for base in bases:
-        for names, conditions in vars(base).get("read_with", {}).items():
-            every |= dict.fromkeys(names.split(), conditions)
-    return {
-        name: [conditions] if isinstance(conditions, Mapping) else conditions
-        for name, conditions in every.items()
-    }
+    """Return {setting: the conditions of which one has to hold} of a class.
+
+    Those of a dictionary with declared keys are in the class that takes it, ``data.grid``.
+    """
+    every: dict[str, Conditions] = {}
+    for name in target.__annotations__ if is_typeddict(target) else signature_of(target):
+        for aside in asides_of(target, name):
+            if isinstance(aside, ReadIf):
+                places = [f"{name}.{part}" for part in aside.parts] or [name]
+                every |= dict.fromkeys(places, aside.conditions)
+        if not is_typeddict(kind := base_of(argument_annotation(target, name))):
+            continue
+        for inner, conditions in declared_by(kind).items():
+            if not isinstance(conditions, str):
+                conditions = [
+                    {_within(name, key): wanted for key, wanted in condition.items()}
+                    for condition in conditions
+                ]
+            every[f"{name}.{inner}"] = conditions
+    return every
+
+
+def _within(place: str, key: str | Fact) -> str | Fact:
+    return key if isinstance(key, Fact) or key.startswith("/") else f"{place}.{key}"
 
 
 def find_reasons(
@@ -151,12 +191,13 @@ def find_reasons(
     Args:
         place: the place of the node, with its dot.
 
-    >>> class Questions:
-    ...     read_with = {"seed": {"order": ("shuffled", "reversed")}}
-    ...     def __init__(self, order="given", seed=0): pass
-    >>> find_reasons(Questions, {"seed": 3}, "vqa.", Job({}))
+    >>> from typing import Annotated
+    >>> def ask(order="given", seed=0): pass
+    >>> shuffled = ReadIf({"order": ("shuffled", "reversed")})
+    >>> ask.__annotations__ = {"seed": Annotated[int, shuffled]}
+    >>> find_reasons(ask, {"seed": 3}, "vqa.", Job({}))
     {'vqa.seed': 'with vqa.order=shuffled or vqa.order=reversed'}
-    >>> find_reasons(Questions, {"seed": 3, "order": "shuffled"}, "vqa.", Job({}))
+    >>> find_reasons(ask, {"seed": 3, "order": "shuffled"}, "vqa.", Job({}))
     {'vqa.seed': None}
     """
     declared = declared_by(target)
@@ -201,25 +242,14 @@ def holds(condition: Condition, find: Callable[[Any], Any]) -> bool:
     return all(_fits(name, wanted, find(name)) for name, wanted in condition.items())
 
 
-def _fits(name: str | Fact, wanted: Sequence[Any] | str, value: Any) -> bool:
+def _fits(name: str | Fact, wanted: Sequence[Any] | Test, value: Any) -> bool:
     if isinstance(name, Fact) and value is None:
         return True
-    if wanted == GIVEN:
-        return bool(value)
-    if wanted == FOLDER:
-        return _names_folder(value)
-    if wanted == ABOVE_ZERO:
-        return bool(value != 0)
+    if isinstance(wanted, Test):
+        return wanted.holds(value)
     if isinstance(value, list | tuple):
         return any(item in wanted for item in value)
     return value in wanted
-
-
-def _names_folder(value: Any) -> bool:
-    if isinstance(value, str):
-        return not (is_world(value) or is_questions(value))
-    inside = value.values() if isinstance(value, Mapping) else value or ()
-    return any(_names_folder(item) for item in inside)
 
 
 def describe_conditions(
@@ -263,12 +293,10 @@ def describe_conditions(
     return words if words.startswith(("by ", "in ")) else f"with {words}"
 
 
-def _describe(name: str | Fact, wanted: Sequence[Any] | str, place: str) -> str:
+def _describe(name: str | Fact, wanted: Sequence[Any] | Test, place: str) -> str:
     if isinstance(name, Fact):
-        return name.describe(wanted)
+        return name.describe(() if isinstance(wanted, Test) else wanted)
     key = name[1:] if name.startswith("/") else place + name
-    if wanted == ABOVE_ZERO:
-        return f"{key} {ABOVE_ZERO}"
-    if wanted in (GIVEN, FOLDER):
-        return f"{key}={'...' if wanted == GIVEN else FOLDER}"
+    if isinstance(wanted, Test):
+        return wanted.words.format(key)
     return " or ".join(f"{key}={write_value(choice)}" for choice in wanted)
