@@ -7,7 +7,7 @@ import inspect
 import sys
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -138,6 +138,37 @@ def default_of(target: Callable[..., Any], name: str) -> Any:
     parameter = signature_of(target).get(name)
     default = inspect.Parameter.empty if parameter is None else parameter.default
     return None if default is inspect.Parameter.empty else default
+
+
+PLAIN = (bool, int, float, str, types.NoneType)
+
+
+@cache
+def plain_defaults(target: Callable[..., Any]) -> Mapping[str, Any]:
+    """Return {setting: its default} of a dataclass, of those that YAML can write."""
+    if not is_dataclass(target):
+        return {}
+    made = {
+        field.name: field.default if field.default_factory is MISSING else field.default_factory()
+        for field in fields(target)
+        if field.init and field.name not in NOT_TYPED
+    }
+    return {name: as_written(value) for name, value in made.items() if _is_plain(value)}
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return all(isinstance(key, str) and _is_plain(item) for key, item in value.items())
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, value))
+    return isinstance(value, PLAIN) and "${" not in str(value)
+
+
+def as_written(value: Any) -> Any:
+    """Return a plain value as YAML reads it: with lists in the place of tuples."""
+    if isinstance(value, Mapping):
+        return {key: as_written(item) for key, item in value.items()}
+    return [as_written(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 class Unresolved:

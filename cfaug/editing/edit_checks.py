@@ -259,7 +259,6 @@ class EditCounts:
                 self._count(lost.edit.kind, lost.reason, lost.extra)
 
     def _count(self, kind: str, reason: str, notes: Mapping[str, Any]) -> None:
-        """Count an edit of a kind, with the reason of its rejection and the notes of checks."""
         counts = self._of_kind.setdefault(kind, Counter())
         self._noted |= KIND_CORRECT in notes or LABEL_KEPT in notes
         counts["judged"] += KIND_CORRECT in notes

@@ -193,7 +193,6 @@ class SourceBenchmark(ABC):
         check_fields(self, "benchmark")
 
     def open(self, context: EvaluationContext) -> list[Benchmark]:
-        """Open the source and return a list of this benchmark."""
         source = self.source()
         index = context.open(source)
         rows = self.choose_rows(context, source)

@@ -221,7 +221,26 @@ class Retrieval(SourceBenchmark):
             texts = fill_templates([self.prompt], texts)
         text_TD = embed_texts(encoder, texts, self.batch_size)
         image_ID = embed_images(encoder, self._pixels, self.batch_size)
-        ranks, tied_ranks = self._rank(text_TD, image_ID)
+        # The ranks in both directions, each fold by itself, and those by chance.
+        of_folds, tied_in_folds, captions_of_folds = [], [], []
+        for fold in np.array_split(np.arange(len(image_ID)), self.folds):
+            in_fold = np.flatnonzero(np.isin(self._image_of_text, fold))
+            image_of_text = self._image_of_text[in_fold] - fold[0]
+            of_folds.append(standings(text_TD[in_fold], image_ID[fold], image_of_text))
+            tied_in_folds.append(all_tied(image_of_text))
+            captions_of_folds.append(in_fold)
+        in_order = {"image_to_text": np.arange(len(image_ID)),
+                    "text_to_image": np.argsort(np.concatenate(captions_of_folds))}  # fmt: skip
+        ranks, tied_ranks = (
+            {
+                way: QueryRanks(
+                    *(getattr(joined, name)[order] for name in ("above", "tied", "best"))
+                )
+                for way, order in in_order.items()
+                for joined in [join([each[way] for each in some])]
+            }
+            for some in (of_folds, tied_in_folds)
+        )
         hits = hits_at(ranks)
         chance = {name: float(values.mean()) for name, values in hits_at(tied_ranks).items()}
         index, images, captions = self._index, self._pixels.rows, self._rows
@@ -249,31 +268,6 @@ class Retrieval(SourceBenchmark):
             "tied": np.concatenate([way.tied for way in ways]),
         }
         return Evaluation(self.mean_outcomes(hits, chance), items)
-
-    def _rank(
-        self, text_TD: np.ndarray, image_ID: np.ndarray
-    ) -> tuple[dict[str, QueryRanks], dict[str, QueryRanks]]:
-        """Return the ranks in both directions, each fold by itself, and those by chance."""
-        ranks, by_chance, captions = [], [], []
-        for fold in np.array_split(np.arange(len(image_ID)), self.folds):
-            texts = np.flatnonzero(np.isin(self._image_of_text, fold))
-            image_of_text = self._image_of_text[texts] - fold[0]
-            ranks.append(standings(text_TD[texts], image_ID[fold], image_of_text))
-            by_chance.append(all_tied(image_of_text))
-            captions.append(texts)
-        in_order = {"image_to_text": np.arange(len(image_ID)),
-                    "text_to_image": np.argsort(np.concatenate(captions))}  # fmt: skip
-        whole, tied = (
-            {
-                way: QueryRanks(
-                    *(getattr(joined, name)[order] for name in ("above", "tied", "best"))
-                )
-                for way, order in in_order.items()
-                for joined in [join([each[way] for each in some])]
-            }
-            for some in (ranks, by_chance)
-        )
-        return whole, tied
 
     def failure_cells(self, items: Items) -> Cells:
         """Return the edited rows: misses of image and caption, with those of the set's first row.

@@ -427,7 +427,7 @@ class PipelineFolder:
         folder = self._folder / name
         if isinstance(kind, type):
             if issubclass(kind, diffusers.ModelMixin | transformers.PreTrainedModel):
-                return self._load_model(kind, folder, dtype)
+                return load_part(kind, folder, dtype).requires_grad_(False).eval()
             if issubclass(
                 kind,
                 diffusers.SchedulerMixin
@@ -442,9 +442,6 @@ class PipelineFolder:
             "tokenizer, processor or scheduler of diffusers or transformers: code of others is "
             "never run"
         )
-
-    def _load_model(self, kind: Any, folder: Path, dtype: torch.dtype) -> Any:
-        return load_part(kind, folder, dtype).requires_grad_(False).eval()
 
     def describe(self) -> dict[str, str]:
         return dict(self._described)

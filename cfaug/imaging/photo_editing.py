@@ -298,7 +298,6 @@ class InvertAndEdit(DiffusionEditor):
         return tree, latents
 
     def _invert(self, tree: PhotoTree, photos: Mapping[str, NDArray[np.uint8]]) -> list[Inversion]:
-        """Return the inversion of every source of a tree."""
         import torch
 
         from cfaug.imaging.inversion import PhotoBatch

@@ -105,7 +105,20 @@ class VisionLanguageModel(Wrapped):
             ]
             by_place: dict[Place, list[OptionScore]] = {}
             for batch in self._batches(encoded):
-                by_place.update(self._score(batch))
+                with_image = "pixel_values" in batch[0][0][1].inputs
+                if with_image not in self._checked:
+                    ends = [batch[0], batch[-1]] if len(batch) > 1 else [batch[0]]
+                    self._check([group[:2] for group in ends], with_image)
+                of_images = [[question for _, question in group] for group in batch]
+                if self.shares[with_image]:
+                    scored = self.scoring.shared(of_images, self.tokens_at_once)
+                else:
+                    scored = [[self.scoring.whole(q) for q in of_image] for of_image in of_images]
+                by_place |= {
+                    place: of_options
+                    for group, of_image in zip(batch, scored, strict=True)
+                    for (place, _), of_options in zip(group, of_image, strict=True)
+                }
         answers: list[list[Answered]] = []
         for i, of_image in enumerate(encoded):
             answers.append([])
@@ -217,24 +230,6 @@ class VisionLanguageModel(Wrapped):
                     batch = []
                 batch.append(own_questions)
             yield batch
-
-    def _score(self, batch: Batch) -> dict[Place, list[OptionScore]]:
-        """Return the scores of a batch's questions, by place."""
-        with_image = "pixel_values" in batch[0][0][1].inputs
-        if with_image not in self._checked:
-            self._check([batch[0][:2], *([batch[-1][:2]] if len(batch) > 1 else [])], with_image)
-        encoded = [[question for _, question in questions] for questions in batch]
-        if self.shares[with_image]:
-            scores = self.scoring.shared(encoded, self.tokens_at_once)
-        else:
-            scores = [
-                [self.scoring.whole(question) for question in questions] for questions in encoded
-            ]
-        return {
-            place: of_options
-            for questions, question_scores in zip(batch, scores, strict=True)
-            for (place, _), of_options in zip(questions, question_scores, strict=True)
-        }
 
     def _check(self, images: Batch, with_image: bool) -> None:
         """Check on the first images whether the model can score options, and share prefixes."""

@@ -478,7 +478,13 @@ def to_markdown(document: Document) -> str:
             for labels, cells in part.rows
         ]
         head = list(map(markdown_text, part.header))
-        blocks += [_align(head, body), *map(markdown_text, part.notes)]
+        widths = [max(3, *map(len, column)) for column in zip(head, *body, strict=True)]
+        aligned = (
+            [text.ljust(width) for text, width in zip(row, widths, strict=True)]
+            for row in (head, ["-" * width for width in widths], *body)
+        )
+        blocks.append("\n".join(f"| {' | '.join(row)} |" for row in aligned))
+        blocks += map(markdown_text, part.notes)
     if document.pictures:
         blocks.append(f"{len(document.pictures)} pictures: see report.html.")
     return "\n\n".join([*blocks, *map(markdown_text, document.notes)]) + "\n"
@@ -501,14 +507,6 @@ def curve_part(curve: Curve) -> Part:
 def markdown_text(text: str) -> str:
     """Escape text so that Markdown shows it literally."""
     return " ".join(text.splitlines()).translate(MARKDOWN_ESCAPES)
-
-
-def _align(head: list[str], body: list[list[str]]) -> str:
-    """Return a Markdown table with aligned columns."""
-    widths = [max(3, *map(len, column)) for column in zip(head, *body, strict=True)]
-    rows = [head, ["-" * width for width in widths], *body]
-    padded = ([t.ljust(w) for t, w in zip(row, widths, strict=True)] for row in rows)
-    return "\n".join(f"| {' | '.join(row)} |" for row in padded)
 
 
 def _markdown_cell(cell: Entry) -> str:

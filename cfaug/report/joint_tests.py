@@ -252,7 +252,14 @@ class _Answers:
         rng = generator(0, "seeds", *row.cell, row.arm, row.baseline)
         difference = read_resampled(compared, drawn, rng)
         own_tests = isinstance(compared, OwnTests)
-        return [JointComparison(row, difference, parts, _error_over_items(compared), own_tests)]
+        if isinstance(compared, OwnTests):
+            of_seeds = zip(compared.differences, compared.clusters, strict=True)
+            errors = [standard_error(values, clusters) for values, clusters in of_seeds]
+            item_error = math.sqrt(sum(error**2 for error in errors)) / len(errors)
+        else:
+            gains = compared.arm.mean(axis=0) - compared.baseline.mean(axis=0)
+            item_error = standard_error(gains, compared.clusters)
+        return [JointComparison(row, difference, parts, item_error, own_tests)]
 
 
 def _check_names(cell: Cell, first: Values, other: Values) -> None:
@@ -261,17 +268,6 @@ def _check_names(cell: Cell, first: Values, other: Values) -> None:
             f"{' '.join(cell)}: different items, so there is nothing to pair; evaluate both "
             "on the same data"
         )
-
-
-def _error_over_items(answers: OneTest | OwnTests) -> float:
-    if isinstance(answers, OneTest):
-        return standard_error(
-            answers.arm.mean(axis=0) - answers.baseline.mean(axis=0), answers.clusters
-        )
-    errors = [
-        standard_error(v, c) for v, c in zip(answers.differences, answers.clusters, strict=True)
-    ]
-    return math.sqrt(sum(error**2 for error in errors)) / len(errors)
 
 
 # Comparisons over seeds and items at once (``cfaug.report.joint_tests``) as a table and as CSV.

@@ -250,6 +250,18 @@ def write_tables_page(folder: Path) -> Path:
             title, drawing, note = figures.pop(0)
             opening = (title or document.title, drawing, note)
             break
+    # Those that test arms over seeds, as printed by ``print_cell``.
+    tested = [
+        document.name
+        for document in documents
+        if any(
+            (cell.underlined and not part.ranked)
+            or cell.numbers.keys() & {"p_independent", "p_paired", "p_holm"}
+            for part in document.parts
+            for _, cells in part.rows
+            for cell in cells
+        )
+    ]
     text = render(
         "tables.html",
         title="Tables",
@@ -257,7 +269,7 @@ def write_tables_page(folder: Path) -> Path:
         opening=opening,
         answers=[document.answer for document in documents if document.answer],
         papers=len({_paper(document) for document in documents}),
-        tested=[document.name for document in documents if _is_tested(document)],
+        tested=tested,
         marks=MARKS,
     )
     return write_page(folder / "report.html", text)
@@ -271,14 +283,3 @@ def _order(document: Document) -> tuple[str, bool, bool, list[int], str]:
 
 def _paper(document: Document) -> str:
     return re.sub(r"(_figure)?_(\d+|[a-z]+)$", "", document.name)
-
-
-def _is_tested(document: Document) -> bool:
-    """Return whether a document tests arms over seeds, as printed by ``print_cell``."""
-    return any(
-        (cell.underlined and not part.ranked)
-        or cell.numbers.keys() & {"p_independent", "p_paired", "p_holm"}
-        for part in document.parts
-        for _, cells in part.rows
-        for cell in cells
-    )

@@ -78,7 +78,22 @@ class PredictionTable(TrainingTable):
         document = super().build(runs)
         part = next((part for part in document.parts if part.title in (TITLE, BASIS)), None)
         if part is not None:
-            document = replace(document, bars=(*document.bars, self._draw(part)))
+            # The differences, a group of bars for each comparison.
+            shown: dict[str, dict[str, Mapping[str, float]]] = {}
+            for (compared, of), (difference, *_) in part.rows:
+                shown.setdefault(compared, {})[of] = difference.numbers
+            every = dict.fromkeys(labels[1] for labels, _ in part.rows)
+            groups = {}
+            for compared, numbers in shown.items():
+                known = [(of, numbers.get(of, {})) for of in every]
+                groups[compared] = [
+                    (of, ends.get("value"), ends.get("low"), ends.get("high")) for of, ends in known
+                ]
+            bars = BarPlot(
+                "Differences with their 95 % intervals over seeds and items",
+                "points", groups, legend=tuple(every),
+            )  # fmt: skip
+            document = replace(document, bars=(*document.bars, bars))
         if not self.hashed:
             return document
         declared = sum(entry.get("expected") is not None for entry in self.compared.values())
@@ -91,21 +106,6 @@ class PredictionTable(TrainingTable):
         said = None if part is None else replace(part, title=title, notes=(answer, *part.notes))
         parts = tuple(said if said and other is part else other for other in document.parts)
         return replace(document, parts=parts, answer=answer)
-
-    def _draw(self, part: Part) -> BarPlot:
-        """Return the differences of a part, a group of bars for each comparison."""
-        shown: dict[str, dict[str, Mapping[str, float]]] = {}
-        for (compared, of), (difference, *_) in part.rows:
-            shown.setdefault(compared, {})[of] = difference.numbers
-        every = dict.fromkeys(labels[1] for labels, _ in part.rows)
-        groups = {}
-        for compared, numbers in shown.items():
-            known = [(of, numbers.get(of, {})) for of in every]
-            groups[compared] = [
-                (name, ends.get("value"), ends.get("low"), ends.get("high")) for name, ends in known
-            ]
-        title = "Differences with their 95 % intervals over seeds and items"
-        return BarPlot(title, "points", groups, legend=tuple(every))
 
     def _over_both(
         self,
@@ -144,7 +144,18 @@ class PredictionTable(TrainingTable):
                 text_column("predicted", lambda row: row.expected or DASH),
                 text_column("verdict", lambda row: row.verdict or f"found: {row.found}"),
             ]
-        notes = (_explain(rows, self.basis), *dict.fromkeys(lacking))
+        useful = sorted({row.useful for _, row in rows})
+        smallest = " or ".join(f"{100 * value:g}" for value in useful)
+        source = f" Predictions follow from {self.basis} by the same rules." if self.basis else ""
+        how = (
+            "Differences in points, with 95 % intervals over seeds and items at once. Better or "
+            "worse: the interval leaves out 0 and the difference is at least "
+            f"{smallest} points; equal: the interval lies within {smallest} points of 0; "
+            "undecided: none of these. A prediction did not hold if something else was found, or "
+            "if the interval leaves out every such difference in its direction."
+            f"{source} One in twenty of such intervals leaves out the truth."
+        )
+        notes = (how, *dict.fromkeys(lacking))
         return (make_part(title, ("Comparison", "Of"), columns_shown, rows, notes),)
 
 
@@ -248,16 +259,3 @@ def count_verdicts(verdicts: Sequence[str], declared: int, basis: str = "") -> s
         parts.append(f"{missing} {'is' if missing == 1 else 'are'} missing without results")
     parts[-1] = f"and {parts[-1]}"
     return f"Of {declared} prediction{'s' * (declared > 1)}{source}, {', '.join(parts)}."
-
-
-def _explain(rows: Sequence[tuple[tuple[str, ...], _Compared]], basis: str) -> str:
-    useful = sorted({row.useful for _, row in rows})
-    smallest = " or ".join(f"{100 * value:g}" for value in useful)
-    source = f" Predictions follow from {basis} by the same rules." if basis else ""
-    return (
-        "Differences in points, with 95 % intervals over seeds and items at once. Better or worse: "
-        f"the interval leaves out 0 and the difference is at least {smallest} points; equal: the "
-        f"interval lies within {smallest} points of 0; undecided: none of these. A prediction did "
-        "not hold if something else was found, or if the interval leaves out every such difference "
-        f"in its direction.{source} One in twenty of such intervals leaves out the truth."
-    )

@@ -276,6 +276,13 @@ def join_parts(parts: Sequence[Part]) -> list[Part]:
             texts = ("".join(chances.get(column, ())) for column in columns)
             rows.append(((CHANCE, ""), tuple(map(Entry, texts))))
         spans = tuple((g, len(list(s))) for g, s in groupby(columns, key=lambda column: column[0]))
+        notes = list(dict.fromkeys(note for part in some for note in part.notes))
+        # Those of lower metrics become one sentence.
+        start = "Lower is better: "
+        lower = [note[len(start) : -1].split(", ") for note in notes if note.startswith(start)]
+        named = ", ".join(dict.fromkeys(name for metrics in lower for name in metrics))
+        notes = [note for note in notes if not note.startswith(start)]
+        notes += [f"{start}{named}."] if named else []
         joined.append(
             Part(
                 name,
@@ -283,20 +290,10 @@ def join_parts(parts: Sequence[Part]) -> list[Part]:
                 spans if any(g for g, _ in spans) else (),
                 tuple(column for _, column in columns),
                 tuple(rows),
-                notes=_join_notes(some),
+                notes=tuple(notes),
             )
         )
     return joined
-
-
-def _join_notes(parts: Sequence[Part]) -> tuple[str, ...]:
-    """Return the notes of a benchmark's parts, those of lower metrics in one sentence."""
-    notes = list(dict.fromkeys(note for part in parts for note in part.notes))
-    start = "Lower is better: "
-    lower = [note[len(start) : -1].split(", ") for note in notes if note.startswith(start)]
-    named = ", ".join(dict.fromkeys(name for names in lower for name in names))
-    others = [note for note in notes if not note.startswith(start)]
-    return (*others, *([f"{start}{named}."] if named else []))
 
 
 def _columns_of(part: Part) -> list[tuple[str, str]]:

@@ -14,7 +14,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from cfaug.core.annotations import signature_of
+from cfaug.core.annotations import plain_defaults, signature_of
 from cfaug.core.errors import UserError, say_once
 from cfaug.core.fitting import Config, bind
 from cfaug.core.processes import find_folder
@@ -22,7 +22,7 @@ from cfaug.core.progress import Progress
 from cfaug.core.safety.addresses import hide_settings
 from cfaug.core.safety.yaml_text import UNDERSCORED
 from cfaug.core.stores import is_address
-from cfaug.core.targets import TARGET, locate
+from cfaug.core.targets import PARTIAL, TARGET, locate
 from cfaug.settings.arguments import (
     CHOOSES,
     SEARCH_PATH,
@@ -126,7 +126,7 @@ def compose_jobs(
         composed = leave_out_duplicated(merged)
 
         def written(words: Sequence[str]) -> Config:
-            return flatten(_container(_merge(name, words, options)[0], resolve=False))
+            return flatten(_container(_merge(name, words, options, command)[0], resolve=False))
 
         as_typed = [(config, before[tuple(words)]) for config, words in composed]
         refuse_unread(command, as_typed, multirun, written)
@@ -194,10 +194,17 @@ def _register_resolvers() -> None:
         OmegaConf.register_new_resolver(name, function, replace=True)
 
 
-def _merge(name: str, words: Sequence[str], options: Options) -> tuple[Any, list[str]]:
+def _merge(
+    name: str,
+    words: Sequence[str],
+    options: Options,
+    command: Callable[..., Any],
+    chooses: Mapping[str, str] | None = None,
+) -> tuple[Any, list[str]]:
     """Return one job's settings with interpolations unresolved, and its words as Hydra needs them.
 
-    A setting that the files leave out and its class takes is added; its word gets Hydra's ``+``.
+    Settings that the files leave out have the defaults of their classes; a word that sets one gets
+    Hydra's ``+``.
     Jobs that choose the same files share what Hydra makes of these, as merging files takes most of
     the time of a sweep: 20 jobs of ``train`` take 1.0 s of a processor, and 6.7 s if Hydra merges
     each. What else is typed is then set in a copy.
@@ -218,25 +225,32 @@ def _merge(name: str, words: Sequence[str], options: Options) -> tuple[Any, list
     }
     chosen = [word for word in kept if word not in plain]
     files, placed = _merge_files(name, chosen)
-    for setting, choice in CHOOSES.get(name, {}).items():
+    typed = words
+    for setting, choice in (CHOOSES.get(name, {}) if chooses is None else chooses).items():
         place, _, last = setting.rpartition(".")
         node = OmegaConf.select(files, place)
         asks = {word.partition("=")[2] for word in plain if key_of(word) == setting} - NULL
         named = key_of(choice) in map(key_of, chosen)
         if asks and not named and OmegaConf.is_dict(node) and last not in node:
             words = [*words, choice]  # a launcher of Hydra's own has to choose it, too
-            files, placed = _merge_files(name, [*chosen, choice])
-    tree, known = deepcopy(files), {**{word: word for word in words}, **placed}
+            chosen = [*chosen, choice]
+            files, placed = _merge_files(name, chosen)
+    whole = _merge_whole(name, tuple(placed[word] for word in chosen), command)
+    tree, known = deepcopy(whole), {**{word: word for word in words}, **placed}
     values = parse_overrides([word for word in kept if word in plain], False)
     for number, override in enumerate(values):
         try:
             if _set(tree, files, override):
                 known[override.input_line] = f"+{override.input_line}"
         except Exception as error:  # OmegaConf does not wrap all errors of its callees
-            before = deepcopy(files)  # as a word may fail halfway
+            if words is not typed:  # the setting that chose a file contradicts another word
+                return _merge(name, typed, options, command, {})
+            before = deepcopy(whole)  # as a word may fail halfway
             for earlier in values[:number]:
                 _set(before, files, earlier)
             raise UnsetError(override.input_line, _resolve_known(before)) from error
+    if any(TARGET in override.input_line for override in values):  # a class that files do not name
+        _add_defaults(tree, None)
     return tree, [known[word] for word in words]
 
 
@@ -248,16 +262,19 @@ def _set(tree: Any, files: Any, override: Any) -> bool:
     place, _, last = key.rpartition(".")
     node = OmegaConf.select(tree, place, throw_on_missing=False) if place else tree
     there = OmegaConf.is_dict(node) and last in node
-    if override.is_add() and there and not isinstance(value, dict | list):
+    beside = OmegaConf.select(files, place, throw_on_missing=False) if place else files
+    in_files = OmegaConf.is_dict(beside) and last in beside
+    if override.is_add() and in_files and not isinstance(value, dict | list):
         raise UserError("it is there already: leave the + out")
     absent = [] if there else [key]
     if there and isinstance(value, dict) and OmegaConf.is_dict(node[last]):
         absent = [f"{key}.{name}" for name in value if name not in node[last]]
-    added = bool(absent) and not override.is_add()
-    if added and not all(_may_be_added(tree, k) or _may_be_added(files, k) for k in absent):
+    if not override.is_add() and not all(
+        _may_be_added(tree, k) or _may_be_added(files, k) for k in absent
+    ):
         raise UserError("there is no such setting")
     OmegaConf.update(tree, key, value, merge=True, force_add=bool(absent))
-    return added
+    return not override.is_add() and (bool(absent) or not in_files)
 
 
 def _resolve_known(tree: Any) -> Config:
@@ -306,6 +323,7 @@ def _forget_other_files(users: Sequence[Path]) -> None:
                 files.add((file, status.st_mtime_ns, status.st_size))
     if users or files != _merged_files:
         _merge_words.cache_clear()
+        _merge_whole.cache_clear()
         _merged_files.clear()
         _merged_files.update(files)
 
@@ -327,6 +345,36 @@ def _merge_words(name: str, words: tuple[str, ...]) -> Any:
         del tree[ARMS]
         OmegaConf.set_struct(tree, True)
     return tree
+
+
+@lru_cache(maxsize=64)
+def _merge_whole(name: str, words: tuple[str, ...], command: Callable[..., Any]) -> Any:
+    """Return what Hydra makes of chosen files, with the settings that they leave to classes."""
+    tree = deepcopy(_merge_words(name, words))
+    _add_defaults(tree, command)
+    return tree
+
+
+def _add_defaults(tree: Any, command: Callable[..., Any] | None) -> None:
+    """Add to every node that names a class the settings that it lacks, with their defaults."""
+    from omegaconf import OmegaConf, open_dict
+
+    def complete(node: Any, kind: Any) -> None:
+        if OmegaConf.is_dict(node):
+            target = None if OmegaConf.is_interpolation(node, TARGET) else node.get(TARGET)
+            if isinstance(target, str) and not node.get(PARTIAL):
+                with suppress(UserError):  # refused where the object is made
+                    kind = locate(target)
+            for name, default in {} if kind is None else plain_defaults(kind).items():
+                if name not in node and name not in (PRESET, BY_SEED):
+                    node[name] = default
+        for key in range(len(node)) if OmegaConf.is_list(node) else list(node):
+            unknown = OmegaConf.is_interpolation(node, key) or OmegaConf.is_missing(node, key)
+            if not unknown and OmegaConf.is_config(node[key]):
+                complete(node[key], None)
+
+    with open_dict(tree):
+        complete(tree, command)
 
 
 def _says_nothing(word: str, options: Options) -> bool:
@@ -351,10 +399,10 @@ def _job(
             )
 
     def compose_words(some: Sequence[str]) -> Config:
-        return _plain(_merge(name, some, options)[0])
+        return _plain(_merge(name, some, options, command)[0])
 
     try:
-        tree, words = _merge(name, words, options)
+        tree, words = _merge(name, words, options, command)
         config = _plain(tree)
     except Exception as error:  # of Hydra, OmegaConf and their callees, all caused by the words
         raise UserError(explain(words, error, compose_words, options)) from error
@@ -490,5 +538,6 @@ def _container(tree: Any, resolve: bool = True) -> Config:
 def resolve(tree: Any, command: Callable[..., Any], words: Sequence[str]) -> Config:
     """Return the settings that a launcher of Hydra itself composed, as a command takes them."""
     _register_resolvers()
+    _add_defaults(tree, command)
     config = {key: value for key, value in _plain(tree).items() if key != "hydra"}
     return _bind_typed(config, command, words)

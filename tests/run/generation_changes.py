@@ -34,7 +34,7 @@ def merge(*words: str) -> Any:
     _register_resolvers()
     register_search_path()
     with initialize_config_dir(version_base="1.3", config_dir=str(CONF.resolve())):
-        return _merge("generate", words, options_in("generate"))[0]
+        return _merge("generate", words, options_in("generate"), GenerateSettings)[0]
 
 
 def settle(tree: Any) -> dict[str, Any]:

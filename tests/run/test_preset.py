@@ -113,7 +113,8 @@ def test_evaluation_takes_the_model_without_the_preset():
     assert "preset" not in config
     assert config["model"] == {
         "_target_": "cfaug.models.specs.HFClip", "weights": "openai/clip-vit-base-patch32",
-        "max_tokens": None, "train_logit_scale": True,
+        "revision": None, "max_length": None, "max_tokens": None, "geometry": None,
+        "logit_scale_min": None, "logit_scale_max": None, "train_logit_scale": True,
     }  # fmt: skip
 
 

@@ -23,15 +23,6 @@ from cfaug.run.run_folder import RunFolder
 from tests.run.conftest import refusal, stderr_of
 
 
-def test_settings_that_came_later_are_in_an_identity_only_with_another_value():
-    plain = identity({"model": {"weights": "a"}}, {})
-    later = {"max_tokens": None, "train_logit_scale": True}
-    assert identity({"model": {"weights": "a", **later}}, {}) == plain
-    for change in ({"max_tokens": 248}, {"train_logit_scale": False}):
-        changed = identity({"model": {"weights": "a", **later, **change}}, {})
-        assert changed == {**plain, **{f"model.{key}": value for key, value in change.items()}}
-
-
 def test_verdicts(tmp_path):
     folder = RunFolder(tmp_path / "seed=1", {"data.cf_ratio": 0.6})
     assert folder.verdict(False) == "new"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Sequence
+from copy import deepcopy
 from typing import Any
 
 import hydra
@@ -203,9 +204,13 @@ def test_whatever_is_typed_composes_as_hydra_has_it_or_is_a_sentence(words):
         assert all(type(config["seed"]) is int for config, _ in fast)
         [(_, known)] = fast  # with the + that Hydra needs
 
-    def merge_by_hydra(name: str, words: Sequence[str], options: Options) -> tuple[Any, list[str]]:
+    def merge_by_hydra(
+        name: str, words: Sequence[str], options: Options, command: Any
+    ) -> tuple[Any, list[str]]:
         typed = tuple(word for word in words if not compose_module._says_nothing(word, options))
-        return compose_module._merge_words(name, typed), list(words)
+        tree = deepcopy(compose_module._merge_words(name, typed))
+        compose_module._add_defaults(tree, command)
+        return tree, list(words)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compose_module, "_merge", merge_by_hydra)

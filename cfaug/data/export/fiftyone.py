@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -72,8 +72,17 @@ def export_fiftyone(
 
 def _write_samples(item: CounterfactualSet, folder: Path) -> Iterator[dict[str, Any]]:
     """Write the images of a set, and yield its members as samples, without empty fields."""
+    # By names that fields may have; a score that is not finite has no value.
+    scores: dict[str, float | None] = {}
+    for name, score in item.scores.items():
+        field = f"score_{re.sub(r'[^0-9A-Za-z]+', '_', name).strip('_')}"
+        if field in scores:
+            raise UserError(
+                f"set {item.key!r}: two of its scores, {', '.join(item.scores)}, would be the "
+                f"field {field} of FiftyOne, whose names are letters, digits and _"
+            )
+        scores[field] = float(score) if math.isfinite(score) else None
     files: dict[str, str] = {}
-    scores = _score_fields(item)
     for number, member in enumerate(item.members):
         if member.image_name not in files:
             name, data = f"{item.key}_{number}", item.images[member.image_name]
@@ -95,17 +104,3 @@ def _write_samples(item: CounterfactualSet, folder: Path) -> Iterator[dict[str, 
             **scores,
         }
         yield {name: value for name, value in sample.items() if value is not None}
-
-
-def _score_fields(item: CounterfactualSet) -> Mapping[str, float | None]:
-    """Return the scores by names that fields may have; one that is not finite has no value."""
-    fields: dict[str, float | None] = {}
-    for name, score in item.scores.items():
-        field = f"score_{re.sub(r'[^0-9A-Za-z]+', '_', name).strip('_')}"
-        if field in fields:
-            raise UserError(
-                f"set {item.key!r}: two of its scores, {', '.join(item.scores)}, would be the "
-                f"field {field} of FiftyOne, whose names are letters, digits and _"
-            )
-        fields[field] = float(score) if math.isfinite(score) else None
-    return fields

@@ -37,7 +37,17 @@ def epoch_order(
     n_real, n = mixture.counts["real"], len(mixture.train)
     positions = np.arange(n, dtype=_narrow(n))
     parts = positions[:n_real], positions[n_real:]
-    shuffled = [_shuffle(part, mixture, s, window, rng) for s, part in enumerate(parts)]
+    shuffled = []
+    for source, part in enumerate(parts):
+        rows, shuffled_part = mixture.sources[source], rng.permutation(part)
+        if window is not None and rows is not None and len(part):
+            files = np.asarray(rows.files)[mixture.train[shuffled_part, 1]]
+            window_of_file = rng.permutation(int(files.max()) + 1) // window
+            # 16 bits if they suffice: NumPy sorts these by radix, an order of magnitude faster.
+            narrow = np.min_scalar_type(int(window_of_file.max()))
+            by_window = np.argsort(window_of_file.astype(narrow)[files], kind="stable")
+            shuffled_part = shuffled_part[by_window]
+        shuffled.append(shuffled_part)
     if mixture.visits is not None:
         shuffled = [_part_visits(part, mixture, mixture.visits, batch_size) for part in shuffled]
     if stratify:
@@ -61,24 +71,6 @@ def epoch_order(
 def _narrow(n: int) -> type[np.int32 | np.int64]:
     """Return a type of numbers up to n: with 20 million, an array of 64 bits takes 160 MB."""
     return np.int32 if n < 2**31 else np.int64
-
-
-def _shuffle(
-    positions: np.ndarray,
-    mixture: Mixture,
-    source: int,
-    window: int | None,
-    rng: np.random.Generator,
-) -> np.ndarray:
-    rows = mixture.sources[source]
-    shuffled = rng.permutation(positions)
-    if window is None or rows is None or not len(positions):
-        return shuffled
-    files = np.asarray(rows.files)[mixture.train[shuffled, 1]]
-    window_of_file = rng.permutation(int(files.max()) + 1) // window
-    # 16 bits if they suffice: NumPy sorts these by radix, which is an order of magnitude faster.
-    narrow = np.min_scalar_type(int(window_of_file.max()))
-    return shuffled[np.argsort(window_of_file.astype(narrow)[files], kind="stable")]
 
 
 def _part_visits(

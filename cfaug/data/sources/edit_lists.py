@@ -149,7 +149,13 @@ class EditList(Reader):
         for what, others in (("images", images), ("lists of edits", lists)):
             names = name_some((other.relative_to(home) for other in others), NAMED)
             left_out += [f"{len(others):,} other {what} ({names})"] if others else []
-        meant = _name_meant(columns, described.unused)
+        # Columns that are not read, and called almost as one that is.
+        roles = ("label", "kind", "before", "after", "severity", RECONSTRUCTION)
+        lacking = [role for role in roles if getattr(columns, role) is None]
+        pairs = [(name, nearest(name.lower(), lacking)) for name in described.unused]
+        meant = [
+            f"the column {name} is not read: did you mean {near}?" for name, near in pairs if near
+        ]
         notes = (*meant, *choice.notes, *describe_edits(self.read(path)))
         return replace(described, left_out=tuple(left_out), notes=notes)
 
@@ -174,10 +180,9 @@ class EditList(Reader):
         for where, record in chosen_records(path, file):
             with errors.collect():
                 name = image_name(record.get(columns.photo), where)
+                stem = str(PurePosixPath(PurePath(name).as_posix()).with_suffix(""))
                 file_of_photo = locate(home, name, where, self.image_roots)
-                photo = photos.setdefault(
-                    file_of_photo, EditedPhoto(_stem(name), file_of_photo, where)
-                )
+                photo = photos.setdefault(file_of_photo, EditedPhoto(stem, file_of_photo, where))
                 self._read_photo(photo, columns, record, where)
                 for image, edit in _edits(columns, record, where):
                     made = locate(home, image_name(image, where), where, self.image_roots)
@@ -340,14 +345,6 @@ def _beside(
     }  # fmt: skip
 
 
-def _name_meant(columns: EditColumns, unused: Sequence[str]) -> list[str]:
-    """Return a question for each column that is not read and called almost as one that is."""
-    roles = ("label", "kind", "before", "after", "severity", RECONSTRUCTION)
-    lacking = [role for role in roles if getattr(columns, role) is None]
-    pairs = [(name, nearest(name.lower(), lacking)) for name in unused]
-    return [f"the column {name} is not read: did you mean {near}?" for name, near in pairs if near]
-
-
 def _is_image(value: object) -> bool:
     return isinstance(value, str) and value.strip().lower().endswith((*IMAGES, *UNREAD_IMAGES))
 
@@ -416,10 +413,6 @@ def _text(record: Mapping[str, Any], column: str | None) -> str:
 
 def _kind(said: str, where: str) -> str:
     return read_kind(said, where) if said else EDITED
-
-
-def _stem(image: str) -> str:
-    return str(PurePosixPath(PurePath(image).as_posix()).with_suffix(""))
 
 
 def _check_names(photos: Iterable[EditedPhoto]) -> None:

@@ -100,8 +100,20 @@ class EditedFolders(Reader):
         if read.others:
             many = f"{len(read.others):,} other file{'s' * (len(read.others) > 1)}"
             left_out.append(f"{many} ({name_some(read.others, NAMED)})")
-        notes = (*describe_edits(photos), *describe_unread_folders(photos), *_endings(photos))
-        return Description(left_out=tuple(left_out), notes=notes)
+        notes = [*describe_edits(photos), *describe_unread_folders(photos)]
+        pairs = [(photo.file.suffix, edit.file.suffix) for photo in photos for edit in photo.edits]
+        endings = [
+            f"{edited} of {original}"
+            for original, edited in pairs
+            if original.lower() != edited.lower()
+        ]
+        if endings:
+            notes.append(
+                f"{len(endings):,} edits have another ending than their photo "
+                f"({name_some(dict.fromkeys(endings))}); they belong to it by the rest of their "
+                "names"
+            )
+        return Description(left_out=tuple(left_out), notes=tuple(notes))
 
     def identity(self, path: Path) -> Any:
         """Return name, size and time of every image and list, and the names of all folders."""
@@ -346,21 +358,6 @@ def _match(
             f"put it into one, {side.name}/KIND/"
         )
     return name, parts[:at]
-
-
-def _endings(photos: Sequence[EditedPhoto]) -> list[str]:
-    """Return a note of edits that have another ending than their photo."""
-    pairs = [(photo.file, edit.file) for photo in photos for edit in photo.edits]
-    others = [
-        f"{edit.suffix} of {photo.suffix}" for photo, edit in pairs
-        if photo.suffix.lower() != edit.suffix.lower()
-    ]  # fmt: skip
-    if not others:
-        return []
-    return [
-        f"{len(others):,} edits have another ending than their photo "
-        f"({name_some(dict.fromkeys(others))}); they belong to it by the rest of their names"
-    ]
 
 
 def _alike(parts: Sequence[str], photos: Mapping[str, EditedPhoto]) -> str:

@@ -133,7 +133,6 @@ class RowReader(Reader):
         return [repr(self), hashlib.sha256(module).hexdigest(), *files_identity([*files, *images])]
 
     def open(self, path: Path) -> Iterator[CounterfactualSet]:
-        """Yield the set that each row is read as."""
         errors = ErrorCollector()
         for row in self._rows(path):
             with errors.collect():

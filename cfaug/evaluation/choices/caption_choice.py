@@ -107,7 +107,8 @@ class CaptionChoice(ItemSource):
         together: columns of the source, such as ``pair``, for ``accuracy_all_pair``: the share of
             their values with every item right; items without a value do not count.
         blind: a language model that scores the captions without images: a folder, a Hub id,
-            ``zoo:...``, or such a model itself; ``None`` for no such model.
+            ``zoo:...``, or such a model itself; ``None`` for no such model. The shipped one learnt
+            the captions of COCO val2017, SugarCrepe's true ones among them.
         question: the wording for models that answer questions: ``plain``, ``vqascore``,
             ``caption``, ``yes_no`` (the probability of yes, in both orders of yes and no), or a
             YAML file with the keys of these.

@@ -214,7 +214,8 @@ def _unbalanced(images: Sequence[QuestionImage]) -> Iterator[QuestionProblem]:
     counts: dict[tuple[str, int], np.ndarray] = {}
     for question in chain.from_iterable(image.questions for image in images):
         n = len(question.options)
-        if question.right is not None and n > 1 and not _is_fixed(question):
+        fixed = question.extra.get(CLOSED) or {*map(plain, question.options)} <= YES_OR_NO
+        if question.right is not None and n > 1 and not fixed:
             counts.setdefault((question.kind, n), np.zeros(n, int))[question.answer] += 1
     tested = sorted(counts.items())
     p_values = [
@@ -228,11 +229,6 @@ def _unbalanced(images: Sequence[QuestionImage]) -> Iterator[QuestionProblem]:
             at = int(tally.argmax())
             example = f"{kind}, {n} options: the right answer is number {at} (p = {p:.2g})"
             yield QuestionProblem(UNBALANCED, int(tally[at]), int(tally.sum()), (example,))
-
-
-def _is_fixed(question: SourceQuestion) -> bool:
-    options = {plain(option) for option in question.options}
-    return bool(question.extra.get(CLOSED)) or options <= YES_OR_NO
 
 
 # Intervals of phi, whose value is ``cfaug.stats.choices.accuracies``'s; totals, and whole groups.

@@ -153,7 +153,6 @@ class VisualQuestions(WritesModelPage):
             )
 
     def open(self, context: EvaluationContext) -> list[Benchmark]:
-        """Open the question set and return a list of this benchmark."""
         opened = copy.copy(self)
         words = read_wording(self.wording)
         shown = [words.question, *([words.prior] if self.prior else [])]
@@ -383,7 +382,6 @@ class VisualQuestions(WritesModelPage):
         ]
 
     def model_page(self) -> ModelPage[ShownAnswers]:
-        """Return how to make the page of questions and answers."""
         from cfaug.evaluation.questions.question_page import question_page
 
         return question_page(self.page)

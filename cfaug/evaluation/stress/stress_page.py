@@ -133,7 +133,10 @@ class _StressPageData:
         parts = [self.first.rows(part) for part in self.first.edit_sets]
         rows, names = np.concatenate(parts).tolist(), self.first.texts(ITEM)
         self._all = len(rows)
-        shuffled = sorted(sorted(rows), key=lambda row: _shuffle_key(names[row]))
+        shuffled = sorted(
+            sorted(rows),
+            key=lambda row: hashlib.blake2b(names[row].encode(), digest_size=8).digest(),
+        )
         kept = set(shuffled[: settings.limit])
         for strongest in self._insights:
             for insight in chain(*strongest.values()):
@@ -285,7 +288,3 @@ def fill_command(words: Sequence[str], insight: Insight) -> str:
 def _effect(effect: GroupEffect, name: str) -> list[Any]:
     numbers = (effect.mean, effect.low, effect.high, effect.excess, effect.p_holm)
     return [name, len(effect), effect.photos, *map(short, numbers)]
-
-
-def _shuffle_key(name: str) -> int:
-    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "big")

@@ -98,7 +98,6 @@ class Entailment(TextPairBenchmark):
     }
 
     def open(self, context: EvaluationContext) -> list[Benchmark]:
-        """Open the sources and return a list of this benchmark."""
         if self.data is not None:
             return super().open(context)
         held = context.held_out()
@@ -167,7 +166,18 @@ class Entailment(TextPairBenchmark):
             list(zip(claims.at.tolist(), claims.texts, strict=True)),
             [ENTAILMENT[label] for label in chosen],
         )
-        items = self._items(answers)
+        # Columns of the answers to the original texts, then of those to each method's.
+        items = self.pair_columns()
+        expected = np.array([ENTAILMENT.index(str(label)) for label in items["label"]])
+        items["image"] = self._digests * len(self._pairs)
+        items["changed"] = np.concatenate([pair.is_changed for pair in self._pairs]).astype(float)
+        items |= _answer_columns(np.tile(answers[0], (len(self._pairs), 1)), expected, BEFORE)
+        if not self._before_alone:
+            items |= _answer_columns(answers[1:].reshape(-1, len(ENTAILMENT)), expected, "")
+            items["accuracy_drop"] = items[f"accuracy{BEFORE}"] - items["accuracy"]
+            earlier, now = (np.array(items[f"predicted{part}"]) for part in (BEFORE, ""))
+            follows = (expected == 0) & (earlier == ENTAILMENT[0])
+            items["axiom_violations"] = np.where(follows, now == ENTAILMENT[2], np.nan)
         outcomes = self.means(items, {n: m for n, m in METRICS.items() if n in items})
         if self._before_alone:
             outcomes = [outcome for outcome in outcomes if outcome.metric == f"accuracy{BEFORE}"]
@@ -200,24 +210,6 @@ class Entailment(TextPairBenchmark):
             pair.is_changed.any() or (pair.rows[:, 0] != pair.rows[:, 1]).any()
             for pair in self._pairs
         )
-
-    def _items(self, answers: np.ndarray) -> dict[str, Any]:
-        """Return all columns; ``answers`` are to the original texts, then to each method's."""
-        items = self.pair_columns()
-        count = len(self._pairs)
-        labels = np.array([ENTAILMENT.index(str(label)) for label in items["label"]])
-        items["image"] = self._digests * count
-        items["changed"] = np.concatenate([pair.is_changed for pair in self._pairs]).astype(float)
-        before = np.concatenate([answers[0]] * count)
-        items |= _answer_columns(before, labels, BEFORE)
-        if self._before_alone:
-            return items
-        items |= _answer_columns(answers[1:].reshape(-1, len(ENTAILMENT)), labels, "")
-        items["accuracy_drop"] = items[f"accuracy{BEFORE}"] - items["accuracy"]
-        earlier, now = (np.array(items[f"predicted{part}"]) for part in (BEFORE, ""))
-        follows = (labels == 0) & (earlier == ENTAILMENT[0])
-        items["axiom_violations"] = np.where(follows, now == ENTAILMENT[2], np.nan)
-        return items
 
     def _macro(
         self, items: Mapping[str, Any], rows: np.ndarray, by: Mapping[str, str]

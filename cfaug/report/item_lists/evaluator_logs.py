@@ -263,6 +263,12 @@ def _read_inspect(file: Path) -> EvaluatorLog | None:
                 "their scores are averaged."
             )
         records = [*_mean_over_epochs(samples, file)]
+        # Of each sample's first epoch, as its first scorer read it.
+        answers: dict[str, str] = {}
+        for sample in samples:
+            scores = [*(sample.get("scores") or {}).values()]
+            answer = next((score["answer"] for score in scores if score.get("answer")), "")
+            answers.setdefault(str(sample["id"]), str(answer))
         return EvaluatorLog(
             str(header["eval"]["model"]), records, frozenset({"input", IMAGES, "choices", TARGET}),
             # A task of a package has its name before it: inspect_evals/gsm8k.
@@ -270,7 +276,7 @@ def _read_inspect(file: Path) -> EvaluatorLog | None:
             if "task" in header["eval"]
             else {},
             unfinished=unfinished, remarks=remarks,
-            answers=[*_answers_of(samples)],
+            answers=[*answers.values()],
         )  # fmt: skip
     except (AttributeError, KeyError, TypeError) as error:
         raise UserError(f"{file} is not a log of inspect_ai with samples: {error!r}") from error
@@ -350,16 +356,6 @@ def _mean(values: Sequence[Any]) -> Any:
     if len(numbers) == 1 and not counted:
         return numbers[0]
     return sum(counted) / len(counted) if counted else None
-
-
-def _answers_of(samples: Any) -> Iterator[str]:
-    """Yield the answer to each sample, of its first epoch, as its first scorer read it."""
-    seen: set[str] = set()
-    for sample in samples:
-        if str(sample["id"]) not in seen:
-            seen.add(str(sample["id"]))
-            scores = [*(sample.get("scores") or {}).values()]
-            yield str(next((score["answer"] for score in scores if score.get("answer")), ""))
 
 
 @dataclass(frozen=True)

@@ -218,51 +218,30 @@ def list_differences(results: Sequence[TaskResult]) -> list[TaskDifference]:
     """Return the comparisons over all items of every task, corrected over all of them (Holm)."""
     rows = [(result, row) for result in results for row in result.comparisons if row.part == WHOLE]
     corrected = holm([row.p for _, row in rows]).tolist()
-    return [
-        TaskDifference(
-            result.task,
-            result.base,
-            row,
-            p,
-            _components(result.answers, row),
-            _shares(result.answers, row),
-        )
-        for (result, row), p in zip(rows, corrected, strict=True)
-    ]
-
-
-def _count_differences(answers: ItemAnswers, row: FileComparison) -> tuple[np.ndarray, np.ndarray]:
-    """Return the items that count, and first minus other of each of them."""
-    names = list(answers.names)
-    values = answers.metrics[row.metric]
-    ours, theirs = values[names.index(row.first)], values[names.index(row.other)]
-    counted = np.flatnonzero(~np.isnan(ours))
-    return counted, ours[counted] - theirs[counted]
-
-
-def _components(answers: ItemAnswers, row: FileComparison) -> Components | None:
-    counted, differences = _count_differences(answers, row)
-    clusters = answers.clusters
-    groups = counted if clusters is None else clusters[counted]
-    if len(np.unique(groups)) < 2:
-        return None
-    return variance_components(differences, groups.tolist())
-
-
-def _shares(answers: ItemAnswers, row: FileComparison) -> dict[str, float]:
-    """Return the shares of ``TaskDifference``; a question asked twice names no item."""
-    counted, differences = _count_differences(answers, row)
-    deviations = ((differences - differences.mean()) / len(differences)).tolist()
-    if answers.clusters is not None:
-        names = answers.clusters[counted].tolist()
-    else:
-        names = [answers.questions[item] for item in counted.tolist()]
-    times = Counter(names) if answers.clusters is None else {}
-    shares: dict[str, float] = defaultdict(float)
-    for name, deviation in zip(names, deviations, strict=True):
-        if times.get(name, 1) == 1:
-            shares[name] += deviation
-    return dict(shares)
+    compared = []
+    for (result, row), p in zip(rows, corrected, strict=True):
+        models, values = list(result.answers.names), result.answers.metrics[row.metric]
+        ours, theirs = values[models.index(row.first)], values[models.index(row.other)]
+        counted = np.flatnonzero(~np.isnan(ours))
+        differences = ours[counted] - theirs[counted]
+        clusters = result.answers.clusters
+        groups = counted if clusters is None else clusters[counted]
+        components = None
+        if len(np.unique(groups)) > 1:
+            components = variance_components(differences, groups.tolist())
+        names = groups.tolist()
+        if clusters is None:
+            questions = [result.answers.questions[item] for item in counted.tolist()]
+            times = Counter(questions)
+            # A question asked twice names no item.
+            names = [name if times[name] == 1 else None for name in questions]
+        deviations = ((differences - differences.mean()) / len(differences)).tolist()
+        shares: dict[str, float] = defaultdict(float)
+        for name, deviation in zip(names, deviations, strict=True):
+            if name is not None:
+                shares[name] += deviation
+        compared.append(TaskDifference(result.task, result.base, row, p, components, dict(shares)))
+    return compared
 
 
 def pool(differences: Sequence[TaskDifference]) -> list[PooledDifference]:

@@ -40,7 +40,17 @@ def strip_models(folders: Sequence[Tasks]) -> tuple[list[Tasks], list[str]]:
     Returns:
         The tasks of each folder, and the removed beginnings, ``NAME_``, empty where none is.
     """
-    choices = [{start: _strip(tasks, start) for start in _starts(tasks)} for tasks in folders]
+    choices = []
+    for tasks in folders:
+        # Tasks by the beginning that is removed: first nothing, then ever more up to an underscore.
+        stripped = {"": _strip(tasks, "")}
+        data = {split_name(task, file)[0] for task, file in tasks.items() if file.suffix in TABLES}
+        words = min(data).split("_")[:-1] if len(data) > 1 else []
+        for start in accumulate(f"{word}_" for word in words):
+            named = _strip(tasks, start)
+            if len(named) == len(tasks) and all(name.startswith(start) for name in data):
+                stripped[start] = named
+        choices.append(stripped)
     best: tuple[int, int] = (-1, 0)
     starts: list[str] = [""] * len(folders)
     for first, tasks in choices[0].items():
@@ -54,16 +64,6 @@ def strip_models(folders: Sequence[Tasks]) -> tuple[list[Tasks], list[str]]:
         if (score := (len(shared), -len("".join(tried)))) > best:
             best, starts = score, tried
     return [named[start] for named, start in zip(choices, starts, strict=True)], starts
-
-
-def _starts(tasks: Tasks) -> list[str]:
-    """Return the beginnings, up to an underscore, of all tables; first the empty one."""
-    data = {split_name(task, file)[0] for task, file in tasks.items() if file.suffix in TABLES}
-    if len(data) < 2:
-        return [""]
-    words = [*accumulate(f"{word}_" for word in min(data).split("_")[:-1])]
-    common = [start for start in words if all(name.startswith(start) for name in data)]
-    return ["", *(start for start in common if len(_strip(tasks, start)) == len(tasks))]
 
 
 def _strip(tasks: Tasks, start: str) -> dict[str, Path]:
