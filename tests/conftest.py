@@ -51,12 +51,17 @@ settings.load_profile("examples")
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection():
-    """Search for no garbage while every module is imported, nor later among what they hold."""
+    """Search for no garbage while every module is imported, nor later among what they hold.
+
+    What one test leaves to the next is searched rarely: that took a tenth of the processor's time.
+    """
     gc.disable()
     try:
         return (yield)
     finally:
         gc.freeze()
+        young, middle, _ = gc.get_threshold()
+        gc.set_threshold(young, middle, 100)
         gc.enable()
 
 

@@ -119,7 +119,7 @@ def test_what_cannot_be_read_is_refused_with_what_to_type(typed, meant):
         ("data=5", "data=5: choose from "),
         ("model=null", "model=null: choose from bridgetower"),
         ("trainer={}", "trainer={}: choose from default"),
-        ("tuning=5", "lora, lora_qkv, null"),
+        ("tuning=5", "tuning=5: choose from freeze_text"),
         ("~model", "~model: choose from bridgetower"),
         ("~data.real", "data.real is missing"),
         ("+paths.runs=x", "+paths.runs=x: "),

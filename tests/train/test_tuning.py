@@ -314,9 +314,3 @@ def test_siglip_and_blip_have_heads_and_a_fused_layer(tmp_path):
 def test_heads_only_trains_heads_by_their_names(names):
     pattern = preset("heads_only").train
     assert matching("tuning.train", pattern, [*names, "layer1.0.weight"]) == set(names)
-
-
-def test_queries_of_t5_are_adapted():
-    names = ["language_model.encoder.block.0.layer.0.SelfAttention.q", "encoder.layer.0.output"]
-    targets = preset("lora_qkv").lora.targets
-    assert matching("tuning.lora.targets", targets, names) == {names[0]}

@@ -11,6 +11,7 @@ from cfaug.core.errors import UserError
 from cfaug.editing.causal_lm import CausalLM
 from cfaug.editing.edit_prompts import EditFormat
 from cfaug.train.settings import OptimSettings, TrainerSettings
+from cfaug.train.tuning import matching
 from tests.run.conftest import refusal
 from tests.train import tiny_language
 
@@ -116,6 +117,9 @@ def test_table_6_is_the_preset(script):
     assert data.max_length == 1024
     lora = build(config["tuning"]).lora
     assert (lora.r, lora.alpha, lora.dropout) == (8, 16, 0.05)
+
+    t5 = "language_model.encoder.block.0.layer.0.SelfAttention.q"
+    assert matching("tuning.lora.targets", lora.targets, [t5, "encoder.layer.0.output"]) == {t5}
 
 
 def test_edits_of_captions_are_no_mixture(tmp_path, monkeypatch):
