@@ -148,11 +148,14 @@ def plain_defaults(target: Callable[..., Any]) -> Mapping[str, Any]:
     """Return {setting: its default} of a dataclass, of those that YAML can write."""
     if not is_dataclass(target):
         return {}
+    # Classes are named before they are checked: of others' only what makes an empty value is called.
+    ours = target.__module__.startswith("cfaug.")
     made = {
         field.name: field.default if field.default_factory is MISSING else field.default_factory()
         for field in fields(target)
         if field.init and field.name not in NOT_TYPED
-    }
+        and (ours or field.default_factory in (MISSING, dict, list, tuple))
+    }  # fmt: skip
     return {name: as_written(value) for name, value in made.items() if _is_plain(value)}
 
 

@@ -256,8 +256,16 @@ def _merge(
             if _set(tree, files, override):
                 known[override.input_line] = f"+{override.input_line}"
         except Exception as error:  # OmegaConf does not wrap all errors of its callees
-            if words is not typed:  # the setting that chose a file contradicts another word
-                return _merge(name, typed, options, command, {})
+            # Perhaps the setting that chose a file contradicts one that was typed (data=coco_cf).
+            nodes = {setting.partition(".")[0] for setting in CHOOSES.get(name, ())}
+            if words is not typed and nodes.intersection(map(key_of, typed)):
+                others = [word for word in typed if key_of(word) not in CHOOSES[name]]
+                try:
+                    _merge(name, others, options, command)
+                except UnsetError:  # it does not
+                    pass
+                else:
+                    return _merge(name, typed, options, command, {})
             before = deepcopy(whole)  # as a word may fail halfway
             for earlier in values[:number]:
                 _set(before, files, earlier)
