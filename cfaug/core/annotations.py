@@ -148,7 +148,7 @@ def plain_defaults(target: Callable[..., Any]) -> Mapping[str, Any]:
     """Return {setting: its default} of a dataclass, of those that YAML can write."""
     if not is_dataclass(target):
         return {}
-    # Classes are named before they are checked: of others' only what makes an empty value is called.
+    # Classes are named before they are checked: of others only what makes empty values is called.
     ours = target.__module__.startswith("cfaug.")
     made = {
         field.name: field.default if field.default_factory is MISSING else field.default_factory()
