@@ -42,9 +42,10 @@ from cfaug.settings.arguments import (
     read,
 )
 from cfaug.settings.choices import default_choices
-from cfaug.settings.compose import PRESET, compose_jobs, resolve
+from cfaug.settings.compose import compose_jobs, resolve
 from cfaug.settings.composition_errors import reason_of
 from cfaug.settings.hydra_settings import refuse_settings_of_hydra
+from cfaug.settings.merging import PRESET
 from cfaug.settings.settings_files import CONF, register_search_path, settings_of
 from cfaug.settings.sweep_jobs import first_values, listed_keys
 from cfaug.settings.usage import usage

@@ -25,8 +25,9 @@ from cfaug.settings.choices import (
     options_in,
     read_root,
 )
-from cfaug.settings.compose import PRESET, compose_files
+from cfaug.settings.compose import compose_files
 from cfaug.settings.declarations import declarations
+from cfaug.settings.merging import PRESET
 from cfaug.settings.read_if import declared_by, describe_conditions
 from cfaug.settings.settings_files import find_settings, settings_folders
 from cfaug.settings.unread import is_under

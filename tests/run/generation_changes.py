@@ -19,7 +19,9 @@ from cfaug.run.generate import describe_settings
 from cfaug.run.generate_settings import GenerateSettings
 from cfaug.settings.arguments import flatten
 from cfaug.settings.choices import options_in
-from cfaug.settings.compose import _container, _keep_taken, _merge, _register_resolvers
+from cfaug.settings.compose import _keep_taken
+from cfaug.settings.merging import container, register_resolvers
+from cfaug.settings.merging import merge as merge_settings
 from cfaug.settings.read_if import Job
 from cfaug.settings.settings_files import register_search_path
 from tests.files_of_settings import other_values
@@ -31,19 +33,19 @@ def merge(*words: str) -> Any:
     """Return Hydra's tree of some words, with ``${...}``."""
     from hydra import initialize_config_dir
 
-    _register_resolvers()
+    register_resolvers()
     register_search_path()
     with initialize_config_dir(version_base="1.3", config_dir=str(CONF.resolve())):
-        return _merge("generate", words, options_in("generate"), GenerateSettings)[0]
+        return merge_settings("generate", words, options_in("generate"), GenerateSettings)[0]
 
 
 def settle(tree: Any) -> dict[str, Any]:
-    return bind(_keep_taken(_container(tree), GenerateSettings), GenerateSettings)
+    return bind(_keep_taken(container(tree), GenerateSettings), GenerateSettings)
 
 
 def as_written(tree: Any) -> dict[str, Any]:
     """Return {setting: value as written}, with ``${...}``."""
-    return flatten(_container(tree, resolve=False))
+    return flatten(container(tree, resolve=False))
 
 
 SIMPLE = (bool, int, float, str)
@@ -51,7 +53,7 @@ SIMPLE = (bool, int, float, str)
 
 def leaves(tree: Any) -> dict[str, Any]:
     """Return every setting that can be typed, and those that a class has beside the files'."""
-    return dict(_leaves(_container(tree), _container(tree, resolve=False), ""))
+    return dict(_leaves(container(tree), container(tree, resolve=False), ""))
 
 
 def _leaves(value: Any, written: Any, path: str) -> Iterator[tuple[str, Any]]:
@@ -85,7 +87,7 @@ def changes(tree: Any, keys: dict[str, Any], untried: list[str]) -> Iterator[Cha
     for key, value in keys.items():
         parent, _, name = key.rpartition(".")
         node = OmegaConf.select(tree, parent) if parent else tree
-        written = OmegaConf.to_container(node, resolve=False)
+        written = OmegaConf.tocontainer(node, resolve=False)
         target = locate(node["_target_"]) if "_target_" in node else None
         for other in other_values(value, target, name):
             OmegaConf.update(tree, key, other, force_add=True, merge=False)

@@ -19,6 +19,7 @@ from cfaug.core.errors import UserError
 from cfaug.core.fitting import bind, lists_of_numbers
 from cfaug.run.evaluate_settings import EvaluateSettings
 from cfaug.settings import compose as compose_module
+from cfaug.settings import merging
 from cfaug.settings.arguments import read, sweep_overrides
 from cfaug.settings.choices import (
     Options,
@@ -215,13 +216,13 @@ def test_whatever_is_typed_composes_as_hydra_has_it_or_is_a_sentence(words):
     def merge_by_hydra(
         name: str, words: Sequence[str], options: Options, command: Any
     ) -> tuple[Any, list[str]]:
-        typed = tuple(word for word in words if not compose_module._says_nothing(word, options))
-        tree = deepcopy(compose_module._merge_words(name, typed))
-        compose_module._add_defaults(tree, command)
+        typed = tuple(word for word in words if not merging.says_nothing(word, options))
+        tree = deepcopy(merging.merge_words(name, typed))
+        merging.add_defaults(tree, command)
         return tree, list(words)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compose_module, "_merge", merge_by_hydra)
+        patch.setattr(compose_module, "merge", merge_by_hydra)
         slow = outcome(*known)
     assert isinstance(slow, str) if isinstance(fast, str) else repr(slow) == repr(fast)
 
@@ -229,10 +230,8 @@ def test_whatever_is_typed_composes_as_hydra_has_it_or_is_a_sentence(words):
 def test_files_are_merged_anew_only_if_one_of_them_changes(tmp_path, monkeypatch):
     merged, merge = [], hydra.compose
     monkeypatch.setattr("hydra.compose", lambda **job: merged.append(job) or merge(**job))
-    folders = compose_module.settings_folders
-    monkeypatch.setattr(
-        compose_module, "settings_folders", lambda *users: (*folders(*users), tmp_path)
-    )
+    folders = merging.settings_folders
+    monkeypatch.setattr(merging, "settings_folders", lambda *users: (*folders(*users), tmp_path))
     for text in ("a: 1", "a: 12"):
         (tmp_path / "other.yaml").write_text(text)
         settings = [compose("train", f"seed={seed}")["seed"] for seed in (3, 4)]
