@@ -11,6 +11,7 @@ from functools import partial
 import pytest
 from hypothesis import HealthCheck, settings
 
+from cfaug.core.errors import say_once
 from cfaug.core.processes import use_threads
 from tests import scripts, skips
 from tests.properties import examples
@@ -81,9 +82,10 @@ def pytest_unconfigure():
 
 @pytest.fixture(autouse=True)
 def one_thread_again():
-    """Leave the next test its one thread, whatever this test's commands have asked for."""
+    """Leave the next test its one thread, and every line to say, whatever this one's commands did."""
     yield
     use_threads(1)
+    say_once.cache_clear()
 
 
 @pytest.fixture(scope="session")
