@@ -82,7 +82,7 @@ def pytest_unconfigure():
 
 @pytest.fixture(autouse=True)
 def one_thread_again():
-    """Leave the next test its one thread, and every line to say, whatever this one's commands did."""
+    """Leave the next test its one thread, and every line to say, whatever this one has done."""
     yield
     use_threads(1)
     say_once.cache_clear()
