@@ -87,7 +87,7 @@ def changes(tree: Any, keys: dict[str, Any], untried: list[str]) -> Iterator[Cha
     for key, value in keys.items():
         parent, _, name = key.rpartition(".")
         node = OmegaConf.select(tree, parent) if parent else tree
-        written = OmegaConf.tocontainer(node, resolve=False)
+        written = OmegaConf.to_container(node, resolve=False)
         target = locate(node["_target_"]) if "_target_" in node else None
         for other in other_values(value, target, name):
             OmegaConf.update(tree, key, other, force_add=True, merge=False)
