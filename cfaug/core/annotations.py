@@ -156,7 +156,7 @@ def plain_defaults(target: Callable[..., Any]) -> Mapping[str, Any]:
         if field.init and field.name not in NOT_TYPED
         and (ours or field.default_factory in (MISSING, dict, list, tuple))
     }  # fmt: skip
-    return {name: as_written(value) for name, value in made.items() if _is_plain(value)}
+    return {name: _as_written(value) for name, value in made.items() if _is_plain(value)}
 
 
 def _is_plain(value: Any) -> bool:
@@ -167,11 +167,11 @@ def _is_plain(value: Any) -> bool:
     return isinstance(value, PLAIN) and "${" not in str(value)
 
 
-def as_written(value: Any) -> Any:
+def _as_written(value: Any) -> Any:
     """Return a plain value as YAML reads it: with lists in the place of tuples."""
     if isinstance(value, Mapping):
-        return {key: as_written(item) for key, item in value.items()}
-    return [as_written(item) for item in value] if isinstance(value, list | tuple) else value
+        return {key: _as_written(item) for key, item in value.items()}
+    return [_as_written(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 class Unresolved:

@@ -34,6 +34,7 @@ from cfaug.core.progress import preparing
 from cfaug.core.safety.addresses import hide_keys, hide_words, scrub
 from cfaug.settings.arguments import (
     FOLDER_FLAGS,
+    PRESET,
     SHORT_NAMES,
     WITH_VALUE,
     CommandLine,
@@ -45,7 +46,6 @@ from cfaug.settings.choices import default_choices
 from cfaug.settings.compose import compose_jobs, resolve
 from cfaug.settings.composition_errors import reason_of
 from cfaug.settings.hydra_settings import refuse_settings_of_hydra
-from cfaug.settings.merging import PRESET
 from cfaug.settings.settings_files import CONF, register_search_path, settings_of
 from cfaug.settings.sweep_jobs import first_values, listed_keys
 from cfaug.settings.usage import usage

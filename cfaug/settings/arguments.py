@@ -65,6 +65,10 @@ FUNCTION = re.compile(
 
 MODEL_WEIGHTS = "model.weights"
 MIXTURE = "data/mixture"
+PRESET = "preset"
+"""The node that a model's file adds for training: optimiser, batch and length (``conf/preset``)."""
+BY_SEED = "by_seed"
+"""The settings that depend on the run's seed, as they are written."""
 SHORT_NAMES = {
     "train": {"weights": MODEL_WEIGHTS, "data.mixture": MIXTURE},
     "evaluate": {"weights": MODEL_WEIGHTS},

@@ -19,6 +19,8 @@ from cfaug.core.safety.addresses import hide_settings
 from cfaug.core.safety.yaml_text import UNDERSCORED
 from cfaug.core.stores import is_address
 from cfaug.settings.arguments import (
+    BY_SEED,
+    PRESET,
     SEARCH_PATH,
     flatten,
     key_of,
@@ -31,9 +33,8 @@ from cfaug.settings.choices import (
     name_both,
     options_in,
 )
-from cfaug.settings.composition_errors import BY_SEED, check_choice, explain
+from cfaug.settings.composition_errors import check_choice, explain
 from cfaug.settings.merging import (
-    PRESET,
     add_defaults,
     container,
     files_for_hydra,
@@ -42,9 +43,7 @@ from cfaug.settings.merging import (
     register_resolvers,
     says_nothing,
 )
-from cfaug.settings.settings_files import (
-    CONF,
-)
+from cfaug.settings.settings_files import CONF
 from cfaug.settings.sweep_jobs import (
     leave_out_duplicated,
     parse_overrides,
@@ -160,7 +159,7 @@ def _keep_taken(config: Config, command: Callable[..., Any]) -> Config:
 def _job(
     name: str, words: list[str], command: Callable[..., Any], options: Options
 ) -> tuple[Config, list[str]]:
-    """Return one job's settings as the command takes them, and its words."""
+    """Return one job's settings as the command takes them, and its words as Hydra needs them."""
     telling = [word for word in words if not says_nothing(word, options)]
     for parsed in parse_overrides(telling, False):
         check_choice(parsed, options)
@@ -176,7 +175,7 @@ def _job(
         return _plain(merge(name, some, options, command)[0])
 
     try:
-        tree, words = merge(name, words, options, command)
+        tree, in_hydra = merge(name, words, options, command)
         config = _plain(tree)
     except Exception as error:  # of Hydra, OmegaConf and their callees, all caused by the words
         raise UserError(explain(words, error, compose_words, options)) from error
@@ -190,7 +189,7 @@ def _job(
             removes = other is not word and other.partition("=")[2] in ("null", "None", "{}")
             if removes and f"{removed}.".startswith(f"{by}."):
                 raise UserError(f"{word} has no effect beside {other}: leave one of them out")
-    return _bind_typed(config, command, words, options), words
+    return _bind_typed(config, command, words, options), in_hydra
 
 
 def _bind_typed(

@@ -10,15 +10,12 @@ from typing import Any
 from cfaug.core.errors import UserError, command_of
 from cfaug.core.known_names import RENAMED, describe_variants, suggest
 from cfaug.core.targets import TARGET, locate
-from cfaug.settings.arguments import SEARCH_PATH, flatten, key_of
+from cfaug.settings.arguments import BY_SEED, PRESET, SEARCH_PATH, flatten, key_of
 from cfaug.settings.choices import NOTHING, Options, top_level
 from cfaug.settings.unread import references
 
 Compose = Callable[[Sequence[str]], Any]
 """Composes words to resolved settings; raises what Hydra and OmegaConf do."""
-BY_SEED = "by_seed"
-"""The settings that depend on the run's seed, as they are written."""
-
 MOST = 60
 """The largest number of choices that a message lists."""
 
@@ -109,7 +106,7 @@ def _explain_setting(error: UnsetError, words: Sequence[str], options: Options) 
             return f"{other}: {key_of(other)} has settings of its own, such as {key}"
     # A model's own values come last: users set the settings that take these.
     flat = flatten({name: value for name, value in tree.items() if name != BY_SEED})
-    known = sorted(flat, key=lambda setting: setting.startswith("preset."))
+    known = sorted(flat, key=lambda setting: setting.startswith(f"{PRESET}."))
     nodes = {key.rsplit(".", depth)[0] for key in known for depth in range(1, key.count(".") + 1)}
     if key in {*known, *nodes}:
         place, _, name = key.rpartition(".")
@@ -167,7 +164,7 @@ def reason_of(error: BaseException | None) -> str:
         return f"there is no file {error.missing_cfg_file}: choose from {choices}"
     if isinstance(error, InterpolationKeyError) and error.child_node is not None:
         [missing, *_] = references(error.full_key or "", str(error.child_node._value()))
-        if missing.startswith("preset."):
+        if missing.startswith(f"{PRESET}."):
             return (
                 "the model's file names no preset to take optimiser, batch and length from: add "
                 "`defaults: [/preset@_global_.preset: paper]` to it, or type preset=paper"

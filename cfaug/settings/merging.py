@@ -20,7 +20,7 @@ from cfaug.core.errors import UserError
 from cfaug.core.fitting import Config
 from cfaug.core.processes import find_folder
 from cfaug.core.targets import PARTIAL, TARGET, locate
-from cfaug.settings.arguments import CHOOSES, key_of
+from cfaug.settings.arguments import BY_SEED, CHOOSES, PRESET, key_of
 from cfaug.settings.choices import (
     ARMS,
     NOTHING,
@@ -30,7 +30,7 @@ from cfaug.settings.choices import (
     is_value,
     register_arms,
 )
-from cfaug.settings.composition_errors import BY_SEED, UnsetError
+from cfaug.settings.composition_errors import UnsetError
 from cfaug.settings.settings_files import (
     CONF,
     find_settings,
@@ -44,8 +44,6 @@ from cfaug.settings.unread import NULL
 
 WITHOUT_WORLD = {"evaluate": ("data", "folder"), "annotate": ("world", "null")}
 """{command that also works without a world: the group that chooses one, the choice without}."""
-PRESET = "preset"
-"""The node that a model's file adds for training: optimiser, batch and length (``conf/preset``)."""
 PLAIN = re.compile(r"(?!\+?hydra)(\+\w+\.)?[\w.]+=", re.ASCII)
 """The beginning of a word that may set one setting; it chooses a file if its key is a group's."""
 

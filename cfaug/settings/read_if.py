@@ -31,7 +31,7 @@ from cfaug.core.worlds import is_questions, is_world
 
 
 @dataclass(frozen=True, eq=False)
-class Test:
+class Predicate:
     """What the value of a setting has to be.
 
     Attributes:
@@ -49,11 +49,11 @@ def _names_folder(value: Any) -> bool:
     return any(_names_folder(item) for item in inside)
 
 
-GIVEN = Test("{}=...", bool)
+GIVEN = Predicate("{}=...", bool)
 """Any value but null, false, 0 and an empty text or list."""
-FOLDER = Test("{}=FOLDER", _names_folder)
+FOLDER = Predicate("{}=FOLDER", _names_folder)
 """Data other than a part of the embedded world."""
-ABOVE_ZERO = Test("{} above 0", lambda number: bool(number != 0))
+ABOVE_ZERO = Predicate("{} above 0", lambda number: bool(number != 0))
 """A number that is not 0."""
 
 
@@ -102,8 +102,9 @@ DRAWS_WORLD = Fact("a part of the embedded world (shapescapes:PART) that it draw
 SWEPT = Fact({True: "in sweeps (--multirun)"})
 """Whether the command line may have several jobs."""
 Facts = Mapping[Fact, Any]
-Condition = Mapping[str | Fact, Sequence[Any] | Test]
-"""{a setting, or a fact: its values, or a test}; all have to hold. Without any it always holds."""
+Condition = Mapping[str | Fact, Sequence[Any] | Predicate]
+"""{a setting, or a fact: its values, or a predicate}; all have to hold. Without any it always
+holds."""
 Conditions = Sequence[Condition] | str
 """Conditions of which one has to hold; or a text, which says what reads a setting that the class
 does not read by itself."""
@@ -242,10 +243,10 @@ def holds(condition: Condition, find: Callable[[Any], Any]) -> bool:
     return all(_fits(name, wanted, find(name)) for name, wanted in condition.items())
 
 
-def _fits(name: str | Fact, wanted: Sequence[Any] | Test, value: Any) -> bool:
+def _fits(name: str | Fact, wanted: Sequence[Any] | Predicate, value: Any) -> bool:
     if isinstance(name, Fact) and value is None:
         return True
-    if isinstance(wanted, Test):
+    if isinstance(wanted, Predicate):
         return wanted.holds(value)
     if isinstance(value, list | tuple):
         return any(item in wanted for item in value)
@@ -293,10 +294,10 @@ def describe_conditions(
     return words if words.startswith(("by ", "in ")) else f"with {words}"
 
 
-def _describe(name: str | Fact, wanted: Sequence[Any] | Test, place: str) -> str:
+def _describe(name: str | Fact, wanted: Sequence[Any] | Predicate, place: str) -> str:
     if isinstance(name, Fact):
-        return name.describe(() if isinstance(wanted, Test) else wanted)
+        return name.describe(() if isinstance(wanted, Predicate) else wanted)
     key = name[1:] if name.startswith("/") else place + name
-    if isinstance(wanted, Test):
+    if isinstance(wanted, Predicate):
         return wanted.words.format(key)
     return " or ".join(f"{key}={write_value(choice)}" for choice in wanted)

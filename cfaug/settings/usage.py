@@ -17,7 +17,7 @@ from cfaug.core.annotations import annotation_of, base_of
 from cfaug.core.errors import UserError
 from cfaug.core.targets import OF_NODES, TARGET, locate
 from cfaug.core.validation import write_value
-from cfaug.settings.arguments import SHORT_NAMES, flatten
+from cfaug.settings.arguments import PRESET, SHORT_NAMES, flatten
 from cfaug.settings.choices import (
     DEFAULTS,
     NOTHING,
@@ -27,7 +27,6 @@ from cfaug.settings.choices import (
 )
 from cfaug.settings.compose import compose_files
 from cfaug.settings.declarations import declarations
-from cfaug.settings.merging import PRESET
 from cfaug.settings.read_if import declared_by, describe_conditions
 from cfaug.settings.settings_files import find_settings, settings_folders
 from cfaug.settings.unread import is_under
