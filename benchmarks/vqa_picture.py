@@ -12,7 +12,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from cfaug.core.files import write_file
+from cfaug.core.atomic_files import write_file
 from cfaug.core.pixels import decode_image
 from cfaug.worlds.shapescapes.question_parts import CATEGORIES, make_questions
 from cfaug.worlds.shapescapes.settings import WorldSettings

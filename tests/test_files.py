@@ -13,18 +13,15 @@ from pathlib import Path
 import pytest
 
 from cfaug.core import files
-from cfaug.core.errors import UserError
-from cfaug.core.files import (
-    advise,
-    check_place,
-    find_prompt_file,
-    read_keys,
+from cfaug.core.atomic_files import (
     replace_file,
     replace_folder,
     whole_folder,
     write_file,
     write_json,
 )
+from cfaug.core.errors import UserError
+from cfaug.core.files import advise, check_place, find_prompt_file, read_keys
 from cfaug.core.kept_records import KeptRecords, read_kept, write_kept
 
 
@@ -145,7 +142,7 @@ def test_a_replaced_folder_holds_the_new_files_only(tmp_path):
 
 
 OF_OURS = {
-    "core/cards.py", "core/files.py", "core/kept_records.py", "core/outputs.py", "core/stores.py",
+    "core/cards.py", "core/atomic_files.py", "core/kept_records.py", "core/outputs.py", "core/stores.py",
     "core/weights.py",
     "data/export/evaluators.py", "data/export/hub.py", "data/index/__init__.py",
     "data/index/image_hashes.py", "data/shards/shards.py", "data/sources/__init__.py",
@@ -158,7 +155,7 @@ OF_OURS = {
     "worlds/shapescapes/labels.py", "worlds/shapescapes/parts.py",
 }  # fmt: skip
 PLAIN = {
-    "core/errors.py", "core/files.py", "core/outputs.py", "core/processes.py",
+    "core/errors.py", "core/atomic_files.py", "core/outputs.py", "core/processes.py",
     "data/export/dataset_card.py", "data/export/fiftyone.py", "data/export/hub.py",
     "data/index/disk_format.py",
     "data/index/image_hashes.py", "data/shards/shards.py", "evaluation/cached_model.py",
@@ -168,8 +165,7 @@ PLAIN = {
     "train/lightning_parts.py", "train/loggers.py",
 }  # fmt: skip
 REMOVING = {
-    "core/files.py", "core/kept_records.py", "core/outputs.py", "core/stores.py",
-    "core/temporaries.py",
+    "core/atomic_files.py", "core/kept_records.py", "core/outputs.py", "core/stores.py",
     "data/index/disk_format.py",
     "data/shards/shards.py", "data/sources/remote.py", "evaluation/cached_model.py",
     "generate/candidate_scoring.py", "generate/captions.py", "generate/folder.py",
@@ -180,11 +176,11 @@ REMOVING = {
 @pytest.mark.parametrize(
     ("pattern", "modules"),
     [
-        # The head of files.py says why the others rename.
+        # The head of atomic_files.py says why the others rename.
         (
             r"\bos\.(?:replace|rename)\(|\.rename\(|\bfsync\(|\bmkdtemp\(",
             {
-                "core/files.py",
+                "core/atomic_files.py",
                 "core/outputs.py",
                 "data/export/hub.py",
                 "run/run_folder.py",

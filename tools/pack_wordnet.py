@@ -13,7 +13,7 @@ import argparse
 import zipfile
 from pathlib import Path
 
-from cfaug.core.files import replace_file
+from cfaug.core.atomic_files import replace_file
 from cfaug.editing.wordnet import PACKED, PARTS
 
 DATE = (2006, 12, 6, 0, 0, 0)  # of WordNet 3.0, so that the same input gives the same bytes

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfaug.core.files import replace_folder
+from cfaug.core.atomic_files import replace_folder
 from cfaug.core.outputs import begin_folder
 from cfaug.core.safety.json_text import load_json
 from cfaug.core.safety.safe_loading import from_folder

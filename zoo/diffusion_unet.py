@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cfaug.core.atomic_files import replace_file
 from cfaug.core.errors import say
-from cfaug.core.files import replace_file
 from cfaug.core.progress import watch
 from cfaug.core.rng import derive, generator
 from cfaug.core.safety.safe_loading import from_folder

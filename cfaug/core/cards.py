@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from cfaug.core.files import write_file
+from cfaug.core.atomic_files import write_file
 
 CARD = "README.md"
 """The name of a card, which the Hub shows."""

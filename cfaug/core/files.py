@@ -1,89 +1,23 @@
-"""Files: written whole or not at all, hidden ones left out, and prompt files."""
+"""Files read within limits, hidden ones and foreign links left out, and prompt files."""
 
 from __future__ import annotations
 
 import errno
-import json
 import os
 import re
-import shutil
 import stat
-import tempfile
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from cfaug.core.errors import UserError
 from cfaug.core.safety.yaml_text import MOST_CHARACTERS, parse_yaml
-from cfaug.core.temporaries import temporary_name, temporary_start, tidy
 
 READ_AT_ONCE = 2**22
 REPOSITORY = re.compile(r"(models|datasets|spaces)--.+")
 """Name of a repository in the Hub's cache; its snapshots are links to files beside them."""
-
-
-@contextmanager
-def replace_file(path: Path, temporary: Path | None = None) -> Iterator[BinaryIO]:
-    """Open a private file that replaces ``path`` when the block ends without an error.
-
-    A reader, even after a power cut, sees all of it or the old file.
-
-    Args:
-        temporary: the temporary file, on the same disk, which a killed process leaves behind;
-            ``None`` takes a name of this process, whose leftovers a later one removes.
-
-    Raises:
-        OSError: naming ``path``, if the disk is full; the old file is kept.
-    """
-    fresh = temporary or temporary_name(path)
-    tidy(path.parent)
-    try:
-        with fresh.open("wb") as handle:
-            yield handle
-            sync(handle)
-        os.replace(fresh, path)
-    except OSError as error:
-        if error.errno is None:  # an error of the network that the caller reads from
-            raise
-        raise with_path(error, path) from error
-    finally:
-        fresh.unlink(missing_ok=True)
-
-
-def sync(handle: BinaryIO) -> None:
-    """Flush an open file to the disk."""
-    handle.flush()
-    os.fsync(handle.fileno())
-
-
-def write_file(path: Path, content: bytes) -> None:
-    """Write a file atomically: a reader, even after a power cut, sees all of it or the old one."""
-    with replace_file(path) as handle:
-        handle.write(content)
-
-
-def write_json(
-    path: Path, content: Mapping[str, Any], *, indent: int = 1, sort_keys: bool = True
-) -> None:
-    """Write JSON as ``write_file`` does.
-
-    Args:
-        sort_keys: whether keys are sorted or stay in their order.
-    """
-    write_file(path, to_json(content, indent=indent, sort_keys=sort_keys))
-
-
-def to_json(content: Mapping[str, Any], *, indent: int = 1, sort_keys: bool = True) -> bytes:
-    """Return JSON as files have it, with a newline at the end."""
-    return f"{json.dumps(content, indent=indent, sort_keys=sort_keys)}\n".encode()
-
-
-def with_path(error: OSError, path: Path) -> OSError:
-    """Return the disk's error with ``path``, since the error of a write does not name its file."""
-    return OSError(error.errno, error.strerror, str(path))
 
 
 def check_place(name: str | Path, key: str) -> Path:
@@ -228,88 +162,6 @@ def checksum(file: Path) -> int:
         while block := handle.read(READ_AT_ONCE):
             check = zlib.crc32(block, check)
     return check
-
-
-@contextmanager
-def whole_folder(folder: Path, whole: Callable[[Path], bool]) -> Iterator[Path]:
-    """Yield a private folder to fill, which is renamed to ``folder`` when the block succeeds.
-
-    A power cut leaves all of it or nothing. An existing folder, such as one that another process
-    wrote first, is kept if it is whole and replaced if it is damaged.
-
-    Args:
-        folder: the final place; its parents are created.
-
-    Raises:
-        OSError: if the disk cannot be written; no temporary folder remains then.
-    """
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    tidy(folder.parent)
-    start = temporary_start(folder.with_name(f".{folder.name}")).name
-    temporary = Path(tempfile.mkdtemp(prefix=f"{start}-", suffix=".tmp", dir=folder.parent))
-    aside = temporary.with_name(f"{temporary.stem}-damaged.tmp")
-    try:
-        yield temporary
-        temporary.chmod(0o755)  # readable for others: mkdtemp's is private to its owner
-        sync_tree(temporary)
-        try:
-            temporary.rename(folder)
-        except OSError:
-            if not whole(folder):
-                folder.rename(aside)
-                temporary.rename(folder)
-        _sync_one(folder.parent)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-        if aside.is_dir() and not aside.is_symlink():
-            shutil.rmtree(aside, ignore_errors=True)
-        else:
-            aside.unlink(missing_ok=True)
-
-
-@contextmanager
-def replace_folder(folder: Path) -> Iterator[Path]:
-    """Yield an empty folder to fill, which replaces ``folder`` when the block succeeds.
-
-    The old folder is removed only then. A block that fails or is killed leaves ``folder`` as it
-    was; its files are removed by the next call. Only one process may write ``folder`` at a time;
-    ``whole_folder`` is for several.
-
-    Raises:
-        OSError: naming ``folder``, if the disk is full.
-    """
-    fresh, stale = (folder.with_name(f".{folder.name}.{tag}") for tag in ("new", "old"))
-    for leftover in (fresh, stale):
-        shutil.rmtree(leftover, ignore_errors=True)
-    fresh.mkdir(parents=True)
-    try:
-        yield fresh
-        sync_tree(fresh)
-        if folder.exists():
-            folder.rename(stale)
-        fresh.rename(folder)
-    except OSError as error:
-        raise with_path(error, folder) from error
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
-    _sync_one(folder.parent)
-    shutil.rmtree(stale, ignore_errors=True)
-
-
-def sync_tree(folder: Path) -> None:
-    """Flush a folder and everything in it to the disk."""
-    for here, _, names in os.walk(folder):
-        for name in names:
-            _sync_one(Path(here, name))
-        _sync_one(Path(here))
-
-
-def _sync_one(path: Path) -> None:
-    number = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)
 
 
 HIDDEN = re.compile(

@@ -14,8 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from cfaug.core.files import checksum, write_file
-from cfaug.core.temporaries import remove_leftovers
+from cfaug.core.atomic_files import remove_leftovers, write_file
+from cfaug.core.files import checksum
 
 KEPT = re.compile(r"-[0-9a-f]{8}\Z")
 """Matches the stem of a file that ``write_kept`` wrote."""

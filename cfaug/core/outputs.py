@@ -22,10 +22,17 @@ from glob import escape
 from pathlib import Path
 from typing import BinaryIO
 
+from cfaug.core.atomic_files import (
+    remove_leftovers,
+    replace_file,
+    sync,
+    sync_tree,
+    temporary_start,
+    with_path,
+)
 from cfaug.core.errors import UserError, name_some
-from cfaug.core.files import replace_file, require_regular, sync, sync_tree, with_path
+from cfaug.core.files import require_regular
 from cfaug.core.safety.json_text import load_json
-from cfaug.core.temporaries import remove_leftovers, temporary_start
 
 RECORD = ".cfaug.jsonl"
 """The record of the outputs in a folder."""

@@ -305,8 +305,11 @@ def use_threads(threads: Threads) -> None:
             cores.
     """
     check(threads, Threads, "threads")
-    if threads is None:
-        return
+    if threads is not None:
+        _set_threads(threads)
+
+
+def _set_threads(threads: int) -> None:
     os.environ["OMP_NUM_THREADS"] = str(threads)
     torch = sys.modules.get("torch")
     if torch is not None:
@@ -328,7 +331,7 @@ def equal_threads(threads: Threads) -> Iterator[None]:
     """
     variable, torch = os.environ.get("OMP_NUM_THREADS"), sys.modules.get("torch")
     before = None if torch is None else torch.get_num_threads()
-    use_threads(max(EQUAL_THREADS, threads or 0))
+    _set_threads(max(EQUAL_THREADS, threads or 0))
     try:
         yield
     finally:

@@ -20,13 +20,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
+from cfaug.core.atomic_files import is_temporary, replace_file, write_file, write_json
 from cfaug.core.deadlines import Deadline
 from cfaug.core.errors import UserError
-from cfaug.core.files import replace_file, write_file, write_json
 from cfaug.core.processes import hold_lock
 from cfaug.core.safety.addresses import hide, reveal, scrub
 from cfaug.core.safety.json_text import load_json
-from cfaug.core.temporaries import is_temporary
 
 Answer = TypeVar("Answer")
 

@@ -14,9 +14,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from cfaug.core.atomic_files import write_file
 from cfaug.core.deadlines import Deadline
 from cfaug.core.errors import UserError
-from cfaug.core.files import check_links, require_regular, write_file
+from cfaug.core.files import check_links, require_regular
 from cfaug.core.safety.json_text import load_json
 
 ZOO = "zoo:"

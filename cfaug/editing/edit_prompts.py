@@ -17,8 +17,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from cfaug.core.atomic_files import write_json
 from cfaug.core.errors import UserError
-from cfaug.core.files import find_prompt_file, read_keys, require_regular, write_json
+from cfaug.core.files import find_prompt_file, read_keys, require_regular
 from cfaug.core.outputs import write_output
 from cfaug.core.rng import generator
 from cfaug.core.safety.json_text import load_json

@@ -25,8 +25,9 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast
 
 import numpy as np
 
+from cfaug.core.atomic_files import write_file
 from cfaug.core.errors import UserError, say
-from cfaug.core.files import advise, write_file
+from cfaug.core.files import advise
 from cfaug.core.kept_records import KeptRecords, read_kept, write_kept
 from cfaug.core.pixels import DIGEST_BYTES, content_digest
 from cfaug.core.protocols import Answerer, Classifier, DualEncoder, Entailer, Matcher

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Protocol,
 import numpy as np
 from annotated_types import Interval
 
+from cfaug.core.atomic_files import remove_leftovers
 from cfaug.core.errors import UserError
 from cfaug.core.files import require_regular
 from cfaug.core.known_names import nearest
 from cfaug.core.outputs import write_output
 from cfaug.core.rng import generator
 from cfaug.core.safety.json_text import load_json
-from cfaug.core.temporaries import remove_leftovers
 from cfaug.core.text import normalise_caption
 from cfaug.core.validation import Positive, Share, check_fields
 from cfaug.data.captions import caption_changes, longest_change, replaced_run

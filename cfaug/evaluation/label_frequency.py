@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from cfaug.core.files import to_json
+from cfaug.core.atomic_files import to_json
 from cfaug.core.outputs import write_output
 from cfaug.core.rng import generator
 from cfaug.core.validation import check

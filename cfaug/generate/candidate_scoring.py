@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cfaug.core.atomic_files import write_file
 from cfaug.core.errors import UserError
-from cfaug.core.files import write_file
 from cfaug.core.pixels import as_floats, round_pixels
 from cfaug.core.protocols import EmbeddingScorer, Progressive, Scorer
 from cfaug.core.safety.json_text import load_json

@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from cfaug.core.atomic_files import write_file, write_json
 from cfaug.core.errors import UserError
-from cfaug.core.files import write_file, write_json
 from cfaug.core.protocols import Editor
 from cfaug.core.types import Edited, Example
 from cfaug.data.index.disk_format import code_texts, find_repeated, group_code

@@ -14,8 +14,9 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
+from cfaug.core.atomic_files import is_temporary, remove_leftovers, write_file, write_json
 from cfaug.core.errors import UserError, name_some
-from cfaug.core.files import require_regular, write_file, write_json
+from cfaug.core.files import require_regular
 from cfaug.core.outputs import begin_record
 from cfaug.core.processes import acquire, hold_lock
 from cfaug.core.safety.json_text import json_file, load_json
@@ -28,7 +29,6 @@ from cfaug.core.stores import (
     mirror_of,
     open_mirror,
 )
-from cfaug.core.temporaries import is_temporary, remove_leftovers
 from cfaug.data.shards import shards as edits
 from cfaug.data.shards.shards import (
     CARD,

@@ -23,8 +23,8 @@ import numpy as np
 from PIL import Image
 
 from cfaug.core.annotations import NO_RESULT
+from cfaug.core.atomic_files import write_file
 from cfaug.core.errors import UnavailableError, UserError
-from cfaug.core.files import write_file
 from cfaug.core.pixels import decode_image
 from cfaug.core.validation import Positive, Processes, check_fields
 from cfaug.core.weights import sha256_text

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cfaug.core.annotations import Means
+from cfaug.core.atomic_files import write_json
 from cfaug.core.errors import UserError
-from cfaug.core.files import write_json
 from cfaug.core.rng import derive
 from cfaug.core.safety.safe_loading import ADAPTER, read_json
 from cfaug.core.validation import Share

@@ -235,7 +235,7 @@ def report_join(join: Join, opened: Opened, kept: Path) -> None:
 
     All of these originals are written to a file in ``kept``, named after both sources' content.
     """
-    from cfaug.core.files import write_file
+    from cfaug.core.atomic_files import write_file
 
     assert opened.real is not None
     assert opened.counterfactual is not None

@@ -24,8 +24,9 @@ from urllib.parse import quote, unquote
 
 import numpy as np
 
+from cfaug.core.atomic_files import write_file
 from cfaug.core.errors import UserError
-from cfaug.core.files import checksum, require_regular, write_file
+from cfaug.core.files import checksum, require_regular
 from cfaug.core.item_schema import ItemSchema
 from cfaug.core.safety.json_text import load_json
 from cfaug.core.types import CLUSTER, ITEM, ColumnValues

@@ -15,8 +15,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from cfaug.core.atomic_files import to_json
 from cfaug.core.errors import UserError, visible
-from cfaug.core.files import check_link, read_yaml, to_json
+from cfaug.core.files import check_link, read_yaml
 from cfaug.core.outputs import write_output
 from cfaug.data.mixture.leakage import Leaks, describe_leak
 from cfaug.data.mixture.near_duplicates import describe_near

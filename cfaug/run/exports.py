@@ -8,8 +8,8 @@ from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict
 
+from cfaug.core.atomic_files import write_json
 from cfaug.core.errors import UserError, Verbosity, say
-from cfaug.core.files import write_json
 from cfaug.core.outputs import check_output, check_output_folder
 from cfaug.core.processes import hold_lock
 from cfaug.core.safety.json_text import json_file

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+from cfaug.core.atomic_files import write_file
 from cfaug.core.errors import USERS_MISTAKE, UserError, say
-from cfaug.core.files import write_file
 from cfaug.core.outputs import check_output_folder, output_folder
 from cfaug.settings.settings_files import find_settings, settings_folders
 

@@ -20,9 +20,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal
 
+from cfaug.core.atomic_files import write_json
 from cfaug.core.cards import CARD, is_edited
 from cfaug.core.errors import UserError, name_some, say
-from cfaug.core.files import write_json
 from cfaug.core.outputs import RECORD, remove_own
 from cfaug.core.processes import check_logger, hold_lock, is_checkout
 from cfaug.core.safety.json_text import load_json

@@ -22,8 +22,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from cfaug.core.atomic_files import write_file
 from cfaug.core.errors import UserError, Verbosity, name_some, say, say_record
-from cfaug.core.files import write_file
 from cfaug.core.processes import (
     check_accelerator,
     check_logger,

@@ -18,8 +18,9 @@ from lightning.pytorch.plugins.io import TorchCheckpointIO
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 from torch import Tensor
 
+from cfaug.core.atomic_files import replace_file
 from cfaug.core.errors import UserError
-from cfaug.core.files import replace_file, require_regular
+from cfaug.core.files import require_regular
 from cfaug.core.processes import StopRequest
 from cfaug.core.progress import Progress
 from cfaug.train.module import TrainingModule

@@ -12,8 +12,8 @@ from typing import Any
 
 from lightning.pytorch.loggers import Logger
 
+from cfaug.core.atomic_files import write_file
 from cfaug.core.errors import UserError
-from cfaug.core.files import write_file
 from cfaug.train.lightning_parts import begin_folders, make_part
 from cfaug.train.settings import Factory, LoggerSettings
 from cfaug.train.wandb_runs import connection, public_config, wandb_identity

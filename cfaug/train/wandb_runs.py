@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cfaug.core.atomic_files import write_file, write_json
 from cfaug.core.cards import public_settings
 from cfaug.core.errors import UserError, say
-from cfaug.core.files import require_regular, write_file, write_json
+from cfaug.core.files import require_regular
 from cfaug.core.safety.safe_loading import read_json
 from cfaug.data.mixture.records import COUNTERFACTUAL
 from cfaug.report.records import CONFIG, read_config

@@ -289,7 +289,7 @@ def test_a_killed_import_leaves_nothing_that_counts(tmp_path, monkeypatch):
     folder, cache = coco_counterfactuals(tmp_path / "coco"), tmp_path / "cache"
     with monkeypatch.context() as patch:
         # As a kill would leave it.
-        patch.setattr("cfaug.core.files.shutil.rmtree", lambda *_, **__: None)
+        patch.setattr("cfaug.core.atomic_files.shutil.rmtree", lambda *_, **__: None)
         patch.setattr(Path, "rename", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             open_index(folder, cache)

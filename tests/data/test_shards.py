@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cfaug.core.atomic_files import temporary_name
 from cfaug.core.errors import UserError
 from cfaug.core.outputs import RECORD
-from cfaug.core.temporaries import temporary_name
 from cfaug.core.types import CounterfactualSet, Edit, Member
 from cfaug.data.index import open_index
 from cfaug.data.shards import shards

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from cfaug.core.atomic_files import temporary_name
 from cfaug.core.errors import UserError
-from cfaug.core.temporaries import temporary_name
 from cfaug.core.types import Draw, Edit, ImageJob, Images
 from cfaug.generate.candidate_scoring import (
     Journal,

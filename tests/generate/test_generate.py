@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from cfaug.core.atomic_files import temporary_name
 from cfaug.core.errors import RejectedError, UserError
-from cfaug.core.temporaries import temporary_name
 from cfaug.core.types import Edit, Example, ImageJob
 from cfaug.data.shards.codec import FORMAT
 from cfaug.data.shards.shards import read_sets

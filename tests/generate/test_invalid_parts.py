@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cfaug.core.atomic_files import write_json
 from cfaug.core.errors import UserError
-from cfaug.core.files import write_json
 from cfaug.core.types import Edit, Edited, Example, Proposal
 from cfaug.data.shards.shards import read_sets
 from cfaug.generate.annotation import AnnotationStage

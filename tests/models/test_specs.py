@@ -16,10 +16,10 @@ import torch
 from safetensors.torch import save_file
 
 from cfaug.core import protocols
+from cfaug.core.atomic_files import temporary_name
 from cfaug.core.errors import UserError
 from cfaug.core.outputs import RECORD
 from cfaug.core.protocols import Classifier, DualEncoder, NoModel
-from cfaug.core.temporaries import temporary_name
 from cfaug.core.weights import find_weights, names_folder, resolve
 from cfaug.evaluation.adapting import loadable_as
 from cfaug.models.checkpoints import replace_checkpoint

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cfaug.core.files import write_json
+from cfaug.core.atomic_files import write_json
 from cfaug.report.arms import CUT, arm_identity
 from cfaug.run.arm_names import LONGEST_NAME, arm_slug, find_arm, other_settings, swept_keys
 from tests.run.conftest import output_of, refusal

@@ -14,8 +14,8 @@ import yaml
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from cfaug.core.atomic_files import write_json
 from cfaug.core.errors import UserError
-from cfaug.core.files import write_json
 from cfaug.run.arm_names import arm_slug
 from cfaug.run.folder_names import check_arm, check_owner, clean_name, experiment_name
 from cfaug.run.identity import config_hash, identity

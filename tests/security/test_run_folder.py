@@ -61,7 +61,7 @@ ASK = ("benchmark.world.only=[shapescapes_id_retrieval]",)
     "node",
     [
         {"_target_": "os.system", "command": "touch RAN"},
-        {"_target_": "cfaug.core.files.write_file"},
+        {"_target_": "cfaug.core.atomic_files.write_file"},
         {"_target_": DATA, "world": {"_target_": "builtins.exec", "x": 1}},
         {"_target_": DATA, "real": [{"_target_": "os.system"}]},
         {"_target_": [DATA]},

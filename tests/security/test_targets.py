@@ -77,7 +77,7 @@ def test_classes_of_what_is_taken_are_made(settings):
 FUNCTIONS = [
     "torch.load", "numpy.load", "os.system", "builtins.eval", "builtins.exec", "shutil.rmtree",
     "pickle.loads", "pandas.read_pickle", "importlib.import_module", f"{HERE}.command",
-    "cfaug.core.files.write_file",
+    "cfaug.core.atomic_files.write_file",
 ]  # fmt: skip
 CLASSES = ["functools.partial", "subprocess.Popen", "zipfile.ZipFile", "pathlib.Path"]
 PLACES = [

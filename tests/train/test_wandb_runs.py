@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from cfaug.core.files import write_json
+from cfaug.core.atomic_files import write_json
 from cfaug.report.results import Result, append_results
 from cfaug.train.loggers import close_loggers, make_loggers
 from cfaug.train.settings import LoggerSettings

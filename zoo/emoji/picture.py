@@ -12,7 +12,7 @@ from textwrap import fill
 
 from PIL import Image
 
-from cfaug.core.files import write_file
+from cfaug.core.atomic_files import write_file
 from zoo.command import read
 from zoo.emoji.clip import read_part
 from zoo.emoji.packages import SHIPPED

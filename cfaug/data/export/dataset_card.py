@@ -17,8 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from cfaug.core.atomic_files import to_json
 from cfaug.core.cards import CARD, Card, code, number
-from cfaug.core.files import require_regular, to_json
+from cfaug.core.files import require_regular
 from cfaug.core.outputs import write_output
 from cfaug.core.types import CounterfactualSet
 from cfaug.data.grids import ATTRIBUTES, GRID

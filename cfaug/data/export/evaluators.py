@@ -18,8 +18,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from cfaug.core.atomic_files import write_file
 from cfaug.core.errors import UserError
-from cfaug.core.files import write_file
 from cfaug.core.outputs import (
     check_output,
     check_output_folder,

@@ -19,8 +19,8 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
+from cfaug.core.atomic_files import replace_file, write_file
 from cfaug.core.errors import UserError, say
-from cfaug.core.files import replace_file, write_file
 from cfaug.core.outputs import check_output, check_output_folder, output_folder
 from cfaug.core.types import CounterfactualSet, Member
 from cfaug.data.export.dataset_card import (

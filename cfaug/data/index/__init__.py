@@ -13,12 +13,12 @@ from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
+from cfaug.core.atomic_files import tidy, whole_folder
 from cfaug.core.errors import UserError, say
-from cfaug.core.files import advise, whole_folder
+from cfaug.core.files import advise
 from cfaug.core.pixels import IMAGES
 from cfaug.core.progress import Progress
 from cfaug.core.stores import size_of
-from cfaug.core.temporaries import tidy
 from cfaug.data.index.disk_format import (
     ABOUT,
     FORMAT,

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cfaug.core.atomic_files import write_file
 from cfaug.core.errors import say
-from cfaug.core.files import write_file
 from cfaug.core.perceptual_hash import perceptual_hash
 from cfaug.core.progress import Progress
 from cfaug.data.index.extra_columns import map_column

@@ -20,8 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cfaug.core.atomic_files import replace_file, sync, write_file, write_json
 from cfaug.core.errors import UserError, name_some
-from cfaug.core.files import replace_file, require_regular, sync, write_file, write_json
+from cfaug.core.files import require_regular
 from cfaug.core.outputs import begin_output, is_begun
 from cfaug.core.safety.json_text import load_json, parse_json
 from cfaug.core.stores import size_of, with_copies

@@ -9,8 +9,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from cfaug.core.atomic_files import whole_folder, write_json
 from cfaug.core.errors import UserError, name_some, say
-from cfaug.core.files import advise, check_links, visible_files, whole_folder, write_json
+from cfaug.core.files import advise, check_links, visible_files
 from cfaug.core.progress import watch
 from cfaug.core.safety.json_text import load_json
 from cfaug.core.types import CounterfactualSet

@@ -22,9 +22,9 @@ from pathlib import Path, PurePosixPath
 from subprocess import PIPE
 from typing import Any
 
+from cfaug.core.atomic_files import replace_file, write_json
 from cfaug.core.deadlines import Deadline, OverdueError
 from cfaug.core.errors import UserError, name_some
-from cfaug.core.files import replace_file, write_json
 from cfaug.core.processes import hold_lock
 from cfaug.core.progress import watch
 from cfaug.core.safety.addresses import (

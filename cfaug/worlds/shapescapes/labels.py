@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from cfaug.core.atomic_files import write_file
 from cfaug.core.errors import UserError
-from cfaug.core.files import write_file
 from cfaug.core.types import Member
 from cfaug.data.mixture.records import decimal, half_up
 from cfaug.data.shards.shards import read_sets

@@ -24,8 +24,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cfaug.core.atomic_files import replace_folder
 from cfaug.core.errors import UserError, say
-from cfaug.core.files import replace_folder
 from cfaug.core.processes import hold_lock
 from cfaug.core.progress import watch
 from cfaug.core.rng import generator

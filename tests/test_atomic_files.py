@@ -11,10 +11,16 @@ import time
 
 import pytest
 
-from cfaug.core import temporaries
-from cfaug.core.files import replace_file, whole_folder, write_file
+from cfaug.core import atomic_files
+from cfaug.core.atomic_files import (
+    is_temporary,
+    remove_leftovers,
+    replace_file,
+    temporary_name,
+    whole_folder,
+    write_file,
+)
 from cfaug.core.kept_records import read_kept
-from cfaug.core.temporaries import is_temporary, remove_leftovers, temporary_name
 from cfaug.evaluation.failures import write_failures
 
 OTHER_MACHINE = "ffffffff"
@@ -62,7 +68,7 @@ def test_the_next_process_removes_what_a_killed_one_was_writing(tmp_path, next_c
     leave_litter(folder)
     for name in STRANGERS:
         (folder / name).write_text("mine")
-    temporaries._tidy.cache_clear()  # of another process
+    atomic_files._tidy.cache_clear()  # of another process
     next_command(folder)
     assert {path.name for path in folder.iterdir()} == {*before, *STRANGERS}
 
@@ -90,7 +96,7 @@ def test_another_machines_files_stay_until_nobody_has_written_for_a_day(tmp_path
         path.write_bytes(b"half")
     remove_leftovers(tmp_path)
     assert file.exists()
-    before = time.time() - 2 * temporaries.ABANDONED
+    before = time.time() - 2 * atomic_files.ABANDONED
     for path in (file, folder):
         os.utime(path, (before, before))
     remove_leftovers(tmp_path)
@@ -103,7 +109,7 @@ def test_another_machines_files_stay_until_nobody_has_written_for_a_day(tmp_path
 def test_a_link_is_left_and_a_long_name_has_a_temporary_one(tmp_path):
     (tmp_path / "mine").write_text("mine")
     (tmp_path / f"f.cfaug-{OTHER_MACHINE}-1.tmp").symlink_to("missing")
-    (tmp_path / f"f.cfaug-{temporaries._machine()}-999999999.tmp").symlink_to("mine")
+    (tmp_path / f"f.cfaug-{atomic_files._machine()}-999999999.tmp").symlink_to("mine")
     remove_leftovers(tmp_path)
     remove_leftovers(tmp_path / "missing")
     assert len([*tmp_path.iterdir()]) == 3
