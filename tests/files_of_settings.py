@@ -8,8 +8,13 @@ from typing import Any
 
 import yaml
 
-from cfaug.core.annotations import alternatives_of, annotation_of, choices_of, signature_of
-from cfaug.core.targets import item_annotation
+from cfaug.core.annotations import (
+    alternatives_of,
+    annotation_of,
+    choices_of,
+    item_annotation,
+    signature_of,
+)
 from cfaug.core.validation import accepts
 from cfaug.settings.settings_files import find_settings, settings_folders
 from tests.scripts import ROOT

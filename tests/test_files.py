@@ -142,8 +142,8 @@ def test_a_replaced_folder_holds_the_new_files_only(tmp_path):
 
 
 OF_OURS = {
-    "core/cards.py", "core/atomic_files.py", "core/kept_records.py", "core/outputs.py", "core/stores.py",
-    "core/weights.py",
+    "core/atomic_files.py", "core/cards.py", "core/kept_records.py", "core/outputs.py",
+    "core/stores.py", "core/weights.py",
     "data/export/evaluators.py", "data/export/hub.py", "data/index/__init__.py",
     "data/index/image_hashes.py", "data/shards/shards.py", "data/sources/__init__.py",
     "data/sources/remote.py",

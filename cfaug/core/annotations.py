@@ -9,7 +9,7 @@ import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, is_typeddict
 
 from annotated_types import GroupedMetadata
 
@@ -202,6 +202,29 @@ def annotation_of(target: Callable[..., Any], name: str) -> Any:
     kind, *marks = get_args(whole)
     kept = [mark for mark in marks if not isinstance(mark, Aside)]
     return Annotated[(kind, *kept)] if kept else kind
+
+
+def argument_annotation(target: Callable[..., Any], name: str) -> Any:
+    """Return the annotation of an argument of any class, ``Any`` if it cannot be told."""
+    try:
+        return annotation_of(target, name)
+    except Exception:  # others may annotate in any way
+        return Any
+
+
+def item_annotation(annotation: Any, value: Any, item: Any) -> Any:
+    """Return the annotation of an item of a list (by its number) or of a mapping (by its key)."""
+    for choice in alternatives_of(annotation):
+        base, kinds = base_of(choice), get_args(plain_of(choice))
+        if isinstance(value, Mapping):
+            if is_typeddict(base):
+                return argument_annotation(base, item)
+            if isinstance(base, type) and issubclass(base, Mapping) and len(kinds) == 2:
+                return kinds[1]
+        elif is_sequence(base) and kinds:
+            fixed = base is tuple and kinds[-1] is not Ellipsis
+            return kinds[item] if fixed and item < len(kinds) else kinds[0]
+    return Any
 
 
 def asides_of(target: Callable[..., Any], name: str) -> list[Aside]:

@@ -14,6 +14,7 @@ from cfaug.core.annotations import (
     Keys,
     alternatives_of,
     annotation_of,
+    argument_annotation,
     base_of,
     choices_of,
     is_sequence,
@@ -23,7 +24,7 @@ from cfaug.core.annotations import (
 )
 from cfaug.core.errors import UserError
 from cfaug.core.known_names import refuse_unknown
-from cfaug.core.targets import OF_NODES, Inner, argument_annotation, map_nodes
+from cfaug.core.targets import OF_NODES, Inner, map_nodes
 from cfaug.core.validation import accepts, explain_refusal, refuse_repeated, write_value
 
 YES_AND_NO = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}

@@ -17,16 +17,16 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 from types import FunctionType
-from typing import Any, get_args, is_typeddict
+from typing import Any, is_typeddict
 
 from cfaug.core.annotations import (
     Unresolved,
     alternatives_of,
-    annotation_of,
+    argument_annotation,
     base_of,
     is_sequence,
+    item_annotation,
     marks_of,
-    plain_of,
 )
 from cfaug.core.errors import UserError
 from cfaug.core.processes import explain_missing
@@ -118,29 +118,6 @@ def locate_class(node: Mapping[str, Any], annotation: Any, key: str, owner: Any 
             f"your own class, annotate {argument} with the class that it takes. Nothing was called"
         )
     return named
-
-
-def argument_annotation(target: Callable[..., Any], name: str) -> Any:
-    """Return the annotation of an argument of any class, ``Any`` if it cannot be told."""
-    try:
-        return annotation_of(target, name)
-    except Exception:  # others may annotate in any way
-        return Any
-
-
-def item_annotation(annotation: Any, value: Any, item: Any) -> Any:
-    """Return the annotation of an item of a list (by its number) or of a mapping (by its key)."""
-    for choice in alternatives_of(annotation):
-        base, kinds = base_of(choice), get_args(plain_of(choice))
-        if isinstance(value, Mapping):
-            if is_typeddict(base):
-                return argument_annotation(base, item)
-            if isinstance(base, type) and issubclass(base, Mapping) and len(kinds) == 2:
-                return kinds[1]
-        elif is_sequence(base) and kinds:
-            fixed = base is tuple and kinds[-1] is not Ellipsis
-            return kinds[item] if fixed and item < len(kinds) else kinds[0]
-    return Any
 
 
 @dataclass(frozen=True)

@@ -46,16 +46,6 @@ class ChoosesSets(Protocol):
 ExamplePer = Literal["text", "image", "questions"]
 
 
-def select_parts(recipe: Mapping[str, Any], stage: Stage) -> dict[str, Any]:
-    """Return a recipe's node with the parts that a stage uses; the others are not loaded.
-
-    >>> select_parts({"name": "mine", "editor": {}, "image_editor": {}}, "captions")
-    {'name': 'mine', 'editor': {}}
-    """
-    unused = {"captions": IMAGE_PARTS, "images": TEXT_PARTS, "all": ()}[stage]
-    return {key: value for key, value in recipe.items() if key not in unused}
-
-
 @dataclass(frozen=True)
 class Recipe:
     """A method that makes counterfactual sets.

@@ -8,15 +8,15 @@ python generate.py zoo=paper data.source=captions.jsonl part=0 parts=16
 
 from __future__ import annotations
 
-import inspect
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from inspect import Parameter
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cfaug.core.annotations import without_result
+from cfaug.core.annotations import signature_of, without_result
 from cfaug.core.errors import UserError, Verbosity, say, say_record
 from cfaug.core.files import check_place
 from cfaug.core.fitting import Config
@@ -48,7 +48,6 @@ from cfaug.generate.recipe import (
     TEXT_PARTS,
     Recipe,
     count_candidates,
-    select_parts,
     shard_count,
     shards_of,
 )
@@ -88,7 +87,7 @@ def generate(settings: GenerateSettings) -> int:
         if export["verified"] is not None and not Path(export["verified"]).expanduser().is_file():
             raise UserError(f"export.verified={export['verified']}: there is no such file")
         if settings.dry_run:
-            _say_plan(job, settings.recipe, as_json=settings.dry_run == "json")
+            _say_plan(job, settings.recipe_of_stage, as_json=settings.dry_run == "json")
             return DONE
         draws = settings.stage != "captions"
         if draws:
@@ -159,7 +158,7 @@ def _check_source(settings: GenerateSettings, folder: Path) -> None:
         nonsense_of = f"data.source={source}"
     if not foreign:
         return
-    nodes = list(_nodes(select_parts(recipe, settings.stage)).values())
+    nodes = [node for _, node in nodes_of(settings.recipe_of_stage)]
     used = sorted(name for name, model in zoo.items() if name != "knows" and model in nodes)
     if not used:
         return
@@ -181,28 +180,17 @@ def _check_source(settings: GenerateSettings, folder: Path) -> None:
     )
 
 
-def _nodes(node: Mapping[str, Any], key: str = "recipe") -> dict[str, Mapping[str, Any]]:
-    """Return a node and all nodes in it, by their keys."""
-    nodes = {key: node}
-    for name, part in node.items():
-        if isinstance(part, Mapping):
-            nodes |= _nodes(part, f"{key}.{name}")
-    return nodes
-
-
 def build_recipe(settings: GenerateSettings) -> Recipe:
     """Build the recipe with the parts that the stage uses, and no other."""
-    node = select_parts(settings.recipe, settings.stage)
+    node = settings.recipe_of_stage
     missing = []  # required arguments of parts that are null
-    for key, part in _nodes(node).items():
-        if None in part.values() and "_target_" in part:
-            taken = inspect.signature(locate(part["_target_"])).parameters
+    for place, part in nodes_of({"recipe": node}):
+        if None in part.values():
+            taken = signature_of(locate(part[TARGET]))
             missing += [
-                f"{key}.{name}"
+                f"{place}{name}"
                 for name, value in part.items()
-                if value is None
-                and name in taken
-                and taken[name].default is inspect.Parameter.empty
+                if value is None and name in taken and taken[name].default is Parameter.empty
             ]
     if missing:
         first, zoo = min(missing), settings.zoo["name"]
@@ -278,11 +266,15 @@ def _settings_of_result(recipe: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _say_plan(job: Job, recipe: Mapping[str, Any], *, as_json: bool) -> None:
-    """Print the plan of a job and its cost, with the models of its recipe to download."""
+    """Print the plan of a job and its cost, with the models to download.
+
+    Args:
+        recipe: the recipe's node, with the parts that the stage uses.
+    """
     from cfaug.report.terminal import print_parts
     from cfaug.run.doctor import find_trouble
 
-    nodes = _nodes(select_parts(recipe, job.run.stage)).values()
+    nodes = [node for _, node in nodes_of(recipe)]
     named = (str(node[key]) for node in nodes for key in NAMES_OF_WEIGHTS if node.get(key))
     downloads = [
         name
@@ -358,21 +350,24 @@ def _write_pages(job: Job, card: Mapping[str, Any], title: str) -> None:
     from cfaug.report.candidates import write_candidates
     from cfaug.report.gallery import write_gallery
 
-    folder = job.folder
-    commits = list(folder.glob("[0-9]*.json"))
-    if card["candidates"] and not _is_newer(folder / CANDIDATES, *commits):
+    folder, written = job.folder, []
+    made = max((c.stat().st_mtime_ns for c in folder.glob("[0-9]*.json")), default=0)
+    for name, shown_there in ((CANDIDATES, card["candidates"]), (GALLERY, card["sets"])):
+        page = folder / name
+        if shown_there and not (page.exists() and made < page.stat().st_mtime_ns):
+            written.append(name)
+    if CANDIDATES in written:
         meanings: dict[str, str] = {}
         for scorer in job.pipeline.scorers.values():
             meanings |= getattr(scorer, "meanings", dict.fromkeys(scorer.names, ""))
         write_candidates(folder, meanings, job.pipeline.select.minimum)
-        say(f"wrote {shown(folder)}/{CANDIDATES}", level=Verbosity.QUIET)
-        publish_files(folder, [CANDIDATES])
-    if card["sets"] and not _is_newer(folder / GALLERY, *commits):
+    if GALLERY in written:
         # Of a store the first tars alone are read again, not all of them for a sample.
         most = None if mirror_of(folder) is None else MOST_SHOWN
         write_gallery(islice(read_sets(folder), most), folder / GALLERY, title=title)
-        say(f"wrote {shown(folder)}/{GALLERY}", level=Verbosity.QUIET)
-        publish_files(folder, [GALLERY])
+    for name in written:
+        say(f"wrote {shown(folder)}/{name}", level=Verbosity.QUIET)
+    publish_files(folder, written)
 
 
 def _next_command(folder: Path, sets: int, source: str | None) -> str:
@@ -393,12 +388,6 @@ def _next_command(folder: Path, sets: int, source: str | None) -> str:
     # data.size that both can have depends on the real examples, and the dry run names it.
     words += [write_override("name", clean_name(Path(shown(folder)).name, "")), "dry_run=true"]
     return shlex.join(words)
-
-
-def _is_newer(page: Path, *sources: Path) -> bool:
-    """Return whether a page is newer than everything that it shows."""
-    written = page.stat().st_mtime_ns if page.exists() else 0
-    return all(source.stat().st_mtime_ns < written for source in sources)
 
 
 def run_jobs(jobs: Jobs) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal, TypedDict
+from typing import Annotated, Any, Literal, TypedDict
 
 from cfaug.core.annotations import Keys, Means
 from cfaug.core.errors import OutputSettings, UserError
@@ -139,6 +139,12 @@ class GenerateSettings(RunSettings, OutputSettings):
     engine: Node | None = None
     """where shards are made; null: in this process"""
     overrides: Sequence[str] = ()
+
+    @property
+    def recipe_of_stage(self) -> dict[str, Any]:
+        """The recipe's node with the parts that the stage uses; the others are not loaded."""
+        unused = {"captions": IMAGE_PARTS, "images": TEXT_PARTS, "all": ()}[self.stage]
+        return {key: value for key, value in self.recipe.items() if key not in unused}
 
     @staticmethod
     def find_facts(job: Job) -> Facts:

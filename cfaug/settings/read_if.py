@@ -23,9 +23,16 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, is_typeddict
 
-from cfaug.core.annotations import Aside, asides_of, base_of, default_of, signature_of
+from cfaug.core.annotations import (
+    Aside,
+    argument_annotation,
+    asides_of,
+    base_of,
+    default_of,
+    signature_of,
+)
 from cfaug.core.protocols import DualEncoder
-from cfaug.core.targets import TARGET, argument_annotation, locate
+from cfaug.core.targets import TARGET, locate
 from cfaug.core.validation import write_value
 from cfaug.core.worlds import is_questions, is_world
 
