@@ -236,7 +236,9 @@ def discard_output(stream: TextIO | IO[str]) -> None:
 
 @cache
 def say_once(text: str, about: str = "", level: Verbosity | None = None) -> None:
-    """Print a line as ``say`` does, but only once in a process.
+    """Print a line as ``say`` does, but only once for a command, with all runs of a sweep.
+
+    A command, and a call from Python, begin with ``say_once.cache_clear()``.
 
     Args:
         about: its subject; the same line about another subject is printed again.

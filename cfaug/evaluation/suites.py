@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol, cast
 
-from cfaug.core.errors import UserError, say, say_once
+from cfaug.core.errors import UserError, say_once
 from cfaug.core.validation import check_fields
 from cfaug.core.worlds import is_world
 from cfaug.data.index.index import captioned_classes
@@ -185,7 +184,11 @@ class HeldOut:
                     "benchmark=retrieval benchmark.data=FOLDER, or train with data.holdout=0.1; "
                     "benchmark=heldout uses the rows by which the checkpoint was chosen"
                 )
-            _say_what_validation_is()
+            say_once(
+                "nothing was held out as a test set (data.holdout=0), so each run is evaluated on "
+                "the rows that it validated on: they differ between arms, and its checkpoint was "
+                "chosen by them"
+            )
             split, kind = context.validation(), "validation"
         index, rows = split
         classes = captioned_classes(index, rows)
@@ -199,16 +202,6 @@ class HeldOut:
         benchmark = ZeroShot(name=f"{kind}_classification", batch_size=self.batch_size)
         classification = benchmark.use(index, Classes(classes, words, [PAPER_TEMPLATE]), rows)
         return cast("list[Benchmark]", [classification])
-
-
-@cache
-def _say_what_validation_is() -> None:
-    """Log the message once per process."""
-    say(
-        "nothing was held out as a test set (data.holdout=0), so each run is evaluated on the "
-        "rows that it validated on: they differ between arms, and its checkpoint was chosen by "
-        "them",
-    )
 
 
 OTHERS = ("hypotheses", "questions", "labels")

@@ -22,7 +22,7 @@ from cfaug.planning.build import build
 from cfaug.planning.sources import (
     part_folder,
     permitted_roots,
-    say_once,
+    say_planned,
     say_source,
     settle_part,
 )
@@ -135,7 +135,7 @@ def _read_questions(name: str, settings: ExampleSettings) -> Sequence[Example]:
     from cfaug.data.sources.question_sets import read_questions
 
     images = read_questions(name, permitted_roots(settings.paths))
-    say_once(
+    say_planned(
         f"questions: {sum(len(image.questions) for image in images):,} about {len(images):,} images"
     )
     return tuple(example_of(image) for image in images[: settings.limit])
@@ -158,7 +158,7 @@ def _read_grid(name: str, settings: ExampleSettings) -> Sequence[Example]:
     from cfaug.editing.caption_grids import read_grid
 
     grid = read_grid(name, keep_duplicates=settings.keep_duplicates)
-    say_once(grid.line())
+    say_planned(grid.line())
     return tuple(islice(grid.examples(), settings.limit))
 
 
@@ -171,7 +171,7 @@ def _read_list(name: str, settings: ExampleSettings) -> Sequence[Example]:
     if caption_list.duplicates:
         say(f"{name}: {caption_list.duplicates} duplicated captions are left out", sys.stdout)
     by_fields = f"; {fields_phrase(described.renamed)}" if described.renamed else ""
-    say_once(caption_list.line(name) + by_fields)
+    say_planned(caption_list.line(name) + by_fields)
     if settings.per == "text":
         return caption_list.captions
     return group_by_image(caption_list.captions)[: settings.limit]

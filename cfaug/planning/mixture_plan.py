@@ -55,7 +55,7 @@ from cfaug.planning.sources import (
     report_held_out,
     report_join,
     report_near,
-    say_once,
+    say_planned,
 )
 from cfaug.planning.training import TrainPlan, TrainRequest
 from cfaug.train.classification_task import ClassificationTask, EntailmentTask
@@ -211,7 +211,7 @@ def _warn_of_plain_loss(mixture: Mixture, loss: LossSettings | None) -> None:
             several.append(np.asarray(index.groups)[rows])
     groups = np.concatenate(several)
     if len(np.unique(groups)) == len(groups):
-        say_once(
+        say_planned(
             "warning: the loss has no effect on these data: no two training examples are of one "
             "photo or counterfactual set, so it equals loss=null, the model's own"
         )
@@ -296,7 +296,7 @@ def plan_entailment(data: EntailmentData, request: TrainRequest) -> TrainPlan:
     )  # fmt: skip
     task = EntailmentTask(**of_mixture(mixture, data, request))
     for side, counts in task.classes.items():
-        say_once(f"{side}: {_counted(counts)}")
+        say_planned(f"{side}: {_counted(counts)}")
     return planned_mixture(task, opened, opened.content)
 
 
@@ -328,7 +328,7 @@ def plan_classification(data: ClassificationData, request: TrainRequest) -> Trai
         **of_mixture(mixture, data, request), loss=request.loss, match=match_classes,
         labels=tuple(sorted(label for label in labels if label is not None)),
     )  # fmt: skip
-    say_once(f"{len(task.labels)} classes: {shorten(', '.join(task.labels), 200)}")
+    say_planned(f"{len(task.labels)} classes: {shorten(', '.join(task.labels), 200)}")
     return planned_mixture(task, opened, opened.content)
 
 
@@ -405,9 +405,9 @@ def plan_questions(data: QuestionData, request: TrainRequest) -> TrainPlan:
     task = QuestionTask(**of_mixture(mixture, data, request), loss=loss)
     for side, counts in task.kinds.items():
         if counts:
-            say_once(f"{side}: {_counted(counts)} questions")
+            say_planned(f"{side}: {_counted(counts)} questions")
     if task.left_out:
-        say_once(f"left out: {_counted(task.left_out)}")
+        say_planned(f"left out: {_counted(task.left_out)}")
     content = {
         name: rows.hash
         for name, rows in (("real", basic), ("counterfactual", counterfactual))
@@ -491,7 +491,7 @@ def plan_language(data: EditData, request: TrainRequest) -> TrainPlan:
         training=tuple(training), validation=tuple(validation),
     )  # fmt: skip
     counts = task.counts
-    say_once(
+    say_planned(
         f"data.edits={data.edits}: {sum(len(answer.edits) for answer in answers):,} edits in "
         f"{len(answers):,} answers; {counts['train']:,} answers about {counts['captions']:,} "
         f"captions are trained on, {counts['validation']:,} about others are held out"

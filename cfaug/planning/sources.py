@@ -8,13 +8,12 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from cfaug.core.errors import UserError, say
+from cfaug.core.errors import UserError, say_once
 from cfaug.core.processes import hold_lock, speaks
 from cfaug.core.safety.addresses import find_typed, hide
 from cfaug.core.stores import (
@@ -186,7 +185,7 @@ def open_data(data: DataSettings, open_one: Callable[[str], Index], shards: Path
         ]
         _refuse_mixed_worlds([real, counterfactual], places)
     if labels is not None and index is not None and (missing := labels.count_unlabelled(index)):
-        say_once(
+        say_planned(
             f"{missing:,} of {len(index):,} images of {index.source} have no label in "
             f"{labels.file}: none of them is drawn"
         )
@@ -255,7 +254,7 @@ def report_join(join: Join, opened: Opened, kept: Path) -> None:
             f"; {len(join.missed):,} of {int(opened.counterfactual.sets[-1]) + 1:,} originals of "
             f"{opened.counterfactual.source} are not among them ({named}{more}): all in {file}"
         )
-    say_once(line)
+    say_planned(line)
 
 
 def report_held_out(held: HeldOutTest, data: DataSettings) -> None:
@@ -280,7 +279,7 @@ def report_held_out(held: HeldOutTest, data: DataSettings) -> None:
         if isinstance(data, LabelData):
             few = f"accuracy moves by {100 / held.images:.0f} points with each of so few images"
         line += f"; {few}: a larger data.holdout is a better test"
-    say_once(line)
+    say_planned(line)
 
 
 def report_near(near: NearDuplicates) -> None:
@@ -290,14 +289,13 @@ def report_near(near: NearDuplicates) -> None:
             f"{near}, such as {near.pairs[0]}: data.near_duplicates=leave_out leaves them out of "
             "the training, report lists them with pictures in the folder of the run"
         )
-    say_once(f"near-duplicates of the held-out test: {near}")
+    say_planned(f"near-duplicates of the held-out test: {near}")
 
 
-@lru_cache
-def say_once(line: str) -> None:
-    """Print a line once for all runs of a sweep and all processes."""
+def say_planned(line: str) -> None:
+    """Print a line of the plan once for all runs of a sweep and all processes."""
     if speaks():
-        say(line)
+        say_once(line)
 
 
 def label_file(name: str, world: Any | None, data_seed: int | None, shards: Path) -> Path:
@@ -366,13 +364,13 @@ def say_sources(sources: Mapping[str, Mapping[str, Any]]) -> None:
 
     for role, about in sources.items():
         if not is_world(about["source"]):
-            say_once(ScanReport.of_json(about).line(role, about["source"]))
+            say_planned(ScanReport.of_json(about).line(role, about["source"]))
 
 
 def say_source(role: str, name: str, index: Index) -> None:
     """Print a line for one source, once; no line for a part of the embedded world."""
     if index.reading is not None and not is_world(name):
-        say_once(index.reading.line(role, name))
+        say_planned(index.reading.line(role, name))
 
 
 def check_sources(data: DataSettings, opened: Opened) -> None:
@@ -398,7 +396,7 @@ def check_sources(data: DataSettings, opened: Opened) -> None:
     _check_classes({**sources, "data.control_source": opened.control})
     reading = None if real is None or is_world(str(data.real)) else real.reading
     if reading is not None and reading.counterfactual_sets:
-        say_once(
+        say_planned(
             f"warning: data.real={data.real} has {reading.counterfactual_sets:,} counterfactual "
             "sets, whose counterfactuals count as real data, too: for a baseline without them list "
             "the originals alone in a captions.csv of their own"
@@ -442,7 +440,7 @@ def check_names(data: DataSettings, opened: Opened) -> None:
     except UserError as error:
         if not unread:
             raise
-        say_once(f"note: {error} ({', '.join(unread)} is not read by this run)")
+        say_planned(f"note: {error} ({', '.join(unread)} is not read by this run)")
 
 
 def check_undrawn(data: DataSettings, words: Sequence[str]) -> None:
@@ -497,7 +495,7 @@ def _check_classes(sources: Mapping[str, Index | None]) -> None:
             names_warning(classes, words, where, names),
         ):
             if warning is not None:
-                say_once(warning)
+                say_planned(warning)
 
 
 def _refuse_singles(setting: str, name: str | None, index: Index) -> None:

@@ -26,6 +26,7 @@ from cfaug.core.errors import (
     name_commands,
     name_some,
     printing_at,
+    say_once,
     set_verbosity,
 )
 from cfaug.core.processes import interruptible, is_checkout
@@ -69,6 +70,7 @@ def _public(function: Callable[P, R]) -> Callable[P, R]:
     def call(*args: P.args, **more: P.kwargs) -> R:
         usual = printing_at(Verbosity.USUAL)  # until settings say otherwise
         with _CALLING, usual, _printing(quiet=bool(more.get("quiet"))), interruptible():
+            say_once.cache_clear()
             try:
                 return function(*args, **more)
             except UserError as error:

@@ -27,6 +27,7 @@ from cfaug.core.errors import (
     command_of,
     printing_at,
     say,
+    say_once,
 )
 from cfaug.core.fitting import Config, lists_of_numbers
 from cfaug.core.processes import explain_missing, find_folder, interruptible, rank, wait_briefly
@@ -106,6 +107,7 @@ def launch(script: Script, argv: Sequence[str] | None = None) -> int:
         0 if it is done, now or already; 2 for a user's mistake; 130 if interrupted; 1 otherwise.
     """
     wait_briefly()
+    say_once.cache_clear()
     try:
         with interruptible():
             words = hide_words(sys.argv[1:] if argv is None else argv)

@@ -11,7 +11,6 @@ import pytest
 
 from cfaug.data.mixture.records import HeldOutTest
 from cfaug.data.mixture.settings import RatioData
-from cfaug.evaluation.suites import _say_what_validation_is
 from cfaug.planning.sources import report_held_out
 from cfaug.report.results import read_results
 from tests.data.layouts import table
@@ -139,7 +138,6 @@ def test_without_a_held_out_set_auto_says_what_to_give(place, words, capsys):
     said = capsys.readouterr().err
     assert "benchmark=retrieval benchmark.data=FOLDER, or train with data.holdout=0.1" in said
     assert "Traceback" not in said
-    _say_what_validation_is.cache_clear()  # said once a process
     assert place.evaluate("name=x", "benchmark=heldout") == 0
     printed = capsys.readouterr()
     assert "validation_retrieval of old" in printed.out

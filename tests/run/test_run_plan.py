@@ -105,7 +105,6 @@ def test_negatives_that_there_are_may_be_ignored(plan, tmp_path):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["data.cf_ratio=0", "loss=pair_aware"], "it equals loss=null"),
         # N31: exp(-3) is a temperature of 20.
         (["data.cf_ratio=0", "model.logit_scale_max=-3"], "cosines times 0.0498 at most"),
         (
@@ -117,6 +116,12 @@ def test_negatives_that_there_are_may_be_ignored(plan, tmp_path):
 )
 def test_what_works_but_helps_nobody_is_a_warning(plan, words, said):
     assert said in plan(*SCENES, *words)[1]
+
+
+def test_each_command_of_a_process_warns_once(plan):
+    for _ in range(2):
+        said = plan(*SCENES, "data.cf_ratio=0", "loss=pair_aware", "--multirun", "seed=1,2")[1]
+        assert said.count("it equals loss=null") == 1
 
 
 @pytest.mark.slow

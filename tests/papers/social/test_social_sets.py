@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from cfaug.core.errors import UserError
+from cfaug.core.errors import UserError, say_once
 from cfaug.core.pixels import decode_image
 from cfaug.data.index import open_index
 from cfaug.data.shards.shards import read_sets
@@ -18,7 +18,7 @@ from cfaug.editing.caption_grids import read_grid
 from cfaug.imaging.clip import LabelScorer
 from cfaug.imaging.prompt_to_prompt import SafetyChecker
 from cfaug.papers.social.grid_sets import read_grid_sets
-from cfaug.planning.sources import say_once, shows_world
+from cfaug.planning.sources import shows_world
 from cfaug.run.generate import build_recipe, generate
 from cfaug.run.generate_settings import GenerateSettings
 from cfaug.worlds.shapescapes.drawing import Scene, render
