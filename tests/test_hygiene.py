@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from collections.abc import Iterator, Set
 from graphlib import CycleError, TopologicalSorter
 from importlib.metadata import packages_distributions
@@ -251,6 +252,12 @@ def test_no_module_imports_itself_by_way_of_others(trees):
         TopologicalSorter(graph).prepare()
     except CycleError as error:
         pytest.fail(" -> ".join(error.args[1]))
+
+
+def test_no_folder_of_the_package_has_more_than_thirty_modules(trees):
+    folders = Counter(file.parent.as_posix() for file in trees if file.parts[0] == "cfaug")
+    assert folders.total() > 300
+    assert {folder: count for folder, count in folders.items() if count > 30} == {}
 
 
 def test_a_circle_is_found_wherever_it_is_imported():

@@ -22,8 +22,7 @@ from cfaug.core.outputs import check_output
 from cfaug.core.targets import Makes
 from cfaug.core.validation import Node, PositiveNumber
 from cfaug.planning.build import build
-from cfaug.run.compare_items import digest
-from cfaug.run.folder_names import clean_name
+from cfaug.run.folder_names import clean_name, digest
 from cfaug.run.launch import DONE, Jobs, Script, launch, report
 from cfaug.settings.arguments import write_override
 

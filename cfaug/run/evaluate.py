@@ -107,7 +107,7 @@ def evaluate(settings: EvaluateSettings, tables: dict[Path, Table] | None = None
     code, primary_metrics, pages = _evaluate_all(tested, suite, opener, settings)
     if alone:
         if settings.baseline is not None and code == DONE:
-            from cfaug.run.compare_items import compare_checkpoints
+            from cfaug.run.table import compare_checkpoints
 
             given = settings.baseline or ()
             data, seed, root = settings.data, settings.seed, settings.root  # of the same world

@@ -6,6 +6,7 @@ Different names get different folders.
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import unicodedata
 from pathlib import Path
@@ -14,6 +15,8 @@ from cfaug.core.errors import UserError
 from cfaug.core.files import check_place, read_yaml
 from cfaug.report.results import WEIGHTS
 
+DIGITS = 8
+"""Hexadecimal digits that tell two comparisons of one name apart."""
 LONGEST = 100
 """Most characters of a folder's name; a longer one ends in a hash."""
 MOST_BYTES = 255
@@ -54,6 +57,12 @@ def clean_name(name: str, extra: str = "=,+") -> str:
     ending = f"-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
     start = name[: LONGEST - len(ending)].encode()[: MOST_BYTES - len(ending)]
     return start.decode(errors="ignore") + ending
+
+
+def digest(content: object) -> str:
+    """Return a short hash of settings, which tells two comparisons of one name apart."""
+    text = json.dumps(content, sort_keys=True, default=list)
+    return hashlib.sha256(text.encode()).hexdigest()[:DIGITS]
 
 
 def check_arm(arm: str) -> None:

@@ -1,4 +1,4 @@
-r"""Make a table or figure of a paper from finished evaluations.
+r"""Make a table or figure of a paper, or of a checkpoint and its baselines, from evaluations.
 
 cfaug table wise_ft table.experiment=controls
 cfaug table wise_ft edit_quality paths.runs=runs/mine
@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cfaug.core.errors import OutputSettings, UserError, say
 from cfaug.core.processes import Threads, use_threads
@@ -19,11 +20,19 @@ from cfaug.core.validation import Node, RunPaths, Words
 from cfaug.planning.build import build
 from cfaug.report.arm_results import Runs
 from cfaug.report.document import write_document
+from cfaug.report.layout import write_tables
 from cfaug.report.paper_tables import write_tables_page
-from cfaug.report.terminal import print_document
+from cfaug.report.records import Run
+from cfaug.report.results import RESULTS, Result, every_result
+from cfaug.report.significance_rows import Primary
+from cfaug.report.significance_table import RunItems, significance_table
+from cfaug.report.terminal import print_document, print_table
 from cfaug.report.training_table import TrainingTable, write_declaration
-from cfaug.run.folder_names import runs_folder
+from cfaug.run.folder_names import clean_name, digest, runs_folder
 from cfaug.run.launch import Jobs, Script, choose_named, launch, report_each
+
+if TYPE_CHECKING:
+    from cfaug.run.evaluate_checkpoint import EvaluationTarget
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +80,48 @@ def make_table(settings: TableSettings) -> list[Path]:
     written = [*write_document(document, folder), write_tables_page(folder)]
     say("wrote " + ", ".join(map(str, written)), sys.stdout)
     return written
+
+
+def compare_checkpoints(
+    tested: EvaluationTarget, baselines: Sequence[EvaluationTarget], benchmarks: Primary
+) -> None:
+    """Write a table as csv, md and tex beside a checkpoint's results, and print it.
+
+    Its name, ``table-BENCHMARKS-against-BASELINES``, says what is compared, so that tables of other
+    benchmarks and other baselines stay.
+
+    Args:
+        baselines: checkpoints to compare with, already evaluated on the same world.
+        benchmarks: {benchmark in the table: its primary metrics, for which comparisons are
+            corrected}.
+    """
+    runs: list[Run] = []
+    rows: list[Result] = []
+    for target in (*baselines, tested):
+        record = {"state": "done", "seed": target.seed}
+        run = Run(target.folder, target.experiment, target.arm, record)
+        results = [row for row in run.results() if row.benchmark in benchmarks]
+        lacks = sorted(set(benchmarks) - {row.benchmark for row in results})
+        if lacks:
+            raise UserError(
+                f"baseline={target.arm} has no result of {', '.join(lacks)} in {target.folder}: "
+                "evaluate it first, with weights= in place of baseline= and the same settings"
+            )
+        if target is not tested and target.folder == tested.folder:
+            raise UserError(f"baseline={target.arm} is the checkpoint itself: name another")
+        runs.append(run)
+        rows += results
+    names = list(dict.fromkeys(target.arm for target in baselines))
+    table = significance_table(rows, names, items=RunItems(runs, rows), primary=benchmarks)
+    print_table(table)
+    data = {row.benchmark: row.data for row in rows}
+    earlier = every_result(tested.folder / RESULTS)
+    stem = f"table-{'+'.join(data)}-against-{'+'.join(names)}"
+    if any(row.data != data.get(row.benchmark, row.data) for row in earlier):
+        stem += f"-{digest(data)}"  # a benchmark was evaluated on other data, too
+    written = write_tables(table, tested.folder, clean_name(stem))
+    say("wrote " + ", ".join(map(str, written)), sys.stdout)
+    say(f"next: read {shlex.quote(str(written[1]))}; baseline=OTHER writes a table beside it")
 
 
 def run_jobs(jobs: Jobs) -> int:

@@ -92,7 +92,7 @@ def train(
     module.measure(settings.val_metrics)
     last = folder / "last.ckpt"
     start = _first_step(last, module, plan.total_steps) if last.exists() else 0
-    with quiet_lightning(), torch.random.fork_rng(devices=[]), stoppable() as stop:
+    with quiet_lightning(), torch_as_before(), stoppable() as stop:
         validated = plan.validation is not None
         trainer = make_trainer(settings, plan.total_steps, folder, validated)
         called = tuple(trainer.callbacks)
@@ -291,6 +291,17 @@ def device_of(settings: TrainerSettings) -> str:
     if kind != "gpu":
         return kind
     return f"cuda:{devices[0] if isinstance(devices, list) else 0}"
+
+
+@contextmanager
+def torch_as_before() -> Iterator[None]:
+    """Restore torch's random state, and which kernels it may choose, for the next run."""
+    mode = torch.get_deterministic_debug_mode()
+    with torch.random.fork_rng(devices=[]):
+        try:
+            yield
+        finally:
+            torch.set_deterministic_debug_mode(mode)
 
 
 @contextmanager

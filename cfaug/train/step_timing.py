@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import lightning.pytorch as pl
-import torch
 
-from cfaug.train.engine import BatchGroups, limited, make_trainer, quiet_lightning
+from cfaug.train.engine import BatchGroups, limited, make_trainer, quiet_lightning, torch_as_before
 
 if TYPE_CHECKING:
     from cfaug.train.task import Task
@@ -56,7 +55,7 @@ def time_steps(task: Task) -> StepTimes:
     with (
         tempfile.TemporaryDirectory() as folder,
         quiet_lightning(),
-        torch.random.fork_rng(devices=[]),
+        torch_as_before(),
     ):
         trainer = make_trainer(settings, min(1 + STEPS, task.steps), Path(folder))
         trainer.callbacks.append(clock)

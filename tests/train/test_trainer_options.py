@@ -35,6 +35,21 @@ def test_repeatable_kernels_are_asked_of_torch(tmp_path, asked, only):
         torch.use_deterministic_algorithms(False)
 
 
+def test_a_run_of_repeatable_kernels_leaves_the_next_one_its_own(tmp_path, weights, monkeypatch):
+    modes = []
+
+    def watched(*settings):
+        trainer = make_trainer(*settings)
+        modes.append(torch.get_deterministic_debug_mode())
+        return trainer
+
+    monkeypatch.setattr("cfaug.train.engine.make_trainer", watched)
+    for deterministic in ("warn", False):
+        folder = folder_of(tmp_path, str(deterministic))
+        tiny_plan.train(folder, weights, steps=1, deterministic=deterministic)
+    assert modes == [1, 0]
+
+
 PATIENT = {"early_stopping": 1, "optim": OptimSettings(lr=0.1, schedule="constant")}
 """A run that soon diverges, so that it stops."""
 
