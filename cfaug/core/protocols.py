@@ -350,11 +350,11 @@ class Editor(Protocol):
 
 
 @runtime_checkable
-class ChecksSource(Editor, Protocol):
-    """An editor whose settings name properties of the examples, such as their classes."""
+class ChecksSource(Protocol):
+    """An editor or annotator whose settings name files, or properties of the examples."""
 
     def check_source(self, examples: Sequence[Example]) -> None:
-        """Refuse settings that name properties of no example, before anything is edited.
+        """Refuse what is missing, or fits no example, before anything is edited.
 
         Args:
             examples: all examples of the source, whichever shard or part of the run they belong to.

@@ -192,6 +192,15 @@ class FileAnnotator:
         """The files to read."""
         return [Path(self.file).expanduser()]
 
+    def check_source(self, examples: Sequence[Example]) -> None:
+        """Refuse a missing file."""
+        for file in self.files:
+            if not file.is_file():
+                raise UserError(
+                    f"{file} is missing, from which an annotator takes {self.name} "
+                    "(recipe.annotators)"
+                )
+
     @cached_property
     def file_hash(self) -> str:
         """The sha256 of the files."""
@@ -199,8 +208,8 @@ class FileAnnotator:
             return sha256(self.files)
         except OSError as error:
             raise UserError(
-                f"the {self.name} of the annotator {self.name}, {error.filename}, cannot be read: "
-                f"{error.strerror}"
+                f"{error.filename}, from which an annotator takes {self.name} "
+                f"(recipe.annotators), cannot be read: {error.strerror}"
             ) from error
 
     def describe(self) -> dict[str, str]:

@@ -144,9 +144,10 @@ class Job:
         return examples
 
     def check_source(self) -> None:
-        """Refuse examples, or files beside them, that the recipe's editor cannot work on."""
-        if self.run.stage != "images" and isinstance(self.recipe.editor, ChecksSource):
-            self.recipe.editor.check_source(self.examples)
+        """Refuse examples, or files beside them, that editor and annotators cannot work on."""
+        for part in (self.recipe.editor, *self.recipe.annotators.values()):
+            if self.run.stage != "images" and isinstance(part, ChecksSource):
+                part.check_source(self.examples)
 
     @cached_property
     def editor(self) -> Editor:

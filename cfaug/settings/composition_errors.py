@@ -101,6 +101,8 @@ def _failure(compose: Compose, words: Sequence[str]) -> Exception | None:
 def _explain_setting(error: UnsetError, words: Sequence[str], options: Options) -> str:
     """Explain a word that sets nothing, by the settings that there are without it."""
     word, key, tree = error.word, key_of(error.word), error.settings
+    if "@" in key:
+        return f"no setting is called {key!r}: nothing that is chosen has a choice of that name"
     for other in words:
         if key.startswith(key_of(other) + ".") and not options(key_of(other)):
             return f"{other}: {key_of(other)} has settings of its own, such as {key}"
@@ -157,8 +159,10 @@ def _below(flat: Mapping[str, Any], node: str) -> dict[str, Any]:
 def reason_of(error: BaseException | None) -> str:
     """Return the message of an error of Hydra's or OmegaConf's, without their internals."""
     from hydra.errors import MissingConfigException
-    from omegaconf.errors import InterpolationKeyError
+    from omegaconf.errors import InterpolationKeyError, MissingMandatoryValue
 
+    if isinstance(error, MissingMandatoryValue):
+        return f"{error.full_key} is missing: type {error.full_key}=VALUE"
     if isinstance(error, MissingConfigException) and error.options:
         choices = ", ".join(error.options)
         return f"there is no file {error.missing_cfg_file}: choose from {choices}"

@@ -115,6 +115,7 @@ def test_what_cannot_be_read_is_refused_with_what_to_type(typed, meant):
         ("limit=4", "'limit': generate.py takes it; --help lists them all"),
         ("benchmark.data=x", "evaluate.py takes it; --help lists them all"),
         ("xyzzy=4", "'xyzzy': --help lists them all"),
+        ("plan@data.plan=", "plan': nothing that is chosen has a choice of that name"),
         ("paths=5 paths.runs=x", "paths=5: paths has settings of its own"),
         ("model=tiny_clip model=nope", "model=nope: "),
         ("data=5", "data=5: choose from "),

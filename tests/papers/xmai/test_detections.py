@@ -39,3 +39,11 @@ def test_the_caption_a_file_or_the_source_stand_in_for_the_zoo():
     assert type(from_file) is DetectionsFromFile
     assert from_file.file == "instances.json"
     assert annotators("zoo=paper", "detections@recipe=source") == {"detections": None}
+
+
+def test_a_dry_run_asks_for_the_file_of_detections(script, tmp_path):
+    words = ["recipe=xmai", "detections@recipe=file", f"paths.shards={tmp_path}", "dry_run=true"]
+    setting = "recipe.annotators.detections.file"
+    assert f"{setting} is missing: type {setting}=VALUE" in refusal(script("generate"), words)
+    missing = [*words, f"{setting}={tmp_path / 'nowhere.json'}"]
+    assert "nowhere.json is missing, from which" in refusal(script("generate"), missing)
