@@ -1,4 +1,4 @@
-r"""Make a table or figure of a paper, or of a checkpoint and its baselines, from evaluations.
+r"""Make a table or figure of a paper from finished evaluations.
 
 cfaug table wise_ft table.experiment=controls
 cfaug table wise_ft edit_quality paths.runs=runs/mine
