@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from transformers import CLIPTokenizer
 
 Matrix = NDArray[np.float64]
-Share = float | Sequence[float]
+StepSpan = float | Sequence[float]
+"""The steps during which maps are edited: the share from the first on, or [from, to] as shares."""
 UNEQUAL, MISSING = "words_unequal", "words_missing"
 """Reasons why a control does not apply to an edit: the texts have different numbers of words; words
 with their own share of the steps or their own weight are not in the text, or are truncated."""
@@ -147,19 +148,19 @@ class CrossAttention:
     """
 
     kind: str = "replace"
-    steps: float | Mapping[str, Share] = 0.8
+    steps: float | Mapping[str, StepSpan] = 0.8
     edited_weight: float = 1.0
     weights: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.kind not in ("replace", "refine", "auto"):
             raise UserError(f"cross.kind={self.kind!r} is not one of: replace, refine, auto")
-        for share in self._shares().values():
-            low, high = _bounds(share)
+        for span in self._spans().values():
+            low, high = _bounds(span)
             if not 0 <= low <= high <= 1:
                 raise UserError(f"cross.steps={self.steps} must be shares between 0 and 1")
 
-    def _shares(self) -> dict[str, Share]:
+    def _spans(self) -> dict[str, StepSpan]:
         steps = self.steps if isinstance(self.steps, Mapping) else {DEFAULT: self.steps}
         return {DEFAULT: 1.0, **steps}
 
@@ -169,9 +170,9 @@ class CrossAttention:
         Bounds are counted as in the reference, in steps + 1 rows: 0.8 of 50 steps is 40 steps.
         """
         table = np.zeros((steps + 1, len(edited.ids)), dtype=bool)
-        for phrase, share in self._shares().items():
+        for phrase, span in self._spans().items():
             at = slice(None) if phrase == DEFAULT else find_phrase(edited, phrase)
-            low, high = (int(bound * (steps + 1)) for bound in _bounds(share))
+            low, high = (int(bound * (steps + 1)) for bound in _bounds(span))
             table[:, at] = False
             table[low:high, at] = True
         return table[:steps]
@@ -198,7 +199,7 @@ class CrossAttention:
         if self._replaces(base.text, edited.text) and sides[0] != sides[1]:
             return UNEQUAL
         try:
-            for phrase in {*self._shares(), *self.weights} - {DEFAULT}:
+            for phrase in {*self._spans(), *self.weights} - {DEFAULT}:
                 find_phrase(edited, phrase)
         except UserError:
             return MISSING
@@ -220,8 +221,8 @@ class CrossAttention:
         return np.stack([from_source, from_own])
 
 
-def _bounds(share: Share) -> tuple[float, float]:
-    if isinstance(share, (int, float)):
-        return 0.0, float(share)
-    low, high = share
+def _bounds(span: StepSpan) -> tuple[float, float]:
+    if isinstance(span, (int, float)):
+        return 0.0, float(span)
+    low, high = span
     return float(low), float(high)
