@@ -260,6 +260,17 @@ def test_no_folder_of_the_package_has_more_than_thirty_modules(trees):
     assert {folder: count for folder, count in folders.items() if count > 30} == {}
 
 
+def test_no_two_classes_of_the_package_have_one_name(trees):
+    named = Counter(
+        node.name
+        for file, tree in trees.items()
+        for node in tree.body
+        if file.parts[0] == "cfaug" and isinstance(node, ast.ClassDef)
+    )
+    assert named.total() > 500
+    assert {name: count for name, count in named.items() if count > 1 and name[0] != "_"} == {}
+
+
 def test_a_circle_is_found_wherever_it_is_imported():
     first = "if TYPE_CHECKING:\n from a.b import B\n"
     second = "def f():\n from a import c\n"

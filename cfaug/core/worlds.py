@@ -26,7 +26,7 @@ PACK = "pack"
 """The folder of a world whose data are shipped."""
 
 
-class World(Protocol):
+class WorldSource(Protocol):
     """What the tool asks of a world. ``settings`` is the node ``data.world``, with a seed.
 
     Attributes:
@@ -72,7 +72,7 @@ class World(Protocol):
 
 
 @cache
-def worlds() -> tuple[World, ...]:
+def worlds() -> tuple[WorldSource, ...]:
     """Return every world that is installed."""
     installed = (
         plugin.package
@@ -131,14 +131,14 @@ def local_source(source: str) -> str:
     return str(pack / part)
 
 
-def find_world(source: str) -> World | None:
+def find_world(source: str) -> WorldSource | None:
     """Return the world of which a source is a part; ``None`` for a folder or a file."""
     if ":" not in source:
         return None
     return next((world for world in worlds() if world.find_family(source) is not None), None)
 
 
-def world_of(source: str) -> World:
+def world_of(source: str) -> WorldSource:
     """Return the world of which a source is a part, which it has to be."""
     world = find_world(source)
     assert world is not None, source

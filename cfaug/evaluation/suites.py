@@ -17,7 +17,7 @@ from cfaug.evaluation.context import EvaluationContext
 from cfaug.evaluation.records import Classes
 from cfaug.evaluation.retrieval import Retrieval
 from cfaug.report.results import NAME_OF_PART
-from cfaug.settings.read_if import LEARNT, WORLD, Condition, Job, ReadIf
+from cfaug.settings.read_if import LEARNT, WORLD, CommandJob, Condition, ReadIf
 
 if TYPE_CHECKING:
     from cfaug.core.protocols import Benchmark
@@ -88,7 +88,7 @@ class Suite:
                 )
 
     @staticmethod
-    def find_left_out(node: Mapping[str, Any], place: str, job: Job) -> dict[str, str]:
+    def find_left_out(node: Mapping[str, Any], place: str, job: CommandJob) -> dict[str, str]:
         """Return {a member that ``only`` or ``skip`` leave out: the setting that takes it in}."""
         only, skip = node.get("only"), node.get("skip") or ()
         names = [(side, name) for side in ("world", "folders") for name in node.get(side) or ()]

@@ -20,7 +20,7 @@ from cfaug.core.weights import (
 )
 from cfaug.models import classifier_specs, task_specs
 from cfaug.models.checkpoints import Folder, Matching, Spec, choose_protocol
-from cfaug.settings.read_if import Job
+from cfaug.settings.read_if import CommandJob
 
 OPENAI_LOGIT_SCALE = (0.0, 4.6052)
 """Bounds of the log scale: CLIP's authors clip it at ln 100, open_clip also from below at 0."""
@@ -233,7 +233,7 @@ class OpenClip(Spec):
                 )
 
     @staticmethod
-    def find_left_out(node: Mapping[str, Any], place: str, job: Job) -> dict[str, str]:
+    def find_left_out(node: Mapping[str, Any], place: str, job: CommandJob) -> dict[str, str]:
         """Return the setting of a node that a folder of weights says itself, and what reads it."""
         if not names_folder(str(node.get("weights"))):
             return {}

@@ -29,7 +29,7 @@ from cfaug.core.validation import (
 from cfaug.core.worlds import find_drawn
 from cfaug.data.mixture.settings import DRAWN, DataSettings
 from cfaug.planning.build import build, try_building
-from cfaug.settings.read_if import ABOVE_ZERO, GIVEN, SWEPT, Facts, Job, ReadIf
+from cfaug.settings.read_if import ABOVE_ZERO, GIVEN, SWEPT, CommandJob, Facts, ReadIf
 from cfaug.train.settings import DIVIDED
 
 if TYPE_CHECKING:
@@ -275,7 +275,7 @@ class TrainSettings(OutputSettings):
     overrides: Words = ()
 
     @staticmethod
-    def find_facts(job: Job) -> Facts:
+    def find_facts(job: CommandJob) -> Facts:
         """Return what is known of a job beside its settings."""
         data, trainer = job.settings["data"], job.settings["trainer"]
         facts: dict[Any, Any] = {DIVIDED: True}
@@ -293,7 +293,9 @@ class TrainSettings(OutputSettings):
         return facts
 
     @staticmethod
-    def find_left_out(node: Mapping[str, Any], place: str, job: Job) -> dict[str, str | None]:
+    def find_left_out(
+        node: Mapping[str, Any], place: str, job: CommandJob
+    ) -> dict[str, str | None]:
         """Return the settings of a world that are read: they draw a part that is mixed."""
         mixture = try_building(node["data"])
         if not isinstance(mixture, DataSettings):  # or invalid, which is refused by the planner

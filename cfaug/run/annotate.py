@@ -27,7 +27,14 @@ from cfaug.planning.sources import label_file, open_source, permitted_roots, say
 from cfaug.run.annotation_steps import QUESTION, AnnotationSource
 from cfaug.run.launch import Jobs, Script, choose_named, launch, report_each
 from cfaug.settings.arguments import flatten, texts_in
-from cfaug.settings.read_if import DRAWS_WORLD, GIVEN, Facts, Job, ReadIf, describe_conditions
+from cfaug.settings.read_if import (
+    DRAWS_WORLD,
+    GIVEN,
+    CommandJob,
+    Facts,
+    ReadIf,
+    describe_conditions,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +62,7 @@ class AnnotateSettings(OutputSettings):
     overrides: Words = ()
 
     @staticmethod
-    def find_facts(job: Job) -> Facts:
+    def find_facts(job: CommandJob) -> Facts:
         """Return what people are asked about."""
         from cfaug.annotation.forms import Form, Preference
 
@@ -73,7 +80,7 @@ class AnnotateSettings(OutputSettings):
         }
 
     @staticmethod
-    def find_left_out(node: Mapping[str, Any], place: str, job: Job) -> dict[str, None]:
+    def find_left_out(node: Mapping[str, Any], place: str, job: CommandJob) -> dict[str, None]:
         """Return the settings of the world that draw what people are asked about: they are read."""
         return dict.fromkeys(job.known[DRAWS_WORLD])
 

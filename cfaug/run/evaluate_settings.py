@@ -39,9 +39,9 @@ from cfaug.settings.read_if import (
     MODEL,
     TRAINED,
     WORLD,
+    CommandJob,
     Fact,
     Facts,
-    Job,
     ReadIf,
     describe_conditions,
     holds,
@@ -197,7 +197,7 @@ class EvaluateSettings(OutputSettings):
     overrides: Words = ()
 
     @staticmethod
-    def find_facts(job: Job) -> Facts:
+    def find_facts(job: CommandJob) -> Facts:
         """Return what is known of a command beside its settings, and of the model to evaluate."""
         way = choose_way(job.settings, job.words)
         if way in OF_RUNS:
@@ -210,12 +210,14 @@ class EvaluateSettings(OutputSettings):
             facts |= {**describe_run(data), MODEL: provides, TRAINED: False}
             if data is None:
                 del facts[WORLD]
-        tested = Job(job.settings, job.words, facts)
+        tested = CommandJob(job.settings, job.words, facts)
         read = _data_read(tested)
         return {**facts, READS_DATA: list(read), DRAWS_WORLD: read | _drawn(tested)}
 
     @staticmethod
-    def find_left_out(node: Mapping[str, Any], place: str, job: Job) -> dict[str, str | None]:
+    def find_left_out(
+        node: Mapping[str, Any], place: str, job: CommandJob
+    ) -> dict[str, str | None]:
         """Return the settings of ``data`` that the benchmark reads."""
         read, drawn = job.known.get(READS_DATA), job.known.get(DRAWS_WORLD)
         if read or not drawn:
@@ -292,7 +294,7 @@ class EvaluateSettings(OutputSettings):
             check_output(Path(self.failures).expanduser(), FAILURES, "failures")
 
 
-def _data_read(job: Job) -> set[str]:
+def _data_read(job: CommandJob) -> set[str]:
     """Return the settings of ``data`` that the classes of the benchmark say that they read.
 
     Their ``reads_data`` is {setting of ``data``: the condition under which they read it}. A class
@@ -309,7 +311,7 @@ def _data_read(job: Job) -> set[str]:
     return settings
 
 
-def _drawn(job: Job) -> set[str]:
+def _drawn(job: CommandJob) -> set[str]:
     """Return the settings of the world that draw what a benchmark is run on, or was trained on.
 
     Parts of a benchmark that are not read, such as the other members of a suite, do not count.

@@ -14,7 +14,7 @@ from cfaug.core.validation import DryRun, Node, Positive, Processes, Seed
 from cfaug.generate.recipe import IMAGE_PARTS, IN_CAPTIONS, IN_IMAGES, TEXT_PARTS, RunSettings
 from cfaug.planning.examples import READ_BY, ExampleSettings, settings_read
 from cfaug.run.exports import ExportSettings
-from cfaug.settings.read_if import GIVEN, SWEPT, Condition, Fact, Facts, Job, ReadIf
+from cfaug.settings.read_if import GIVEN, SWEPT, CommandJob, Condition, Fact, Facts, ReadIf
 
 GenerationPaths = Annotated[
     Mapping[str, str], Keys(("shards", "worlds", "cache"), (("image_roots", Sequence[str] | None),))
@@ -147,7 +147,7 @@ class GenerateSettings(RunSettings, OutputSettings):
         return {key: value for key, value in self.recipe.items() if key not in unused}
 
     @staticmethod
-    def find_facts(job: Job) -> Facts:
+    def find_facts(job: CommandJob) -> Facts:
         """Return what is known of the source, and whether anything is drawn."""
         settings, recipe = job.settings, job.settings["recipe"]
         data = settings["data"]

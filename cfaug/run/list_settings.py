@@ -53,7 +53,7 @@ of the papers and of your own. A setting is typed as `key=value`, with the names
 """
 
 
-class Part(NamedTuple):
+class SettingsPart(NamedTuple):
     """Settings that belong together: of a class, or at the top of a command.
 
     Attributes:
@@ -69,7 +69,9 @@ class Part(NamedTuple):
     values: Mapping[str, Any] = {}
 
 
-def list_parts(folders: Sequence[Path], groups: Collection[str] | None = None) -> list[Part]:
+def list_parts(
+    folders: Sequence[Path], groups: Collection[str] | None = None
+) -> list[SettingsPart]:
     """Return the commands' settings, then the classes that files name, by the first that does.
 
     Classes of Lightning are left out: its own pages describe them.
@@ -86,12 +88,12 @@ def list_parts(folders: Sequence[Path], groups: Collection[str] | None = None) -
         values = parse_yaml(file.read_text(encoding="utf-8"), file)
         for entry in values.pop("defaults"):
             values |= entry if isinstance(entry, Mapping) else {}
-        parts.append(Part(name, command, (f"cfaug {name}",), values))
+        parts.append(SettingsPart(name, command, (f"cfaug {name}",), values))
         for setting in declarations(command):
             inner = base_of(annotation_of(command, setting.name))
             if hasattr(inner, "__required_keys__"):  # a dictionary with declared keys
                 place = f"cfaug {name} {setting.name}.NAME"
-                parts.append(Part(name, inner, (place,), values[setting.name]))
+                parts.append(SettingsPart(name, inner, (place,), values[setting.name]))
     places: dict[tuple[str, Any], list[str]] = {}
     for file, group, home in sorted(
         (file, file.relative_to(folder).parts[0], folder)
@@ -120,7 +122,7 @@ def list_parts(folders: Sequence[Path], groups: Collection[str] | None = None) -
         except UserError:  # of a package that is not here
             continue
         if declarations(kind):
-            parts.append(Part(group, kind, tuple(dict.fromkeys(where))))
+            parts.append(SettingsPart(group, kind, tuple(dict.fromkeys(where))))
     return parts
 
 
@@ -151,7 +153,7 @@ def _targets(node: Any, path: str) -> Iterator[tuple[str, str]]:
             yield from _targets(item, path)
 
 
-def describe(part: Part) -> list[str]:
+def describe(part: SettingsPart) -> list[str]:
     """Return a part in Markdown: its places, its purpose, and a table of its settings."""
     shown = [f"`{place}`" for place in part.places[:NAMED]]
     more = [f"{len(part.places) - NAMED} more"] * (len(part.places) > NAMED)
@@ -172,7 +174,7 @@ def _row(setting: Declaration, values: Mapping[str, Any]) -> str:
     return " | ".join(["", *(cell.replace("|", r"\|") for cell in cells), ""]).strip()
 
 
-def schema(parts: Sequence[Part]) -> dict[str, Any]:
+def schema(parts: Sequence[SettingsPart]) -> dict[str, Any]:
     """Return a JSON Schema of nodes with a class, wherever they stand in a file."""
     kinds = {f"{part.kind.__module__}.{part.kind.__qualname__}": part.kind for part in parts}
     named = [

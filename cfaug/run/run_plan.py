@@ -46,7 +46,7 @@ from cfaug.run.folder_names import DEBUG, clean_name, experiment_name, runs_fold
 from cfaug.run.identity import EXTENDED, LENGTH, identity, what_follows_the_seed
 from cfaug.run.run_folder import RunFolder
 from cfaug.settings.arguments import key_of
-from cfaug.settings.read_if import Job
+from cfaug.settings.read_if import CommandJob
 from cfaug.train.generative_tasks import EditData
 from cfaug.train.mixture_task import ContrastiveTask
 from cfaug.train.settings import refuse_unstarted
@@ -117,7 +117,7 @@ def plan_run(settings: TrainSettings, swept: Collection[str] = ()) -> TrainJob:
     request = TrainRequest.of(settings)
     # What a folder of weights says itself is not what a file of settings says for other weights.
     if (find_left_out := getattr(request.model, "find_left_out", None)) is not None:
-        said = find_left_out(config["model"], "model.", Job(config, words))
+        said = find_left_out(config["model"], "model.", CommandJob(config, words))
         config = {**config, "model": {**config["model"], **dict.fromkeys(said)}}
     if settings.parallel > 1 and request.trainer.devices > 1:
         raise UserError(

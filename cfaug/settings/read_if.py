@@ -134,7 +134,7 @@ class ReadIf(Aside):
 
 
 @dataclass(frozen=True)
-class Job:
+class CommandJob:
     """What a command line asks a command to do once.
 
     Attributes:
@@ -150,7 +150,7 @@ class Job:
     def value(self, place: str, node: Mapping[str, Any] | None = None) -> Any:
         """Return a setting by its full place, or its place in a node; one that lacks is null.
 
-        >>> Job({"data": {"validation": 0.2}}).value("data.validation")
+        >>> CommandJob({"data": {"validation": 0.2}}).value("data.validation")
         0.2
         """
         value: Any = self.settings if node is None else node
@@ -192,7 +192,7 @@ def _within(place: str, key: str | Fact) -> str | Fact:
 
 
 def find_reasons(
-    target: Callable[..., Any], node: Mapping[str, Any], place: str, job: Job
+    target: Callable[..., Any], node: Mapping[str, Any], place: str, job: CommandJob
 ) -> dict[str, str | None]:
     """Return {setting with its place: why the class does not read it; ``None`` if it does}.
 
@@ -203,9 +203,9 @@ def find_reasons(
     >>> def ask(order="given", seed=0): pass
     >>> shuffled = ReadIf({"order": ("shuffled", "reversed")})
     >>> ask.__annotations__ = {"seed": Annotated[int, shuffled]}
-    >>> find_reasons(ask, {"seed": 3}, "vqa.", Job({}))
+    >>> find_reasons(ask, {"seed": 3}, "vqa.", CommandJob({}))
     {'vqa.seed': 'with vqa.order=shuffled or vqa.order=reversed'}
-    >>> find_reasons(ask, {"seed": 3, "order": "shuffled"}, "vqa.", Job({}))
+    >>> find_reasons(ask, {"seed": 3, "order": "shuffled"}, "vqa.", CommandJob({}))
     {'vqa.seed': None}
     """
     declared = declared_by(target)

@@ -19,7 +19,7 @@ from cfaug.core.annotations import default_of
 from cfaug.core.errors import UserError, say
 from cfaug.core.targets import TARGET, locate
 from cfaug.settings.arguments import key_of
-from cfaug.settings.read_if import SWEPT, Facts, Job, find_reasons
+from cfaug.settings.read_if import SWEPT, CommandJob, Facts, find_reasons
 
 Command = Callable[..., Any]
 Reasons = Sequence[Mapping[str, str | None]]
@@ -71,7 +71,7 @@ def nodes_of(value: Any, path: str = "") -> Iterator[tuple[str, Mapping[str, Any
             yield from nodes_of(item, f"{path}{key}.")
 
 
-def reasons_of_nodes(settings: Mapping[str, Any], job: Job) -> Reasons:
+def reasons_of_nodes(settings: Mapping[str, Any], job: CommandJob) -> Reasons:
     """Return what the classes of nodes say of their settings."""
     return [
         find_reasons(locate(node[TARGET]), node, place, job) for place, node in nodes_of(settings)
@@ -114,7 +114,7 @@ def refuse_unread(
     seeds = [word for word in jobs[0][1] if key_of(word) == "seed"]
     answers: list[tuple[Sequence[str], list[tuple[str, str]]]] = []
     for words, configs in alike.items():
-        job = Job(configs[0], [*words, *seeds], {SWEPT: multirun})
+        job = CommandJob(configs[0], [*words, *seeds], {SWEPT: multirun})
         answers += [(job.words, list(find_unread_words(command, job, written)))] * len(configs)
     refuse_or_note(answers)
 
@@ -149,7 +149,7 @@ def refuse_others(words: Sequence[str], reads: Sequence[str], reader: str) -> No
 
 
 def find_unread_words(
-    command: Command, job: Job, written: Callable[[Sequence[str]], Mapping[str, Any]]
+    command: Command, job: CommandJob, written: Callable[[Sequence[str]], Mapping[str, Any]]
 ) -> Iterator[tuple[str, str]]:
     """Yield (word, why nothing reads it) for each word of one job.
 
@@ -208,7 +208,7 @@ def refuse_unread_by_runs(
         runs: the facts of each run.
     """
     settings = {"benchmark": benchmark}
-    every = [reasons_of_nodes(settings, Job(settings, words, known)) for known in runs]
+    every = [reasons_of_nodes(settings, CommandJob(settings, words, known)) for known in runs]
     for word, key in _requested(words, settings):
         answers = [why_unread(key, reasons) for reasons in every]
         if answers and None not in answers:

@@ -26,7 +26,7 @@ from cfaug.run.generate_settings import GenerateSettings
 from cfaug.run.table import TableSettings
 from cfaug.settings.arguments import read
 from cfaug.settings.compose import compose_jobs
-from cfaug.settings.read_if import SWEPT, Job
+from cfaug.settings.read_if import SWEPT, CommandJob
 from cfaug.settings.unread import find_unread_words
 from tests.data.layouts import table
 from tests.data.making import noise_image
@@ -117,7 +117,7 @@ def find_unread(
     Args:
         written: {setting: value as written}, with ``${...}``.
     """
-    job = Job(config, words, {SWEPT: False})
+    job = CommandJob(config, words, {SWEPT: False})
     return {word for word, _ in find_unread_words(COMMANDS[name], job, lambda _: written)}
 
 

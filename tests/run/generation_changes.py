@@ -22,7 +22,7 @@ from cfaug.settings.choices import options_in
 from cfaug.settings.compose import _keep_taken
 from cfaug.settings.merging import container, register_resolvers
 from cfaug.settings.merging import merge as merge_settings
-from cfaug.settings.read_if import Job
+from cfaug.settings.read_if import CommandJob
 from cfaug.settings.settings_files import register_search_path
 from tests.files_of_settings import other_values
 from tests.run.changed_settings import IN_OTHER_TESTS, OF_GENERATION
@@ -160,7 +160,7 @@ def find_dead(tree: Any, tried: set[str]) -> list[str]:
 def runs_elsewhere(key: str, config: dict[str, Any]) -> bool:
     """Say whether the class of a setting says that it never changes a result."""
     place, _, name = key.rpartition(".")
-    node = Job(config).value(place) if place else None
+    node = CommandJob(config).value(place) if place else None
     return bool(node) and "_target_" in node and name in without_result(locate(node["_target_"]))
 
 

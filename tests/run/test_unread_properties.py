@@ -21,7 +21,7 @@ from cfaug.planning.build import build
 from cfaug.run import generate
 from cfaug.run.annotation_steps import AnnotationSource
 from cfaug.settings.arguments import flatten
-from cfaug.settings.read_if import Job, ReadIf
+from cfaug.settings.read_if import CommandJob, ReadIf
 from tests.contributed import contributed
 from tests.files_of_settings import other_values, settings_file, settings_files
 from tests.run import annotated_steps, evaluated_sources
@@ -112,7 +112,7 @@ def test_every_setting_of_a_step_changes_what_is_written_or_is_refused(
         short = key.removeprefix("annotate.")
         if "_target_" in key or any(key.startswith(prefix) for prefix in OF_STEPS):
             continue
-        parent = Job(config).value(key.rpartition(".")[0])
+        parent = CommandJob(config).value(key.rpartition(".")[0])
         target = locate(parent["_target_"]) if "_target_" in parent else None
         typed = other_values(value, target, key.rpartition(".")[2])[0]
         other = step.others.get(short, typed)

@@ -26,7 +26,7 @@ __all__ = ["PROMPTS", "WORLD", "WorldSettings", "ensure"]
 
 
 class ShapeScapes:
-    """The world as the tool asks it (``cfaug.core.worlds.World``); rendering is imported lazily.
+    """The world as a ``cfaug.core.worlds.WorldSource``; rendering is imported lazily.
 
     ``shapescapes:PART`` or ``shapescapes:PART@STYLE`` is a part, ``shapescapes_vqa:PART`` one of
     questions about the world, ``shapescapes_compositional:PART`` one of its compositional tests.

@@ -359,7 +359,7 @@ class VlChecklist(ItemForm):
         return replace(item, tags={"part": part, "trait": f"{part} {trait}"})
 
 
-class Spec(ItemForm):
+class SpecForm(ItemForm):
     """SPEC (Peng et al., 2024), https://github.com/wjpoom/SPEC: captions of one image.
 
     ``SUBSET/image2text.json`` has an image, its captions and the number of the right one.

@@ -40,7 +40,7 @@ def pair(
     )  # fmt: skip
 
 
-class Pair(ItemForm):
+class PairForm(ItemForm):
     """A form of two photos and two captions, each in a column of its own.
 
     Attributes:
@@ -174,7 +174,7 @@ class Bivlc(ItemForm):
         return replace(item, group="", of_members={IMAGE_KIND: ("real", "synthetic")})
 
 
-class Vismin(Pair):
+class Vismin(PairForm):
     """VisMin-Bench (Awal et al., 2024): ``mair-lab/vismin-bench``, parquet or ``save_to_disk``."""
 
     kind = "vismin"
@@ -193,7 +193,7 @@ class Vismin(Pair):
     released = Released(2084)
 
 
-class NaturalBenchRetrieval(Pair):
+class NaturalBenchRetrieval(PairForm):
     """NaturalBench's retrieval part (Li et al., 2024): ``metadata.json`` and ``images/``.
 
     NaturalBench-Retrieval.zip of ``BaiqiL/NaturalBench`` on the Hub, unpacked.
@@ -215,7 +215,7 @@ class NaturalBenchRetrieval(Pair):
     id_column, category_column = "index", "category"
 
 
-class Cola(Pair):
+class Cola(PairForm):
     """COLA's multi-object part (Ray et al., 2023), https://github.com/arijitray1993/COLA.
 
     An entry is a list: the address of a photo, its caption, those of another. Photos are looked for
@@ -238,7 +238,7 @@ class Cola(Pair):
     released = Released(210)
 
 
-class ColorSwap(Pair):
+class ColorSwap(PairForm):
     """ColorSwap (Burapacheep et al., 2024), https://github.com/Top34051/colorswap: its test part.
 
     ``stanfordnlp/colorswap`` on the Hub, gated, has the columns as parquet.

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 from cfaug.core.errors import UserError
-from cfaug.data.sources.compositional.foils import Spec, right_number
+from cfaug.data.sources.compositional.foils import SpecForm, right_number
 from cfaug.data.sources.compositional.item import (
     FALSE,
     TRUE,
@@ -74,14 +74,14 @@ class SvoProbes(ItemForm):
         return replace(photo_choice(entry, entry.text("sentence"), *photos), category=differing[0])
 
 
-class SpecImages(Spec):
+class SpecImages(SpecForm):
     """SPEC's other half: ``SUBSET/text2image.json`` has a text and images, one of them right."""
 
     kind = "spec_images"
     form = "SPEC, text to image"
     description = "SUBSET/text2image.json with query, keys, label (SPEC)"
     files: ClassVar[Mapping[str, str]] = {
-        name: file.replace("image2text", "text2image") for name, file in Spec.files.items()
+        name: file.replace("image2text", "text2image") for name, file in SpecForm.files.items()
     }
 
     def item(self, entry: ItemRecord) -> Item:

@@ -49,7 +49,7 @@ from cfaug.papers.xmai.insertions.scores import (
     Weights,
     score_candidates,
 )
-from cfaug.settings.read_if import Job
+from cfaug.settings.read_if import CommandJob
 
 KIND = "insertion"
 NAMED = 5
@@ -189,7 +189,7 @@ class AttributeInsertion:
     chunk: Annotated[Positive, NO_RESULT] = 1000
 
     @staticmethod
-    def find_left_out(node: Mapping[str, Any], place: str, job: Job) -> dict[str, str]:
+    def find_left_out(node: Mapping[str, Any], place: str, job: CommandJob) -> dict[str, str]:
         """Return the distance from images if it is given no weight."""
         weights = node.get("weights")
         if weights is None or len(weights) != 3 or weights[2] != 0:
