@@ -155,7 +155,7 @@ OF_OURS = {
     "worlds/shapescapes/labels.py", "worlds/shapescapes/parts.py",
 }  # fmt: skip
 PLAIN = {
-    "core/errors.py", "core/atomic_files.py", "core/outputs.py", "core/processes.py",
+    "core/atomic_files.py", "core/errors.py", "core/outputs.py", "core/processes.py",
     "data/export/dataset_card.py", "data/export/fiftyone.py", "data/export/hub.py",
     "data/index/disk_format.py",
     "data/index/image_hashes.py", "data/shards/shards.py", "evaluation/cached_model.py",
@@ -176,7 +176,6 @@ REMOVING = {
 @pytest.mark.parametrize(
     ("pattern", "modules"),
     [
-        # The head of atomic_files.py says why the others rename.
         (
             r"\bos\.(?:replace|rename)\(|\.rename\(|\bfsync\(|\bmkdtemp\(",
             {

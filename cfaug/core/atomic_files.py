@@ -1,4 +1,4 @@
-"""Files and folders written whole or not at all, and the removal of what nobody ends.
+"""Files and folders written whole or not at all, and the removal of what killed processes left.
 
 A process that is killed leaves what it was writing. The next one that writes into the same folder
 removes it: the name says which process of which machine was at work. What a living process writes,

@@ -197,7 +197,7 @@ class FileAnnotator:
         for file in self.files:
             if not file.is_file():
                 raise UserError(
-                    f"{file} is missing, from which an annotator takes {self.name} "
+                    f"there is no file {file}, from which an annotator takes {self.name} "
                     "(recipe.annotators)"
                 )
 

@@ -350,24 +350,24 @@ def _write_pages(job: Job, card: Mapping[str, Any], title: str) -> None:
     from cfaug.report.candidates import write_candidates
     from cfaug.report.gallery import write_gallery
 
-    folder, written = job.folder, []
-    made = max((c.stat().st_mtime_ns for c in folder.glob("[0-9]*.json")), default=0)
-    for name, shown_there in ((CANDIDATES, card["candidates"]), (GALLERY, card["sets"])):
+    folder, stale = job.folder, []
+    commits = [commit.stat().st_mtime_ns for commit in folder.glob("[0-9]*.json")]
+    for name, count in ((CANDIDATES, card["candidates"]), (GALLERY, card["sets"])):
         page = folder / name
-        if shown_there and not (page.exists() and made < page.stat().st_mtime_ns):
-            written.append(name)
-    if CANDIDATES in written:
+        if count and not (page.exists() and max(commits) < page.stat().st_mtime_ns):
+            stale.append(name)
+    if CANDIDATES in stale:
         meanings: dict[str, str] = {}
         for scorer in job.pipeline.scorers.values():
             meanings |= getattr(scorer, "meanings", dict.fromkeys(scorer.names, ""))
         write_candidates(folder, meanings, job.pipeline.select.minimum)
-    if GALLERY in written:
+    if GALLERY in stale:
         # Of a store the first tars alone are read again, not all of them for a sample.
         most = None if mirror_of(folder) is None else MOST_SHOWN
         write_gallery(islice(read_sets(folder), most), folder / GALLERY, title=title)
-    for name in written:
+    for name in stale:
         say(f"wrote {shown(folder)}/{name}", level=Verbosity.QUIET)
-    publish_files(folder, written)
+    publish_files(folder, stale)
 
 
 def _next_command(folder: Path, sets: int, source: str | None) -> str:

@@ -191,7 +191,7 @@ def test_a_file_that_names_no_example_or_is_not_there_is_a_mistake(tmp_path):
     with pytest.raises(UserError, match="has no caption of example 'a': no record has key='a'"):
         AnnotationStage([CaptionsFromFile(str(file))]).annotate(given)
     for wrong in (tmp_path, tmp_path / "nowhere.jsonl"):
-        with pytest.raises(UserError, match=r"annotator takes captions .* cannot be read"):
+        with pytest.raises(UserError, match=rf"{wrong}, .* takes captions .* cannot be read"):
             AnnotationStage([CaptionsFromFile(str(wrong))]).identities()
 
 

@@ -46,4 +46,6 @@ def test_a_dry_run_asks_for_the_file_of_detections(script, tmp_path):
     setting = "recipe.annotators.detections.file"
     assert f"{setting} is missing: type {setting}=VALUE" in refusal(script("generate"), words)
     missing = [*words, f"{setting}={tmp_path / 'nowhere.json'}"]
-    assert "nowhere.json is missing, from which" in refusal(script("generate"), missing)
+    assert f"there is no file {tmp_path / 'nowhere.json'}, from which" in refusal(
+        script("generate"), missing
+    )
